@@ -73,7 +73,7 @@ type drill struct {
 }
 
 func newDrill(out cli.Output, s *site, seed uint64) *drill {
-	return &drill{Output: out, site: s, seed: seed, chance: chance(seed, 0), begun: time.Now(), seen: ledger{silence: silence}, wait: patience}
+	return &drill{Output: out, site: s, seed: seed, chance: chance(seed, 0), begun: time.Now(), seen: ledger{silence: silence, begun: time.Now()}, wait: patience}
 }
 
 // chance returns the nth sequence of random numbers of a seed.
@@ -84,7 +84,7 @@ func chance(seed, n uint64) *rand.Rand {
 // run makes faults for as long as length, with also beside them, and returns when
 // everything is checked.
 func (d *drill) run(ctx context.Context, length time.Duration, also []func(context.Context, *drill)) {
-	d.begun = time.Now()
+	d.begun, d.seen.begun = time.Now(), time.Now()
 	d.Note("drill with seed %d", d.seed)
 	making, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
@@ -110,7 +110,7 @@ func (d *drill) run(ctx context.Context, length time.Duration, also []func(conte
 // check checks the invariants of the database.
 func (d *drill) check(ctx context.Context) {
 	_ = d.again(ctx, "invariants", func(ctx context.Context) error {
-		found, err := d.site.client.CheckInvariants(ctx, "")
+		found, err := d.site.client.CheckInvariants(ctx)
 		for _, i := range found.Invariants {
 			if i.Broken > 0 {
 				d.seen.broke("%s %s", i.Promise, strings.Join(i.Examples, ", "))
@@ -120,12 +120,15 @@ func (d *drill) check(ctx context.Context) {
 	})
 }
 
-// sqlTwice finds builds that were given to a worker while another had them, or completed
-// twice, by the lines that each step has written in its own transaction.
+// sqlTwice finds builds that were given to a worker while another had them, or whose result
+// is not that of their last attempt, by the lines that each step has written in its own
+// transaction. A build that is pending again takes the result of its last holder.
 const sqlTwice = `SELECT DISTINCT b.id FROM builds b JOIN (
-		SELECT build, kind, lag(kind) OVER (PARTITION BY build ORDER BY seq) AS before FROM build_logs
-		WHERE kind IN ('assigned', 'requeued', 'completed', 'failed', 'cancelled')) l ON l.build = b.seq
-	WHERE l.kind = 'assigned' AND l.before <> 'requeued' OR l.kind = 'completed' AND l.before <> 'assigned'`
+		SELECT build, kind, format('%s %s', worker, attempt) AS who, lag(kind) OVER w AS before, lag(format('%s %s', worker, attempt)) OVER w AS other
+		FROM build_logs WHERE kind IN ('assigned', 'requeued', 'completed', 'failed', 'cancelled')
+		WINDOW w AS (PARTITION BY build ORDER BY seq)) l ON l.build = b.seq
+	WHERE l.kind = 'assigned' AND l.before <> 'requeued'
+		OR l.kind = 'completed' AND (l.before NOT IN ('assigned', 'requeued') OR l.who <> l.other)`
 
 // inspect checks what is left after the drill: the database, and processes of which
 // nothing has crashed.
@@ -135,7 +138,7 @@ func (d *drill) inspect(ctx context.Context) {
 		rows, _ := c.Query(ctx, sqlTwice)
 		twice, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		for _, id := range twice {
-			d.seen.broke("%s was held by two workers, or completed twice", id)
+			d.seen.broke("%s was held by two workers, or has the result of another attempt", id)
 		}
 		return err
 	}))

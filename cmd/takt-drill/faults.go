@@ -97,7 +97,7 @@ func onProgram(name string, at func(s *site, where float64) *program) fault {
 
 // launch starts the next process of p. What does not start is a broken promise.
 func (d *drill) launch(ctx context.Context, p *program) error {
-	err := p.launch(context.WithoutCancel(ctx))
+	err := p.launch(context.WithoutCancel(ctx), d.site.Dir)
 	d.seen.failed(err)
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -18,6 +19,7 @@ type ledger struct {
 	// silence is how long the holder of a build may be silent before takt may give the
 	// build to another worker. Immutable.
 	silence time.Duration
+	begun   time.Time // immutable
 
 	mu      sync.Mutex // guards what follows
 	builds  map[string]*build
@@ -182,10 +184,11 @@ func (l *ledger) broke(format string, args ...any) {
 	l.broke1(format, args...)
 }
 
-// broke1 is broke for a caller that holds mu.
+// broke1 notes when a promise was first seen to be broken so. It is broke for a caller that holds mu.
 func (l *ledger) broke1(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(l.broken, text) {
-		l.broken = append(l.broken, text)
+	text := fmt.Sprintf(format, args...)
+	if !slices.ContainsFunc(l.broken, func(old string) bool { return strings.HasSuffix(old, text) }) {
+		l.broken = append(l.broken, fmt.Sprintf("%.1f s: %s", time.Since(l.begun).Seconds(), text))
 	}
 }
 

@@ -18,7 +18,20 @@ import (
 	"takt/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets failed drills leave nothing behind.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "takt-drill-test-")
+	if err == nil {
+		err = os.Setenv("TMPDIR", dir)
+	}
+	if err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
 
 // TAKT_DRILL makes the drill longer: make drill.
 func TestDrillFindsThatPromisesAreKept(t *testing.T) {

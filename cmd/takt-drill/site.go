@@ -35,11 +35,16 @@ type program struct {
 	name  string
 	start func(ctx context.Context) (*process.Process, error)
 	busy  sync.Mutex // held by the fault that stops, ends or restarts it
-	now   atomic.Pointer[process.Process]
+	// launches is guarded by busy once faults are made.
+	launches int
+	now      atomic.Pointer[process.Process]
 }
 
-// launch starts the next process.
-func (p *program) launch(ctx context.Context) error {
+// launch starts the next process. It keeps the log of the one before.
+func (p *program) launch(ctx context.Context, dir string) error {
+	p.launches++
+	log := filepath.Join(dir, p.name)
+	_ = os.Rename(log+".log", fmt.Sprintf("%s.%d.log", log, p.launches-1)) // there is none before the first
 	now, err := p.start(ctx)
 	if err == nil {
 		p.now.Store(now)
@@ -88,7 +93,7 @@ func (s *site) open(ctx context.Context, cfg config) error {
 		return err
 	}
 	s.keeper = s.controller("keeper", "TAKT_SERVICES=deployments")
-	if err := s.keeper.launch(ctx); err != nil {
+	if err := s.keeper.launch(ctx, s.Dir); err != nil {
 		return err
 	}
 	keeper := s.keeper.serves.Load()
@@ -107,7 +112,7 @@ func (s *site) open(ctx context.Context, cfg config) error {
 	for i := range cfg.controllers {
 		c := s.controller(fmt.Sprintf("controller-%d", i+1), settings...)
 		s.controllers = append(s.controllers, c)
-		starting.Go(func() error { return c.launch(ctx) })
+		starting.Go(func() error { return c.launch(ctx, s.Dir) })
 	}
 	if err := starting.Wait(); err != nil {
 		return err
@@ -148,7 +153,7 @@ func (s *site) startWorkers(ctx context.Context, n int) error {
 		p := &program{name: name, start: func(context.Context) (*process.Process, error) {
 			return s.Worker(through, name, buildCommand, nil, "--heartbeat", "500ms", "--poll-wait", "5s", "--log", "info,json")
 		}}
-		if err := p.launch(ctx); err != nil {
+		if err := p.launch(ctx, s.Dir); err != nil {
 			return err
 		}
 		s.workers = append(s.workers, p)
