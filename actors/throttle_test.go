@@ -3,7 +3,6 @@ package actors_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
@@ -194,55 +193,6 @@ func TestActionsAreCompletedAtTheirRate(t *testing.T) {
 		err := h.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM river_job WHERE kind = 'throttle' AND state <> 'completed'`).Scan(&live)
 		return err == nil && live == 0
 	}, time.Minute, 20*time.Millisecond)
-}
-
-// Each action is completed at least once, and never more of them than the rate allows,
-// over the times that HubSpot has recorded: a claim that ended without an answer is sent
-// again, and counts again. There are several queues each, and two controllers, one of
-// which is restarted in between.
-func TestNoWindowHasMoreThanTheRate(t *testing.T) {
-	t.Parallel()
-	const configs = 20
-	h := newHall(t, unlimited(), configs)
-	a, b := h.controller(), h.controller()
-	random := rand.New(rand.NewPCG(1, 2))
-	type plan struct{ most, workflows, count int }
-	plans := map[int64]plan{}
-	total := 0
-	for i := range configs {
-		portal := firstPortal + int64(i)
-		p := plan{1 + random.IntN(30), 1 + random.IntN(2), 0}
-		p.count = min(3*p.most, 60)
-		plans[portal] = p
-		total += p.count * p.workflows
-		h.install(a, portal)
-		h.rate(a, portal, p.most, 1, store.Second)
-	}
-	h.hs.Fail(firstPortal, hubspottest.Fault{After: true, Times: 1}) // the answer is lost
-	var wg sync.WaitGroup
-	for portal, p := range plans {
-		for w := range p.workflows {
-			n := []node{a, b}[(int(portal)+w)%2]
-			wg.Go(func() { h.send(n, portal, w, p.count) })
-		}
-	}
-	wg.Wait()
-	b.stop(t)
-	h.controller()
-	h.completed(total)
-	all := h.hs.Completions()
-	require.Greater(t, len(all), total, "the one without an answer was sent again")
-	for portal, p := range plans {
-		for w := range p.workflows {
-			got, distinct := ofQueue(all, portal, w), map[string]bool{}
-			for _, c := range got {
-				distinct[c.CallbackID] = true
-			}
-			require.Len(t, distinct, p.count, "portal %d", portal)
-			require.LessOrEqual(t, hubspottest.MostInAnyWindow(got, time.Second), p.most, "portal %d", portal)
-		}
-	}
-	h.settled(total)
 }
 
 // since returns what was completed later than at.
@@ -496,25 +446,6 @@ func TestTokensOpenWithTheirKeyOnly(t *testing.T) {
 	for _, token := range h.hs.Tokens() {
 		require.NotContains(t, text, token)
 	}
-}
-
-func TestWhatIsPausedWaitsUntilItIsResumed(t *testing.T) {
-	t.Parallel()
-	h := newHall(t, unlimited(), 1)
-	n, other := h.controller(), h.controller()
-	h.install(n, firstPortal)
-	h.rate(n, firstPortal, 1, 1, store.Second)
-	h.send(n, firstPortal, 1, 3)
-	h.send(n, firstPortal, 2, 3)
-	th, err := postgres.NewThrottle(other.db)
-	require.NoError(t, err)
-	queue := actionOf(firstPortal, 1, 0).Queue.ID()
-	require.NoError(t, th.Pause(t.Context(), queue, true))
-	require.Eventually(t, func() bool { return len(ofQueue(h.hs.Completions(), firstPortal, 2)) >= 3 }, time.Minute, 10*time.Millisecond)
-	require.Less(t, len(ofQueue(h.hs.Completions(), firstPortal, 1)), 3)
-	require.NoError(t, th.Pause(t.Context(), queue, false))
-	require.NoError(t, other.Throttle.Look(t.Context(), queue))
-	h.completed(6)
 }
 
 func TestTheDatabaseMayGoAndComeBack(t *testing.T) {

@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -255,104 +252,6 @@ func (w *hand) source(t *testing.T, id string) string {
 	_, err = w.c.Client.Source(t.Context(), client.Held{BuildID: id, WorkerID: w.id}, f, client.FetchOptions{})
 	require.NoError(t, err)
 	return unzip(t, f.Name())
-}
-
-func TestTwoControllersOnOneDatabaseAssignNothingTwice(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	a := s.controller("first", "TAKT_QUEUE_LIMIT=2000", "TAKT_POLL_RATE=0")
-	b := s.controller("second", append(a.Shared(), "TAKT_QUEUE_LIMIT=2000", "TAKT_POLL_RATE=0")...)
-	const pollers, builds = 50, 500
-	source := zipOf(t, map[string]string{"order.txt": "x"})
-	for range builds {
-		submit(t, a, source)
-	}
-	var mu sync.Mutex
-	given := map[string]string{}
-	var wg sync.WaitGroup
-	for i := range pollers {
-		c := []*process.Controller{a, b}[i%2]
-		w := register(t, c, builds)
-		wg.Go(func() {
-			for {
-				job := w.poll(t)
-				if job == nil {
-					return
-				}
-				mu.Lock()
-				other, twice := given[job.ID]
-				given[job.ID] = w.id
-				mu.Unlock()
-				require.False(t, twice, "%s has %s already", other, job.ID)
-			}
-		})
-	}
-	wg.Wait()
-	require.Len(t, given, builds)
-	items, err := b.Client.List(t.Context(), client.Filter{})
-	require.NoError(t, err)
-	require.Len(t, items, builds)
-	for _, item := range items {
-		require.Equal(t, string(store.Assigned), item.Status)
-		require.Equal(t, given[item.ID], *item.WorkerID)
-	}
-}
-
-func TestKilledPostgresIsAnOutageForEverybodyElse(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	c := s.controller("takt")
-	var mu sync.Mutex
-	acknowledged := map[string]bool{}
-	codes := map[store.Code]int{}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	var wg sync.WaitGroup
-	source := zipOf(t, map[string]string{"order.txt": "x"})
-	for range 4 {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				sub, err := c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes(source)})
-				mu.Lock()
-				if err == nil {
-					acknowledged[sub.ID] = true
-				} else if ctx.Err() == nil {
-					codes[store.CodeOf(err)]++
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	count := func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(acknowledged)
-	}
-	eventually(t, "submits are acknowledged", func() bool { return count() > 10 })
-	for range 2 {
-		require.NoError(t, syscall.Kill(postmaster(t, c), syscall.SIGKILL))
-		before := count()
-		eventually(t, "submits are acknowledged again", func() bool { return count() > before+10 })
-	}
-	cancel(context.Canceled)
-	wg.Wait()
-	require.Subset(t, []store.Code{store.Unavailable}, slices.Collect(maps.Keys(codes)), "only 503 was seen: %v", codes)
-
-	root, err := c.Client.Tree(t.Context(), client.TreeOptions{})
-	require.NoError(t, err)
-	require.Zero(t, root.Restarts)
-	for _, child := range root.Children {
-		require.Equal(t, "running", child.Status, child.Path)
-		require.Zero(t, child.Restarts, "only the children of repo restart: %s", child.Path)
-	}
-	items, err := c.Client.List(t.Context(), client.Filter{})
-	require.NoError(t, err)
-	have := map[string]bool{}
-	for _, item := range items {
-		have[item.ID] = true
-	}
-	for id := range acknowledged {
-		require.True(t, have[id], "acknowledged build %s is gone", id)
-	}
 }
 
 func TestUploadOfOneGibibyteNeedsLittleMemory(t *testing.T) {

@@ -57,6 +57,7 @@ const (
 	wrongToken       = "wrongtokwrongtokwrongtokwrongtok"
 	signingIdentity  = "the-signing-identity-itself"
 	collectorKey     = "the-key-of-the-collector"
+	urlPassword      = "password-in-a-url-5"
 	unreadableSecret = "secret-in-a-body-that-is-no-JSON"
 )
 
@@ -185,8 +186,16 @@ func dump(t *testing.T, db *pgx.Conn) string {
 func TestNoSecretIsSeenWhereItDoesNotBelong(t *testing.T) {
 	t.Parallel()
 	s, bucket, collector := newSite(t), s3test.Start(t), tracingtest.Start(t)
-	c := s.controller("takt", append(bucket.Env(), "TAKT_LOG=debug,json", "TAKT_STORAGE=dual",
-		"TAKT_OTLP="+collector.Endpoint, "OTEL_EXPORTER_OTLP_HEADERS=x-key="+collectorKey)...)
+	given := secrets{
+		"TAKT_OLD_ENCRYPTION_KEYS":   "YW4gb2xkIGtleSBvZiBleGFjdGx5IDMyIGJ5dGVzIC4=",
+		"TAKT_HUBSPOT_CLIENT_SECRET": "hubspot-secret-of-this-test-3", "TAKT_GITHUB_TOKEN": "ghp_token-of-this-test-4",
+	}
+	settings := append(bucket.Env(), "TAKT_LOG=debug,json", "TAKT_STORAGE=dual", "TAKT_OTLP="+collector.Endpoint, "OTEL_EXPORTER_OTLP_HEADERS=x-key="+collectorKey,
+		"TAKT_HUBSPOT_CLIENT_ID=7", "TAKT_HUBSPOT_API_URL=http://somebody:"+urlPassword+"@127.0.0.1:1", "TAKT_PUBLIC_URL=http://somebody:"+urlPassword+"@127.0.0.1:1")
+	for name, value := range given {
+		settings = append(settings, name+"="+value)
+	}
+	c := s.controller("takt", settings...)
 	db := talkative(t, c)
 	build := submitAsBefore(t, c)
 	hidden := secrets{
@@ -194,9 +203,11 @@ func TestNoSecretIsSeenWhereItDoesNotBelong(t *testing.T) {
 		"the account's password": applePassword, "the certificate's password": certPassword, "the certificate": signingIdentity,
 		"a wrong key": wrongKey, "a wrong token": wrongToken, "a broken body": unreadableSecret, "the bucket's secret": s3test.SecretKey,
 		"the collector's key":   collectorKey,
+		"a URL's password":      urlPassword,
 		"the encryption key":    process.ReadWord(filepath.Join(c.DataDir, "encryption-key")),
 		"the database password": process.ReadWord(filepath.Join(c.DataDir, "postgres.password")),
 	}
+	maps.Copy(hidden, given)
 	w, err := s.Worker(c, "one", copyOrder, nil, "--log", "debug,json", "--heartbeat", "500ms", "--otlp", collector.Endpoint)
 	require.NoError(t, err)
 	t.Cleanup(w.Kill)
@@ -215,6 +226,12 @@ func TestNoSecretIsSeenWhereItDoesNotBelong(t *testing.T) {
 	misuse(t, c, build, h.token)
 
 	hidden.requireAbsent(t, "the database", dump(t, db))
+	// The second has the password of the first one's database in a URL.
+	guest := s.controller("guest", append(settings, c.Shared()...)...)
+	for _, from := range []*process.Controller{c, guest} {
+		hidden.requireNotInBundle(t, from, filepath.Join(s.Dir, from.Name+".tar.gz"))
+	}
+	require.NoError(t, guest.Stop(t.Context(), patience))
 	require.NoError(t, db.Close(t.Context()))
 	require.NoError(t, w.Stop(t.Context(), patience))
 	require.NoError(t, c.Stop(t.Context(), patience))

@@ -7,46 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/process"
 	"takt/http/hubspottest"
 )
-
-// TestTwoControllersRefreshOnce has the token of a portal taken back while both
-// want to use it.
-func TestTwoControllersRefreshOnce(t *testing.T) {
-	t.Parallel()
-	s := newHookSite(t, hubspottest.Config{RollingLimit: -1, Rotate: true})
-	const patient = "TAKT_HUBSPOT_TIMEOUT=1m" // the refresh that is held back is not given up
-	owner := s.throttled("owner", patient)
-	guest := s.guest(owner, patient)
-	s.install(owner, perSecond(1000), hookPortal)
-	both := []*process.Controller{owner, guest}
-	for i, c := range both { // each has got the token
-		require.True(t, s.fire(t.Context(), c.URL, hookPortal, fmt.Sprintf("first-%d", i)))
-		eventually(t, "it is completed", func() bool { return s.hs.Distinct() == i+1 })
-	}
-	s.hs.Revoke(hookPortal)
-	release := s.hs.HoldRefreshes()
-	defer release()
-	calls := s.hs.Calls(hookPortal)
-	for i, c := range both {
-		for n := range 10 {
-			require.True(t, s.fire(t.Context(), c.URL, hookPortal, fmt.Sprintf("second-%d-%d", i, n)))
-		}
-	}
-	eventually(t, "one refreshes", func() bool { return s.hs.Held() == 1 })
-	after(t.Context(), 500*time.Millisecond) // the other one gets its chance
-	require.Equal(t, 1, s.hs.Held())
-	require.Equal(t, 1, s.hs.Refreshes(hookPortal))
-	release()
-	eventually(t, "all are completed", func() bool { return s.hs.Distinct() == 22 })
-	require.Equal(t, 1, s.hs.Refreshes(hookPortal), "one for both controllers")
-	require.Greater(t, s.hs.Calls(hookPortal), calls)
-}
 
 // TestNoTokenIsSeenWhereItDoesNotBelong has HubSpot repeat secrets in its errors,
 // and PostgreSQL log all that it is told.
