@@ -174,8 +174,11 @@ func each(n *api.TreeNode, f func(n *api.TreeNode)) {
 }
 
 // excused reports whether a call may be repeated after err, and records a reply that no
-// fault excuses.
+// fault excuses. A worker's id is refused until the life before it counts as silent.
 func (d *drill) excused(err error) bool {
+	if store.CodeOf(err) == store.DuplicateWorker {
+		return true
+	}
 	if !client.Temporary(err) {
 		return false
 	}

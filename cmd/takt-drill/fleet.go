@@ -88,7 +88,7 @@ func (d *drill) work(ctx context.Context, chance *rand.Rand) {
 	id := ""
 	for ctx.Err() == nil {
 		life, kill := context.WithCancelCause(ctx)
-		w := &worker{id: id, kill: kill}
+		w := &worker{id: id, instance: store.NewID(), kill: kill}
 		d.live(life, w, chance)
 		kill(nil)
 		if ctx.Err() != nil {
@@ -112,7 +112,7 @@ func (d *drill) live(ctx context.Context, w *worker, chance *rand.Rand) {
 		var sent time.Time
 		if d.again(ctx, "poll", func(ctx context.Context) (err error) {
 			sent = time.Now()
-			reply, err = d.site.client.Poll(ctx, client.Poll{Token: w.token, Wait: 5 * time.Second, Active: []string{}})
+			reply, err = d.site.client.Poll(ctx, client.Poll{Token: w.token, WorkerID: w.id, Instance: w.instance, Wait: 5 * time.Second, Active: []string{}})
 			if store.CodeOf(err) == store.InvalidToken { // it has waited for longer than a token lives
 				err = d.register(ctx, w)
 			}
@@ -130,7 +130,7 @@ func (d *drill) live(ctx context.Context, w *worker, chance *rand.Rand) {
 }
 
 func (d *drill) register(ctx context.Context, w *worker) error {
-	reply, err := d.site.client.Register(ctx, api.Register{ID: w.id, Name: "drill", Capabilities: []byte("{}"), ActiveBuilds: []string{}})
+	reply, err := d.site.client.Register(ctx, api.Register{ID: w.id, Instance: w.instance, Name: "drill", Capabilities: []byte("{}"), ActiveBuilds: []string{}})
 	if err == nil {
 		w.id, w.token = reply.ID, reply.AccessToken
 	}
@@ -147,7 +147,7 @@ func (d *drill) unregister(ctx context.Context, w *worker) {
 // build fetches a source, works for so long and delivers the result, with a beat each
 // half second.
 func (d *drill) build(ctx context.Context, w *worker, job api.Job, work time.Duration) {
-	held := client.Held{BuildID: job.ID, WorkerID: w.id, Attempt: job.Attempt}
+	held := client.Held{BuildID: job.ID, WorkerID: w.id, Instance: w.instance, Attempt: job.Attempt}
 	holding, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	beating, rest := context.WithCancelCause(holding)

@@ -44,10 +44,13 @@ type build struct {
 // worker is one life of a worker within this process.
 type worker struct {
 	id, token string
-	build     string // guarded by ledger.mu, like what follows
-	heard     time.Time
-	dead      bool
-	kill      context.CancelCauseFunc
+	// instance tells this life from others under the same id, of which a request may still
+	// be on its way.
+	instance string
+	build    string // guarded by ledger.mu, like what follows
+	heard    time.Time
+	dead     bool
+	kill     context.CancelCauseFunc
 }
 
 // of returns what is known of a build. The caller holds mu.
