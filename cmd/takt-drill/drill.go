@@ -140,6 +140,9 @@ func (d *drill) inspect(ctx context.Context) {
 		for _, id := range twice {
 			d.seen.broke("%s was held by two workers, or has the result of another attempt", id)
 		}
+		if err == nil {
+			err = d.explain(ctx, c, append(d.seen.suspects, twice...))
+		}
 		return err
 	}))
 	for _, p := range d.site.all() {
@@ -163,6 +166,17 @@ func (d *drill) inspect(ctx context.Context) {
 			return well, err
 		}))
 	}
+}
+
+// explain notes the steps of builds of which a promise was broken.
+func (d *drill) explain(ctx context.Context, c *pgx.Conn, builds []string) error {
+	rows, _ := c.Query(ctx, `SELECT concat_ws(' ', b.id, to_char(l.at, 'HH24:MI:SS.MS'), l.kind, l.worker, l.attempt, l.facts)
+		FROM build_logs l JOIN builds b ON b.seq = l.build WHERE b.id = ANY ($1) AND l.kind IS NOT NULL ORDER BY l.build, l.seq`, builds)
+	steps, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, step := range steps {
+		d.note("%s", step)
+	}
+	return err
 }
 
 // each calls f with n and all nodes under it.

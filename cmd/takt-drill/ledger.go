@@ -26,6 +26,8 @@ type ledger struct {
 	workers []*worker // alive
 	faults  map[string]int
 	broken  []string
+	// suspects are builds whose steps explain what was broken.
+	suspects []string
 
 	repeated, completed int
 	longest             time.Duration
@@ -85,9 +87,9 @@ func (l *ledger) take(id string, w *worker, sent time.Time) bool {
 	b := l.of(id)
 	switch {
 	case b.done:
-		l.broke1("%s was given to %s after its result was taken", id, w.id)
+		l.suspect(id, "%s was given to %s after its result was taken", id, w.id)
 	case b.holder != nil && b.holder != w && l.heard(b.holder):
-		l.broke1("%s was given to %s while %s held it", id, w.id, b.holder.id)
+		l.suspect(id, "%s was given to %s while %s held it", id, w.id, b.holder.id)
 	}
 	b.holder, w.build, w.heard = w, id, sent
 	return true
@@ -109,7 +111,7 @@ func (l *ledger) taken(id string, w *worker) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.heard(w) && !w.dead {
-		l.broke1("%s was taken from %s, which was alive", id, w.id)
+		l.suspect(w.build, "%s was taken from %s, which was alive", id, w.id)
 	}
 	l.leave(w)
 }
@@ -193,6 +195,12 @@ func (l *ledger) broke1(format string, args ...any) {
 	if !slices.ContainsFunc(l.broken, func(old string) bool { return strings.HasSuffix(old, text) }) {
 		l.broken = append(l.broken, fmt.Sprintf("%.1f s: %s", time.Since(l.begun).Seconds(), text))
 	}
+}
+
+// suspect is broke1 about a build.
+func (l *ledger) suspect(id, format string, args ...any) {
+	l.suspects = append(l.suspects, id)
+	l.broke1(format, args...)
 }
 
 // accepted returns the accepted builds and the digests of their results.
