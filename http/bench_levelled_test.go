@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -18,8 +19,12 @@ import (
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/actors/request"
+	takthttp "takt/http"
+	"takt/http/edge"
+	"takt/storage"
 	"takt/store"
 	"takt/store/postgres"
+	"takt/store/seal"
 )
 
 // bare runs requests as processes without levelling.
@@ -42,7 +47,7 @@ func BenchmarkLevelled(b *testing.B) {
 	}})
 	require.NoError(b, err)
 	b.Cleanup(func() { sys.Shutdown(context.Background()) })
-	on, process, off := benchServerWith(b, h), benchServerWith(b, bare{requests}), benchServer(b)
+	on, process, off := benchServer(b, h), benchServer(b, bare{requests}), benchServer(b, inline{})
 
 	for b.Loop() {
 		var toProcess, toOff, rates []float64
@@ -54,6 +59,31 @@ func BenchmarkLevelled(b *testing.B) {
 		b.ReportMetric(middleOf(toProcess), "on/process-only")
 		b.ReportMetric(middleOf(rates), "polls/s")
 	}
+}
+
+func benchServer(b *testing.B, requests edge.Requests) (addr string) {
+	b.Helper()
+	local, err := storage.OpenLocal(b.TempDir(), seal.NewRing(seal.Key{}))
+	require.NoError(b, err)
+	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
+	require.NoError(b, err)
+	i := &instant{build: store.Build{ID: "build", Platform: store.IOS, State: store.Assigned, WorkerID: "worker"}}
+	s, err := takthttp.New(takthttp.Deps{
+		Builds: i, Queue: i, Tokens: tokensOf(b), Publish: (&published{}).publish, Files: files, Requests: requests, Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
+	}, takthttp.Config{Config: edge.Config{APIKey: apiKey}, PollRate: -1})
+	require.NoError(b, err)
+	ln, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	ctx, cancel := context.WithCancelCause(b.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, ln) }()
+	b.Cleanup(func() {
+		cancel(nil)
+		require.NoError(b, <-ended)
+		require.NoError(b, ln.Close())
+		require.NoError(b, files.Close())
+	})
+	return ln.Addr().String()
 }
 
 func middleOf(values []float64) float64 {

@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
 	"takt/store"
@@ -218,4 +221,34 @@ func (q parking) Arrive(context.Context, store.PollRequest, time.Duration) (stor
 		q.ended <- context.Cause(ctx)
 		return store.PollReply{}, context.Cause(ctx)
 	}, nil
+}
+
+// instant is a store that agrees to everything and a queue without builds.
+type instant struct {
+	takthttp.Builds
+	takthttp.Queue
+	build store.Build
+}
+
+func (i *instant) Find(context.Context, string) (store.Build, error)     { return i.build, nil }
+func (i *instant) Held(context.Context, store.Beat) (store.Build, error) { return i.build, nil }
+func (i *instant) Touch(context.Context, store.Beat) (store.BeatReply, error) {
+	return store.BeatReply{}, nil
+}
+func (i *instant) Freed(string) {}
+func (i *instant) Finish(ctx context.Context, r store.Result, files ...store.Staged) (bool, error) {
+	i.build.Result, i.build.State = r.File, store.Completed
+	return false, commitAll(ctx, files)
+}
+
+func (i *instant) Arrive(_ context.Context, r store.PollRequest, _ time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error) {
+	return store.PollReply{Token: r.Presented}, nil, nil
+}
+
+// tokensOf are tokens of workers with a key of this test's own.
+func tokensOf(tb testing.TB) *store.WorkerTokens {
+	tb.Helper()
+	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32))
+	require.NoError(tb, tokens.Learn("here", time.Now()))
+	return tokens
 }
