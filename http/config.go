@@ -9,8 +9,8 @@ import (
 	"takt/http/edge"
 )
 
-// DefaultBaseImageID is the virtual machine image that workers start from.
-const DefaultBaseImageID = "ghcr.io/sethwebster/expo-free-agent-base:0.1.23"
+// defaultBaseImageID is the virtual machine image that workers start from.
+const defaultBaseImageID = "ghcr.io/sethwebster/expo-free-agent-base:0.1.23"
 
 // Config is what an operator may set. Zero values mean the defaults of WithDefaults.
 type Config struct {
@@ -57,7 +57,7 @@ const maxRate = 1_000_000
 // WithDefaults returns c with its zero values filled in.
 func (c Config) WithDefaults() Config {
 	c.Config = c.Config.WithDefaults()
-	c.BaseImageID = cmp.Or(c.BaseImageID, DefaultBaseImageID)
+	c.BaseImageID = cmp.Or(c.BaseImageID, defaultBaseImageID)
 	c.BuildTokenLife = cmp.Or(c.BuildTokenLife, 30*24*time.Hour)
 	c.PollRate = cmp.Or(c.PollRate, 100)
 	c.RegisterRate = cmp.Or(c.RegisterRate, 5000)

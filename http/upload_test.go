@@ -103,7 +103,7 @@ func TestUploadRefusesWhatIsWrong(t *testing.T) {
 		"build like a path":         {replace("build_id", "../../etc"), nil, 404, "Build not found"},
 		"worker like a path":        {replace("worker_id", "../../etc"), nil, 404, "Worker not found"},
 		"somebody else's build":     {replace("worker_id", v.ID), nil, 403, "Build not assigned to this worker"},
-		"file too large":            {replace("result", strings.Repeat("x", 101)), nil, 413, "Result file is larger than 100 bytes"},
+		"file too large":            {replace("result", strings.Repeat("x", 101)), nil, 413, "Result file is larger than 100 B"},
 		"two files":                 {[]part{file, file}, nil, 400, "More than one result file"},
 		"field contradicts header":  {[]part{id, who, ok, file}, map[string]string{"X-Build-Id": s.ID, "X-Worker-Id": v.ID}, 403, "Build not assigned to this worker"},
 		"fields that contradict":    {[]part{id, id, who, {name: "build_id", content: "other"}}, nil, 400, "Invalid request: build_id differs from X-Build-Id"},

@@ -8,6 +8,8 @@ import (
 	"mime/multipart"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+
 	"takt/http/edge"
 	"takt/storage"
 	"takt/store"
@@ -41,7 +43,7 @@ func (s *uploads) file(ctx context.Context, f *edge.Form, p *multipart.Part, wha
 		u, err = s.files.CreateNew(ctx, name, limit, seal, edge.Content(p, s.files.Room))
 	}
 	if store.CodeOf(err) == store.TooLarge && !strings.Contains(err.Error(), "Request body") {
-		err = store.NewError(store.TooLarge, fmt.Sprintf("%s is larger than %s", what, size(limit)))
+		err = store.NewError(store.TooLarge, fmt.Sprintf("%s is larger than %s", what, humanize.IBytes(uint64(limit))))
 	}
 	if err != nil {
 		return nil, err
@@ -56,11 +58,4 @@ func (s *uploads) file(ctx context.Context, f *edge.Form, p *multipart.Part, wha
 	}
 	u.Moved = f.Onward
 	return u, nil
-}
-
-func size(n int64) string {
-	if n >= 1<<20 && n%(1<<20) == 0 {
-		return fmt.Sprintf("%d MiB", n>>20)
-	}
-	return fmt.Sprintf("%d bytes", n)
 }

@@ -24,6 +24,9 @@ func (p Platform) ResultExt() string {
 	return ".ipa"
 }
 
+// DefaultQueueLimit is how many builds may be pending when one more is submitted.
+const DefaultQueueLimit = 1000
+
 // BuildState is the state of a build:
 //
 //	pending → assigned → building → completed | failed | cancelled

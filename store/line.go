@@ -8,9 +8,14 @@ import (
 // Line makes text from outside safe for one line on a terminal or in a log. It replaces
 // each character that would start another line, control the terminal or change the text
 // direction by U+FFFD.
-func Line(s string) string {
+func Line(s string) string { return visible(s, "") }
+
+// Lines is Line for a text of several lines: it keeps their ends, and tabs.
+func Lines(s string) string { return visible(s, "\n\t") }
+
+func visible(s, keep string) string {
 	return strings.Map(func(r rune) rune {
-		if Controls(r) {
+		if Controls(r) && !strings.ContainsRune(keep, r) {
 			return '\uFFFD'
 		}
 		return r

@@ -17,10 +17,13 @@ func Text(s string) string {
 const maxErrorText = 8 << 10
 
 // ErrorText is Text for an error message. It keeps only the beginning.
-func ErrorText(s string) string {
+func ErrorText(s string) string { return Clip(s, maxErrorText) }
+
+// Clip is Text of at most limit bytes. It marks what it cuts.
+func Clip(s string, limit int) string {
 	const cut = " …"
-	if s = Text(s); len(s) > maxErrorText {
-		s = strings.ToValidUTF8(s[:maxErrorText-len(cut)], "") + cut
+	if s = Text(s); len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit-len(cut)], "") + cut
 	}
 	return s
 }

@@ -74,6 +74,9 @@ type Departure struct {
 	Requeued []BuildRef
 }
 
+// DefaultTimeout is how long builds and workers may be silent.
+const DefaultTimeout = 5 * time.Minute
+
 // Timeouts are HeartbeatMonitor's settings, changeable at run time.
 type Timeouts struct {
 	CheckInterval time.Duration // default 60 s

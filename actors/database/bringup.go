@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"syscall"
 	"time"
+
+	"takt/store/backoff"
 )
 
 // startAttempts is how often the start is tried if the server ends during it, because an
@@ -34,7 +36,7 @@ func (cl *cluster) bringUp(ctx context.Context) (*process, error) {
 			return nil, err
 		}
 		cl.log.Warn().Err(err).Int("attempt", attempt+1).Msg("the database server did not start, trying again")
-		if err := pause(ctx, 100*time.Millisecond<<attempt); err != nil {
+		if err := backoff.Pause(ctx, 100*time.Millisecond<<attempt); err != nil {
 			return nil, err
 		}
 	}
@@ -208,21 +210,9 @@ func until(ctx context.Context, d time.Duration, condition func() bool) (bool, e
 		if time.Now().After(deadline) {
 			return false, nil
 		}
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
+		if err := backoff.Pause(ctx, 10*time.Millisecond); err != nil {
 			return false, err
 		}
 	}
 	return true, nil
-}
-
-// pause waits for d or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

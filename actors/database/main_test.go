@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"takt/actors/otp"
+	"takt/store/backoff"
 	"takt/store/storetest/needs"
 )
 
@@ -166,7 +167,7 @@ func eventually(t *testing.T, what string, f func() error) {
 		if err == nil {
 			return
 		}
-		require.NoError(t, pause(ctx, 10*time.Millisecond), "waiting for %s: %v", what, err)
+		require.NoError(t, backoff.Pause(ctx, 10*time.Millisecond), "waiting for %s: %v", what, err)
 	}
 }
 

@@ -36,6 +36,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"takt/actors/otp"
+	"takt/store/backoff"
 )
 
 const (
@@ -162,7 +163,7 @@ func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(w
 		}
 		if !j.needed(ctx) {
 			suspend("") // it waits for work, not for something that is away
-			await(ctx, p.replaced, neededEvery)
+			_ = backoff.PauseUntil(ctx, neededEvery, p.replaced)
 			continue
 		}
 		client, err := j.start(ctx, hard, p.Pool, log)
@@ -172,7 +173,7 @@ func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(w
 			}
 			log.Warn().Err(err).Msg("River's client did not start")
 			suspend("River's client does not start")
-			await(ctx, nil, restartPause)
+			_ = backoff.Pause(ctx, restartPause)
 			continue
 		}
 		suspend("")
@@ -275,17 +276,6 @@ func (j *Jobs) newClient(pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[
 		return nil, fmt.Errorf("making River's client: %w", err)
 	}
 	return client, nil
-}
-
-// await waits for done, for d or for the end of ctx.
-func await(ctx context.Context, done <-chan struct{}, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-done:
-	case <-ctx.Done():
-	}
 }
 
 // resigning drops the log line of a leader that can't resign because its pool is closed.

@@ -42,8 +42,8 @@ type MonitorConfig struct {
 
 func (c MonitorConfig) withDefaults() MonitorConfig {
 	c.Timeouts.CheckInterval = cmp.Or(c.Timeouts.CheckInterval, time.Minute)
-	c.Timeouts.BuildTimeout = cmp.Or(c.Timeouts.BuildTimeout, 5*time.Minute)
-	c.Timeouts.WorkerTimeout = cmp.Or(c.Timeouts.WorkerTimeout, 5*time.Minute)
+	c.Timeouts.BuildTimeout = cmp.Or(c.Timeouts.BuildTimeout, store.DefaultTimeout)
+	c.Timeouts.WorkerTimeout = cmp.Or(c.Timeouts.WorkerTimeout, store.DefaultTimeout)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

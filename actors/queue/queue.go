@@ -51,7 +51,7 @@ func (c Config) withDefaults() Config {
 		c.Metrics = metrics.New()
 	}
 	return Config{
-		Limit: cmp.Or(c.Limit, 1000), MaxParked: cmp.Or(c.MaxParked, 20_000),
+		Limit: cmp.Or(c.Limit, store.DefaultQueueLimit), MaxParked: cmp.Or(c.MaxParked, 20_000),
 		BatchSize: cmp.Or(c.BatchSize, 256), Batches: cmp.Or(c.Batches, 2),
 		Recount: cmp.Or(c.Recount, 2*time.Second), Timeout: cmp.Or(c.Timeout, 5*time.Second), Metrics: c.Metrics,
 	}

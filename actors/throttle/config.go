@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"takt/store"
+	"takt/store/backoff"
 )
 
 // Config is what tests set. Zero values take the defaults.
@@ -67,7 +68,7 @@ const persistTries = 5
 // tries doubles. It stops when ctx ends.
 func persist(ctx context.Context, pause time.Duration, write func() error) (err error) {
 	for i := range persistTries {
-		if i > 0 && !rest(ctx, pause<<i) {
+		if i > 0 && backoff.Pause(ctx, pause<<i) != nil {
 			break
 		}
 		if err = write(); err == nil {
@@ -75,16 +76,4 @@ func persist(ctx context.Context, pause time.Duration, write func() error) (err 
 		}
 	}
 	return err
-}
-
-// rest waits for d. It returns false if ctx ended first.
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"takt/actors/throttle/hubspot"
 	"takt/store"
+	"takt/store/backoff"
 	"takt/store/batching"
 )
 
@@ -93,7 +94,7 @@ func (d *delivery) early(ctx context.Context, list []store.ClaimedAction, before
 	if d.claim.NotBefore.IsZero() {
 		return true
 	}
-	if wait := time.Until(d.claim.NotBefore) - before; wait > 0 && !rest(ctx, wait) {
+	if wait := time.Until(d.claim.NotBefore) - before; wait > 0 && backoff.Pause(ctx, wait) != nil {
 		d.lose(idsOf(list), "takt was stopped before it was sent")
 		return false
 	}

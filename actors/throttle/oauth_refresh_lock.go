@@ -9,6 +9,7 @@ import (
 	"takt/actors/otp"
 	"takt/actors/throttle/hubspot"
 	"takt/store"
+	"takt/store/backoff"
 )
 
 // The messages.
@@ -181,7 +182,7 @@ func (t *Tokens) get(ctx context.Context, want wantToken) (Token, time.Duration,
 			return Token{fresh.Access, version}, max(fresh.ExpiresIn-t.margin(fresh.ExpiresIn), time.Second), nil
 		}
 		// Another controller refreshes, or has just done so: read the row again.
-		if !rest(ctx, refreshPoll) {
+		if backoff.Pause(ctx, refreshPoll) != nil {
 			return Token{}, 0, store.NewUnavailable("Another controller's refresh takes too long", context.Cause(ctx))
 		}
 	}

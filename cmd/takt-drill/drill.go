@@ -50,11 +50,11 @@ func (r report) print(w io.Writer) {
 	fmt.Fprintf(w, "drill     %g s with seed %d\n", r.Seconds, r.Seed)
 	fmt.Fprintf(w, "faults    %s\n", strings.Join(faults, ", "))
 	fmt.Fprintf(w, "builds    %d accepted, %d completed with their bytes\n", r.Accepted, r.Completed)
-	fmt.Fprintf(w, "calls     %d repeated, the longest wait %.1f s: %s\n", r.Repeated, r.LongestWait, cli.Plain(r.LongestCall))
+	fmt.Fprintf(w, "calls     %d repeated, the longest wait %.1f s: %s\n", r.Repeated, r.LongestWait, store.Lines(r.LongestCall))
 	fmt.Fprintf(w, "broken    %d\n", len(r.Broken))
 	const most = 20
 	for _, text := range r.Broken[:min(most, len(r.Broken))] {
-		fmt.Fprintf(w, "  %s\n", cli.Plain(text))
+		fmt.Fprintf(w, "  %s\n", store.Lines(text))
 	}
 	if more := len(r.Broken) - most; more > 0 {
 		fmt.Fprintf(w, "  and %d more\n", more)

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"takt/cmd/internal/cli"
@@ -31,7 +32,7 @@ func newListCommand(env environment) *cobra.Command {
 		func(w io.Writer, builds []api.BuildItem) {
 			cli.List(w, []string{"BUILD", "STATE", "PLATFORM", "SUBMITTED", "WORKER"}, builds, func(b api.BuildItem) []string {
 				return []string{
-					b.ID, cmp.Or(b.State, b.Status), b.Platform, cli.TimeText(cmp.Or(b.SubmittedAt, b.CreatedAt)), cli.Plain(cli.Or(b.WorkerID, "-")),
+					b.ID, cmp.Or(b.State, b.Status), b.Platform, cli.TimeText(cmp.Or(b.SubmittedAt, b.CreatedAt)), store.Lines(cli.Or(b.WorkerID, "-")),
 				}
 			})
 		})
@@ -117,7 +118,7 @@ func printStatus(w io.Writer, b api.BuildStatus) {
 	rows := [][]string{{"build", b.ID}, {"state", cmp.Or(b.State, b.Status)}, {"platform", b.Platform}}
 	row := func(name, value string) {
 		if value != "" {
-			rows = append(rows, []string{name, cli.Plain(value)})
+			rows = append(rows, []string{name, store.Lines(value)})
 		}
 	}
 	row("worker", cli.Or(b.WorkerID, ""))
@@ -143,7 +144,7 @@ func printStatus(w io.Writer, b api.BuildStatus) {
 	}
 	cli.Table(w, rows)
 	if reason := cli.Or(b.ErrorMessage, ""); reason != "" {
-		fmt.Fprintf(w, "error\n%s\n", cli.Plain(reason))
+		fmt.Fprintf(w, "error\n%s\n", store.Lines(reason))
 	}
 }
 
@@ -256,7 +257,7 @@ func downloadResult(ctx context.Context, s *session, id string, auth client.Buil
 		if info, statErr := f.Stat(); statErr == nil && info.Size() == 0 {
 			_ = os.Remove(part)
 		} else if statErr == nil {
-			s.Note("takt: %s of the result are kept in %s; running the same command again resumes", cli.Size(info.Size()), part)
+			s.Note("takt: %s of the result are kept in %s; running the same command again resumes", humanize.Bytes(uint64(info.Size())), part)
 		}
 		return err
 	}

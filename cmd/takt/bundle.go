@@ -18,6 +18,7 @@ import (
 	"takt/cmd/internal/cli"
 	"takt/http/api"
 	"takt/http/client"
+	"takt/store"
 )
 
 func newDebugCommand(env environment) *cobra.Command {
@@ -58,7 +59,7 @@ errors.txt. Needs the admin key in TAKT_ADMIN_KEY.`,
 			return fmt.Errorf("writing the bundle: %w", err)
 		}
 		for _, fault := range b.faults {
-			s.Note("takt: not in the bundle: %s", cli.Plain(fault))
+			s.Note("takt: not in the bundle: %s", store.Lines(fault))
 		}
 		return s.Result(map[string]any{"file": file, "missing": b.faults}, func(w io.Writer) { fmt.Fprintln(w, file) })
 	})

@@ -16,6 +16,7 @@ import (
 
 	"takt/cmd/internal/cli"
 	"takt/http/client"
+	"takt/store"
 	"takt/store/backoff"
 )
 
@@ -122,7 +123,7 @@ func (r *remote) open(cmd *cobra.Command) (*session, error) {
 		tokens: cli.Tokens{Dir: filepath.Join(stateDir(r.env), "tokens")},
 	}
 	s.retry = client.Retry{Patience: 10 * time.Second, Backoff: backoff.Backoff{Max: 5 * time.Second}, OnWait: func(err error, wait time.Duration) {
-		s.Note("takt: %s; again in %s", cli.Plain(cli.Message(err)), wait.Round(100*time.Millisecond))
+		s.Note("takt: %s; again in %s", store.Lines(cli.Message(err)), wait.Round(100*time.Millisecond))
 	}}
 	return s, nil
 }

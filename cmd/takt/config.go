@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"takt/actors/janitor"
+	"takt/http"
 	"takt/storage"
 	"takt/store"
 )
@@ -62,26 +63,27 @@ type Config struct {
 }
 
 func defaultConfig(stateDir string) Config {
+	web := http.Config{}.WithDefaults()
 	return Config{
 		Deploy:           defaultDeploy(),
 		Listen:           "127.0.0.1:3000",
 		DataDir:          stateDir,
 		DatabasePool:     10,
 		Services:         serviceNames(),
-		BaseImageID:      "ghcr.io/sethwebster/expo-free-agent-base:0.1.23",
+		BaseImageID:      web.BaseImageID,
 		Storage:          "local",
 		S3:               storage.S3Config{Region: "us-east-1", PathStyle: "auto"},
-		QueueLimit:       1000,
-		BuildTokenLife:   30 * 24 * time.Hour,
-		BuildTimeout:     300 * time.Second,
-		WorkerTimeout:    300 * time.Second,
+		QueueLimit:       store.DefaultQueueLimit,
+		BuildTokenLife:   web.BuildTokenLife,
+		BuildTimeout:     store.DefaultTimeout,
+		WorkerTimeout:    store.DefaultTimeout,
 		OnBuildTimeout:   "requeue",
 		BuildMaxAttempts: 3,
 		Quarantine:       store.QuarantineRule{Faults: 3, Attempts: 10},
 		MaxParked:        20_000,
 		Heijunka:         defaultHeijunkaConfig(),
-		PollRate:         100,
-		RegisterRate:     5000,
+		PollRate:         web.PollRate,
+		RegisterRate:     web.RegisterRate,
 		HubSpot:          defaultHubSpot(),
 		Log:              "info",
 	}

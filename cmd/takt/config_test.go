@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -102,8 +103,8 @@ func TestFillKeysMakesThemOnceAndKeepsThem(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, made)
 	require.Equal(t, cfg, again)
-	require.Regexp(t, keyPattern, again.APIKey)
-	require.Regexp(t, keyPattern, again.AdminKey)
+	require.Regexp(t, edge.KeyPattern, again.APIKey)
+	require.Regexp(t, edge.KeyPattern, again.AdminKey)
 	raw, err := base64.StdEncoding.DecodeString(again.EncryptionKey)
 	require.NoError(t, err)
 	require.Len(t, raw, 32)

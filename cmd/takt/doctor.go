@@ -21,6 +21,7 @@ import (
 	"takt/cmd/internal/cli"
 	"takt/http/client"
 	"takt/storage"
+	"takt/store"
 	"takt/store/postgres"
 	"takt/store/seal"
 )
@@ -105,9 +106,9 @@ func (d *doctor) tell(g diagnosis) {
 		if cli.Colour(w) {
 			word = map[bool]string{true: "\x1b[32m", false: "\x1b[31m"}[g.OK] + word + "\x1b[0m"
 		}
-		fmt.Fprintf(w, "%s %-14s %s\n", word, g.Check, cli.Plain(g.Found))
+		fmt.Fprintf(w, "%s %-14s %s\n", word, g.Check, store.Lines(g.Found))
 		if g.Mend != "" {
-			fmt.Fprintf(w, "%20s-> %s\n", "", cli.Plain(g.Mend))
+			fmt.Fprintf(w, "%20s-> %s\n", "", store.Lines(g.Mend))
 		}
 	})
 }

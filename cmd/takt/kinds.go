@@ -10,6 +10,7 @@ import (
 
 	"takt/actors/deployment"
 	"takt/actors/janitor"
+	"takt/http/api"
 	"takt/store"
 )
 
@@ -98,10 +99,7 @@ func duration(field *time.Duration) value { return parsed(field, showDuration, r
 
 // readDuration takes "90s" or "5m", and a bare number as seconds.
 func readDuration(v string) (time.Duration, error) {
-	if n, err := strconv.ParseFloat(v, 64); err == nil {
-		return time.Duration(n * float64(time.Second)), nil
-	}
-	d, err := time.ParseDuration(v)
+	d, err := api.ParseDuration(v)
 	if err != nil {
 		err = errors.New(`must be a duration such as "90s" or "5m"`)
 	}

@@ -36,7 +36,7 @@ func newAuditCommand(env environment) *cobra.Command {
 	}, func(w io.Writer, audit api.Audit) {
 		cli.List(w, []string{"AT", "WHO", "ACTION", "TARGET", "OUTCOME", "REASON"}, audit.Entries, func(e api.AuditEntry) []string {
 			return []string{
-				cli.TimeText(e.At), cli.Plain(e.Actor), cli.Plain(e.Action), cli.Plain(e.Target), cli.Plain(cli.Or(e.Outcome, "-")), cli.Plain(e.Reason),
+				cli.TimeText(e.At), store.Lines(e.Actor), store.Lines(e.Action), store.Lines(e.Target), store.Lines(cli.Or(e.Outcome, "-")), store.Lines(e.Reason),
 			}
 		})
 	})
@@ -100,7 +100,7 @@ func (s *session) invariants(found api.Invariants, err error, repairable string)
 			case i.Repairable:
 				state = repairable
 			}
-			return []string{i.Name, fmt.Sprintf("%d %s: %s", n, state, cli.Plain(strings.Join(i.Examples, ", "))), i.Promise}
+			return []string{i.Name, fmt.Sprintf("%d %s: %s", n, state, store.Lines(strings.Join(i.Examples, ", "))), i.Promise}
 		})
 	}); err != nil {
 		return err
@@ -186,7 +186,7 @@ func (s *session) watchTree(ctx context.Context, o client.TreeOptions) error {
 		case ctx.Err() != nil:
 			return nil
 		case client.Temporary(err):
-			s.Note("takt: %s", cli.Plain(cli.Message(err)))
+			s.Note("takt: %s", store.Lines(cli.Message(err)))
 		case err != nil:
 			return err
 		default:

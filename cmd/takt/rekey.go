@@ -146,7 +146,7 @@ func (r *rekeying) run(ctx context.Context) error {
 // problem reports something that can't be opened.
 func (r *rekeying) problem(kind seal.Kind, name string, err error) {
 	_ = r.Result(map[string]any{"kind": kind, "name": name, "problem": err.Error()}, func(w io.Writer) { // the final write reports a closed pipe
-		fmt.Fprintf(w, "%s %s: %s\n", kind, cli.Plain(name), cli.Plain(err.Error()))
+		fmt.Fprintf(w, "%s %s: %s\n", kind, store.Lines(name), store.Lines(err.Error()))
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"takt/cmd/internal/cli"
 	"takt/storage"
 	"takt/storage/inventory"
+	"takt/store"
 	"takt/store/postgres"
 	"takt/store/seal"
 )
@@ -85,9 +86,9 @@ func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) erro
 // finding reports a file that is missing, damaged or otherwise wrong.
 func (u *upkeep) finding(f inventory.Finding) {
 	_ = u.Result(f, func(w io.Writer) { // the final write reports a closed pipe
-		fmt.Fprintf(w, "%-8s %-5s %s", f.Problem, f.Location, cli.Plain(f.Name))
+		fmt.Fprintf(w, "%-8s %-5s %s", f.Problem, f.Location, store.Lines(f.Name))
 		if f.Detail != "" {
-			fmt.Fprintf(w, "  (%s)", cli.Plain(f.Detail))
+			fmt.Fprintf(w, "  (%s)", store.Lines(f.Detail))
 		}
 		fmt.Fprintln(w)
 	})

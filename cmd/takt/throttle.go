@@ -59,9 +59,9 @@ func printQueues(w io.Writer, queues []api.ThrottleQueue) {
 			state = "paused"
 		}
 		return []string{
-			cli.Plain(q.ID), strconv.Itoa(q.Depth), strconv.Itoa(q.Held), strconv.Itoa(q.InFlight), strconv.FormatInt(q.Completed, 10), age(q.Oldest),
+			store.Lines(q.ID), strconv.Itoa(q.Depth), strconv.Itoa(q.Held), strconv.Itoa(q.InFlight), strconv.FormatInt(q.Completed, 10), age(q.Oldest),
 			fmt.Sprintf("%d of %s", q.RateUsed, rate(q.MaxThroughput, q.TimePeriod, q.TimeUnit)),
-			cli.Or(q.NextDue, "-"), state, cli.Plain(cli.Or(q.LastError, "-")),
+			cli.Or(q.NextDue, "-"), state, store.Lines(cli.Or(q.LastError, "-")),
 		}
 	})
 }

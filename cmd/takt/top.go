@@ -18,6 +18,7 @@ import (
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
+	"takt/store/backoff"
 )
 
 func newTopCommand(env environment) *cobra.Command {
@@ -190,19 +191,8 @@ func (t *top) refresh(ctx context.Context) {
 				t.looks = t.looks[1:]
 			}
 		})
-		sleep(ctx, topPause, nil)
-		sleep(ctx, topTick-topPause, t.dirty)
-	}
-}
-
-// sleep waits for d, or until wake.
-func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-wake:
-	case <-ctx.Done():
+		_ = backoff.Pause(ctx, topPause)
+		_ = backoff.PauseUntil(ctx, topTick-topPause, t.dirty)
 	}
 }
 
@@ -221,7 +211,7 @@ func (t *top) follow(ctx context.Context) {
 			}
 			return nil
 		})
-		sleep(ctx, topTick, nil)
+		_ = backoff.Pause(ctx, topTick)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,8 +12,6 @@ import (
 	"takt/http/edge"
 	"takt/store/seal"
 )
-
-var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
 
 func (c *Config) validate() []error {
 	var faults []error
@@ -28,7 +25,7 @@ func (c *Config) validate() []error {
 		bad("data-dir", "must be set")
 	}
 	for name, key := range map[string]string{"api-key": c.APIKey, "admin-key": c.AdminKey} {
-		if key != "" && !keyPattern.MatchString(key) {
+		if key != "" && !edge.KeyPattern.MatchString(key) {
 			bad(name, "needs at least 16 characters of [A-Za-z0-9_-]")
 		} else if key != "" && !edge.VariedKey(key) {
 			bad(name, "needs at least 8 different characters")

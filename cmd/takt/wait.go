@@ -66,10 +66,8 @@ func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
 		if !w.follow && !w.JSON {
 			w.tell(ctx, status)
 		}
-		select {
-		case <-time.After(pace.Wait(n)):
-		case <-ctx.Done():
-			return status, context.Cause(ctx)
+		if err := backoff.Pause(ctx, pace.Wait(n)); err != nil {
+			return status, err
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"takt/cmd/internal/cli"
 	"takt/http/api"
 	"takt/http/client"
+	"takt/store"
 )
 
 func newWorkersCommand(env environment) *cobra.Command {
@@ -56,7 +57,7 @@ func newWorkersListCommand(env environment) *cobra.Command {
 			heading := []string{"WORKER", "NAME", "STATUS", "BUILDS", "CPU", "DIAGNOSTICS", "DONE", "FAILED", "SEEN"}
 			cli.List(w, heading, workers, func(k api.Worker) []string {
 				return []string{
-					k.ID, cli.Plain(k.Name), workerStatus(k), strings.Join(k.Builds, ","), workerLoad(k), workerHealth(k),
+					k.ID, store.Lines(k.Name), workerStatus(k), strings.Join(k.Builds, ","), workerLoad(k), workerHealth(k),
 					strconv.Itoa(k.Completed), strconv.Itoa(k.Failed), cli.TimeText(k.LastSeenAt),
 				}
 			})
@@ -96,7 +97,7 @@ func figure(f *float64, unit string) string {
 // workerHealth returns why a worker is quarantined, or else the verdict of its last report.
 func workerHealth(w api.Worker) string {
 	if w.Quarantine != nil {
-		return cli.Plain(w.Quarantine.Reason)
+		return store.Lines(w.Quarantine.Reason)
 	}
 	return lastReport(w)
 }
@@ -106,7 +107,7 @@ func lastReport(w api.Worker) string {
 		return "-"
 	}
 	if w.Diagnostics.Message != "" {
-		return w.Diagnostics.Status + ": " + cli.Plain(w.Diagnostics.Message)
+		return w.Diagnostics.Status + ": " + store.Lines(w.Diagnostics.Message)
 	}
 	return w.Diagnostics.Status
 }
@@ -156,7 +157,7 @@ func printWorkerStatus(w io.Writer, k api.Worker) { fmt.Fprintf(w, "%s %s\n", k.
 func printWorker(w io.Writer, k api.Worker) {
 	rows := [][]string{
 		{"worker", k.ID},
-		{"name", cli.Plain(k.Name)},
+		{"name", store.Lines(k.Name)},
 		{"status", workerStatus(k)},
 		{"platforms", cmp.Or(strings.Join(k.Platforms, ", "), "all")},
 		{"builds", fmt.Sprintf("%s (at most %d)", cmp.Or(strings.Join(k.Builds, ", "), "none"), k.MaxConcurrentBuilds)},
@@ -166,11 +167,11 @@ func printWorker(w io.Writer, k api.Worker) {
 		{"seen", cli.TimeText(k.LastSeenAt)},
 	}
 	if q := k.Quarantine; q != nil {
-		rows = append(rows, []string{"quarantine", cli.Plain(q.Reason)})
+		rows = append(rows, []string{"quarantine", store.Lines(q.Reason)})
 	}
 	if t := k.Telemetry; t != nil {
 		rows = append(rows, []string{"telemetry", fmt.Sprintf("%s: CPU %s, memory %s, disk %s, %s", cli.TimeText(t.At), workerLoad(k),
-			figure(t.MemoryMB, " MB"), figure(t.DiskPercent, "%"), cli.Plain(cmp.Or(t.Stage, t.Type)))})
+			figure(t.MemoryMB, " MB"), figure(t.DiskPercent, "%"), store.Lines(cmp.Or(t.Stage, t.Type)))})
 	}
 	if d := k.Diagnostics; d != nil {
 		rows = append(rows, []string{"diagnostics", cli.Time(d.RunAt.Time()) + ": " + lastReport(k)})

@@ -52,14 +52,10 @@ func (r Retry) pause(ctx context.Context, err error, n int, began time.Time) err
 	if r.OnWait != nil {
 		r.OnWait(err, wait)
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w (last failure: %v)", context.Cause(ctx), err) //nolint:errorlint // the cause is the error
+	if cause := backoff.Pause(ctx, wait); cause != nil {
+		return fmt.Errorf("%w (last failure: %v)", cause, err) //nolint:errorlint // the cause is the error
 	}
+	return nil
 }
 
 func (r Retry) again(err error) bool {

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/dustin/go-humanize"
 )
 
 // plain makes untrusted text safe to read beside our own. It shows characters that
@@ -237,17 +239,7 @@ func clock(t time.Time) template.HTML {
 	return template.HTML(`<time datetime="` + t.Format(time.RFC3339Nano) + `" title="` + t.Format(time.RFC3339) + `">` + t.Format(form) + `</time>`) //nolint:gosec // our own text
 }
 
-func bytesText(n int64) string {
-	f, units := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	i := 0
-	for f >= 1024 && i < len(units)-1 {
-		f, i = f/1024, i+1
-	}
-	if i == 0 {
-		return strconv.FormatInt(n, 10) + " B"
-	}
-	return strconv.FormatFloat(f, 'f', 1, 64) + " " + units[i]
-}
+func bytesText(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
 func percent(f float64) string { return strconv.FormatFloat(f*100, 'f', 0, 64) + " %" }
 

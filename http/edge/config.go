@@ -71,7 +71,8 @@ const writeTimeout = 2 * time.Minute
 // maxDrains is how many refused bodies are read at once.
 const maxDrains = 8
 
-var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
+// KeyPattern is what API keys and admin keys consist of.
+var KeyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
 
 // WithDefaults returns c with its zero values filled in.
 func (c Config) WithDefaults() Config {
@@ -106,8 +107,8 @@ func (c Config) Validate() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	check(keyPattern.MatchString(c.APIKey), "api key: needs at least 16 characters of [A-Za-z0-9_-]")
-	check(c.AdminKey == "" || keyPattern.MatchString(c.AdminKey), "admin key: needs at least 16 characters of [A-Za-z0-9_-]")
+	check(KeyPattern.MatchString(c.APIKey), "api key: needs at least 16 characters of [A-Za-z0-9_-]")
+	check(c.AdminKey == "" || KeyPattern.MatchString(c.AdminKey), "admin key: needs at least 16 characters of [A-Za-z0-9_-]")
 	const poor = "%s key: needs at least %d different characters"
 	check(VariedKey(c.APIKey), poor, "api", leastVaried)
 	check(c.AdminKey == "" || VariedKey(c.AdminKey), poor, "admin", leastVaried)

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"takt/store"
+	"takt/store/backoff"
 )
 
 // maxWrongEntries is how many addresses a minute are named in the audit. The log names
@@ -110,12 +111,8 @@ func (w *wrongKeys) Slow(ctx context.Context, who string, h http.Header) error {
 		w.mu.Unlock()
 	}()
 	h.Set("Connection", "close")
-	timer := time.NewTimer(guessDelay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if backoff.Pause(ctx, guessDelay) != nil {
 		return http.ErrAbortHandler
 	}
+	return nil
 }

@@ -3,6 +3,7 @@ package backoff
 
 import (
 	"cmp"
+	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -35,4 +36,20 @@ func (b Backoff) wait(n int, chance float64) time.Duration {
 	}
 	half := min(full, limit) / 2
 	return half + time.Duration(chance*float64(half))
+}
+
+// Pause waits for d. It returns the cause of ctx if that ends before.
+func Pause(ctx context.Context, d time.Duration) error { return PauseUntil(ctx, d, nil) }
+
+// PauseUntil is Pause, but returns at once when early is closed or has a value.
+func PauseUntil(ctx context.Context, d time.Duration, early <-chan struct{}) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-early:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
 }

@@ -1,7 +1,10 @@
 package backoff
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -35,3 +38,20 @@ func TestWaitStaysWithinItsLimits(t *testing.T) {
 		require.LessOrEqual(t, got, max(b.Max, asked+asked/10))
 	})
 }
+
+func TestPauseEndsEarly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begun, early := time.Now(), make(chan struct{}, 1)
+		require.NoError(t, Pause(t.Context(), time.Minute))
+		require.Equal(t, time.Minute, time.Since(begun))
+		early <- struct{}{}
+		require.NoError(t, PauseUntil(t.Context(), time.Minute, early))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errStop)
+		require.ErrorIs(t, Pause(ctx, time.Minute), errStop)
+		require.Equal(t, time.Minute, time.Since(begun))
+	})
+}
+
+var errStop = errors.New("stop")

@@ -14,7 +14,7 @@ import (
 // BuildsConfig configures Builds.
 type BuildsConfig struct {
 	// QueueLimit is how many builds may be pending when one more is submitted.
-	// Defaults to 1000.
+	// Defaults to store.DefaultQueueLimit.
 	QueueLimit int
 	// Quarantine decides which workers are quarantined.
 	Quarantine store.QuarantineRule
@@ -31,7 +31,7 @@ type Builds struct {
 // NewBuilds returns the builds of db.
 func NewBuilds(db *DB, cfg BuildsConfig) *Builds {
 	if cfg.QueueLimit <= 0 {
-		cfg.QueueLimit = 1000
+		cfg.QueueLimit = store.DefaultQueueLimit
 	}
 	b := &Builds{db: db, cfg: cfg, beating: number(sqlRecordBeat)}
 	b.additions = batching.New(batching.Config[*addition]{Commit: b.addTogether, Refused: isDataError, Pace: additionsAtOnce})

@@ -53,9 +53,7 @@ func (o operation) do(ctx context.Context, f func(context.Context, *pgx.Conn) er
 		if !errors.Is(err, store.ErrContention) || !o.writes || o.called != nil && *o.called || time.Until(deadline) < pause+lockTimeout {
 			return o.failure(err)
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if backoff.Pause(ctx, pause) != nil {
 			return o.failure(err)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"takt/store/backoff"
 )
 
 // budget is what one credential may do. Its accounts share it.
@@ -105,15 +107,7 @@ func (b *budget) calm() {
 // notice. It returns an error if ctx ends.
 func wait(ctx context.Context, early <-chan struct{}, until time.Time) error {
 	notice(ctx, until)
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
-	select {
-	case <-early:
-	case <-timer.C:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	return nil
+	return backoff.PauseUntil(ctx, time.Until(until), early)
 }
 
 type noticeKey struct{}

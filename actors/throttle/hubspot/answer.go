@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"takt/store"
 )
 
 var errNoAnswer = errors.New("HubSpot did not answer in time")
@@ -147,18 +149,10 @@ func (a Answer) String() string {
 	case a.Status == 0:
 		return fmt.Sprintf("no answer: %v", a.Err)
 	case a.message != "":
-		return fmt.Sprintf("HubSpot said %d: %s", a.Status, oneLine(a.message))
+		return fmt.Sprintf("HubSpot said %d: %s", a.Status, store.Clip(store.OneLine(a.message), 200))
 	default:
 		return fmt.Sprintf("HubSpot said %d", a.Status)
 	}
-}
-
-func oneLine(s string) string {
-	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
-	if len(s) > 200 {
-		s = strings.ToValidUTF8(s[:200], "") + "…"
-	}
-	return s
 }
 
 // withoutURL removes the URL from net/http's error, because it may contain a token.

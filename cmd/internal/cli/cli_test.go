@@ -122,5 +122,5 @@ func TestProgressIsForTerminals(t *testing.T) {
 
 func TestPlain(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "a\tb\nc\uFFFD[2Jé\uFFFD", cli.Plain("a\tb\nc\x1b[2Jé\u009b"))
+	require.Equal(t, "a\tb\nc\uFFFD[2Jé\uFFFD", store.Lines("a\tb\nc\x1b[2Jé\u009b"))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"takt/http/api"
+	"takt/store"
 )
 
 // DeploymentLine describes the progress of a deployment in one line.
@@ -46,7 +47,7 @@ func PrintDeployment(w io.Writer, d api.Deployment, all bool) {
 	}
 	fmt.Fprintln(w)
 	if d.Error != nil {
-		fmt.Fprintln(w, Plain(*d.Error))
+		fmt.Fprintln(w, store.Lines(*d.Error))
 	}
 	if p := d.Plan; p != nil {
 		fmt.Fprintf(w, "would create %d, skip %d; %d in conflict; left out by filters %d; %d calls, about %s\n",
@@ -87,5 +88,5 @@ func repoRow(r api.DeploymentRepo) []string {
 	if r.Attempts > 1 {
 		note = strings.TrimSpace(note + " (" + strconv.Itoa(r.Attempts) + " attempts)")
 	}
-	return []string{Plain(r.Name), Plain(r.Target), r.Step, strconv.Itoa(r.Refs), took, Plain(strings.ReplaceAll(note, "\n", " "))}
+	return []string{store.Lines(r.Name), store.Lines(r.Target), r.Step, strconv.Itoa(r.Refs), took, store.Lines(strings.ReplaceAll(note, "\n", " "))}
 }

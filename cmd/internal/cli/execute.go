@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"takt/store"
 )
 
 // Execute runs a program's root command and returns its exit code. An error is
@@ -31,7 +33,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	if Colour(stderr) {
 		name = "\x1b[31m" + name + "\x1b[0m"
 	}
-	fmt.Fprintln(stderr, name, Plain(Message(err)))
+	fmt.Fprintln(stderr, name, store.Lines(Message(err)))
 	code := ExitCode(err)
 	if code == ExitUsage {
 		fmt.Fprintf(stderr, "Try '%s --help'.\n", cmd.CommandPath())

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"takt/http/api"
+	"takt/store"
 )
 
 // PrintHeijunka shows the state of load levelling.
@@ -20,14 +21,14 @@ func PrintHeijunka(w io.Writer, l api.Heijunka) {
 	rows := [][]string{{"POOL", "HEALTH", "WORKERS", "BUSY", "USED", "WAITING", "LATENCY", "ERRORS", "DONE", "REFUSED", "BOUNDS"}}
 	for _, p := range l.Pools {
 		rows = append(rows, []string{
-			Plain(p.Name), Plain(p.Health), fmt.Sprint(p.Workers), fmt.Sprint(p.Busy), fmt.Sprintf("%.0f%%", 100*p.Utilisation),
+			store.Lines(p.Name), store.Lines(p.Health), fmt.Sprint(p.Workers), fmt.Sprint(p.Busy), fmt.Sprintf("%.0f%%", 100*p.Utilisation),
 			fmt.Sprint(p.QueueLength), fmt.Sprintf("%.1fms", p.AverageLatencyMS), fmt.Sprintf("%.1f%%", 100*p.ErrorRate),
 			fmt.Sprint(p.Processed), fmt.Sprint(p.Refused + p.Expired), fmt.Sprintf("%d..%d+%d", p.Min, p.Max, p.Overflow),
 		})
 	}
 	Table(w, rows)
 	if len(l.Changed) > 0 && string(l.Changed) != "{}" {
-		fmt.Fprintf(w, "\nchanged   %s\n", Plain(string(l.Changed)))
+		fmt.Fprintf(w, "\nchanged   %s\n", store.Lines(string(l.Changed)))
 	}
 }
 
@@ -46,16 +47,16 @@ func burst(b api.HeijunkaBurst) string {
 func PrintRebalance(w io.Writer, r api.HeijunkaRebalance) {
 	switch {
 	case r.Done:
-		fmt.Fprintf(w, "moved a worker from %s to %s: %s\n", Plain(r.From), Plain(r.To), Plain(r.Reason))
+		fmt.Fprintf(w, "moved a worker from %s to %s: %s\n", store.Lines(r.From), store.Lines(r.To), store.Lines(r.Reason))
 	case r.From != "":
-		fmt.Fprintf(w, "would move a worker from %s to %s: %s\n", Plain(r.From), Plain(r.To), Plain(r.Reason))
+		fmt.Fprintf(w, "would move a worker from %s to %s: %s\n", store.Lines(r.From), store.Lines(r.To), store.Lines(r.Reason))
 	default:
-		fmt.Fprintf(w, "nothing to move: %s\n", Plain(r.Reason))
+		fmt.Fprintf(w, "nothing to move: %s\n", store.Lines(r.Reason))
 	}
 	rows := [][]string{{"POOL", "USED", "PER WORKER", "WORKERS", "BOUNDS"}}
 	for _, p := range r.Pools {
 		rows = append(rows, []string{
-			Plain(p.Name), fmt.Sprintf("%.0f%%", 100*p.Utilisation), fmt.Sprintf("%.2f", p.Demand), fmt.Sprint(p.Workers), fmt.Sprintf("%d..%d", p.Min, p.Max),
+			store.Lines(p.Name), fmt.Sprintf("%.0f%%", 100*p.Utilisation), fmt.Sprintf("%.2f", p.Demand), fmt.Sprint(p.Workers), fmt.Sprintf("%d..%d", p.Min, p.Max),
 		})
 	}
 	Table(w, rows)

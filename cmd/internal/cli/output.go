@@ -153,17 +153,6 @@ func List[T any](w io.Writer, heading []string, items []T, row func(T) []string)
 	Table(w, rows)
 }
 
-// Plain returns a text of one or more lines without characters that could control a
-// terminal, because build logs and error messages may come from strangers.
-func Plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && store.Controls(r) {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
-}
-
 // LogLine writes an entry of a build's log. It indents all lines but the first, so that
 // they can't look like another entry.
 func LogLine(w io.Writer, e api.LogEntry) {
@@ -175,7 +164,7 @@ func LogLine(w io.Writer, e api.LogEntry) {
 	if Colour(w) {
 		level = map[string]string{"warn": "\x1b[33m", "error": "\x1b[31m"}[e.Level] + level + "\x1b[0m"
 	}
-	message := strings.ReplaceAll(Plain(e.Message), "\n", "\n"+strings.Repeat(" ", 19))
+	message := strings.ReplaceAll(store.Lines(e.Message), "\n", "\n"+strings.Repeat(" ", 19))
 	fmt.Fprintf(w, "%s %s %s\n", at.Format("15:04:05.000"), level, message)
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/term"
 
 	"takt/http/client"
@@ -85,7 +86,7 @@ func (b *Bar) set(done, total int64) {
 // line returns the text of the bar. The speed counts only what was moved since the bar
 // began. It is left out in the first half second.
 func (b *Bar) line(done, total int64, took time.Duration) string {
-	size := Size
+	size := func(n int64) string { return humanize.Bytes(uint64(n)) }
 	if b.count {
 		size = func(n int64) string { return fmt.Sprint(n) }
 	}
@@ -100,7 +101,7 @@ func (b *Bar) line(done, total int64, took time.Duration) string {
 	}
 	if moved := done - b.first; !b.count && took >= 500*time.Millisecond && moved > 0 {
 		speed := float64(moved) / took.Seconds()
-		parts = append(parts, Size(int64(speed))+"/s")
+		parts = append(parts, humanize.Bytes(uint64(speed))+"/s")
 		if total > done {
 			parts = append(parts, time.Duration(float64(total-done)/speed*float64(time.Second)).Round(time.Second).String()+" left")
 		}
@@ -137,16 +138,4 @@ func fit(w io.Writer, s string) string {
 		return string(r[:width-1])
 	}
 	return s
-}
-
-// Size formats a number of bytes for people.
-func Size(n int64) string {
-	value, unit := float64(n), 0
-	for ; value >= 1000 && unit < 4; unit++ {
-		value /= 1000
-	}
-	if unit == 0 {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.1f %cB", value, "kMGT"[unit-1])
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"takt/http/api"
+	"takt/store"
 )
 
 // PrintTree draws a supervision tree in ASCII: one line per process with its state, its
@@ -18,9 +19,9 @@ func PrintTree(w io.Writer, root api.TreeNode) {
 
 // PrintPlan shows what an order would do.
 func PrintPlan(w io.Writer, p api.Plan) {
-	fmt.Fprintf(w, "%s %s affects, in this order:\n", p.Action, Plain(p.Path))
+	fmt.Fprintf(w, "%s %s affects, in this order:\n", p.Action, store.Lines(p.Path))
 	for _, path := range p.Affected {
-		fmt.Fprintf(w, "  %s\n", Plain(path))
+		fmt.Fprintf(w, "  %s\n", store.Lines(path))
 	}
 	fmt.Fprintf(w, "requests under way: %d\n", p.Requests)
 	if p.Detached {
@@ -85,7 +86,7 @@ func describe(n api.TreeNode) string {
 		}
 		parts = append(parts, last)
 	}
-	return Plain(strings.Join(parts, ", "))
+	return store.Lines(strings.Join(parts, ", "))
 }
 
 // Age shows d in its two largest units: 3d 4h, 5m 2s, 0s.

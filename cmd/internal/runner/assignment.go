@@ -77,14 +77,6 @@ func (w *Worker) running() []string {
 	return slices.AppendSeq([]string{}, maps.Keys(w.active))
 }
 
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, wait time.Duration) {
-	select {
-	case <-time.After(wait):
-	case <-ctx.Done():
-	}
-}
-
 // waiting returns a hook that says why something is tried again.
 func (w *Worker) waiting(what string) func(error, time.Duration) {
 	return func(err error, wait time.Duration) {

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"takt/store"
 )
 
 // Workspace is where one build happens. Paths are absolute.
@@ -108,7 +110,7 @@ func check(ctx context.Context, env []string, argv ...string) error {
 func saying(err error, said []byte) error {
 	lines := strings.Split(strings.TrimSpace(string(said)), "\n")
 	if last := lines[len(lines)-1]; last != "" {
-		return fmt.Errorf("%w: %s", err, clip(last, 300))
+		return fmt.Errorf("%w: %s", err, store.Clip(last, 300))
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/shirou/gopsutil/v4/mem"
 
 	"takt/http/api"
+	"takt/store"
 )
 
 // diagnose makes the reports that [Worker.Report] asks for until ctx ends. One that says
@@ -81,7 +82,7 @@ func (w *Worker) report(ctx context.Context) (fit bool, err error) {
 		if err != nil {
 			c.Status, said = check.found, err.Error()
 		}
-		c.Message, c.DurationMS = clip(said, maxErrorMessage), float64(time.Since(began).Milliseconds())
+		c.Message, c.DurationMS = store.Clip(said, maxErrorMessage), float64(time.Since(began).Milliseconds())
 		r.Checks = append(r.Checks, c)
 		switch {
 		case c.Status == "fail":

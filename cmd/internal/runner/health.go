@@ -7,6 +7,7 @@ import (
 
 	"takt/http/client"
 	"takt/store"
+	"takt/store/backoff"
 )
 
 // ErrUnfit is in the error of a worker that could not run builds when it ended.
@@ -72,7 +73,7 @@ func (w *Worker) mend(ctx context.Context, unfit error) {
 			w.log.Error().Err(unfit).Msg("still paused")
 			w.Report()
 		}
-		pause(ctx, w.cfg.Backoff.Wait(failures))
+		_ = backoff.Pause(ctx, w.cfg.Backoff.Wait(failures))
 		if _, other := errors.AsType[imageError](err); other { // the controller may name another by now
 			_ = w.register(ctx)
 		}

@@ -65,7 +65,9 @@ const FromJob = "from-job"
 // imageError is why an image can't be used.
 type imageError struct{ image, why string }
 
-func (e imageError) Error() string { return fmt.Sprintf("image %q: %s", clip(e.image, 200), e.why) }
+func (e imageError) Error() string {
+	return fmt.Sprintf("image %q: %s", store.Clip(e.image, 200), e.why)
+}
 
 // imageName is what engines take for a name, and never for a flag.
 var imageName = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._:/@-]*$`)

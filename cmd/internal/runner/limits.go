@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+
+	"takt/store/backoff"
 )
 
 // Resources bound what one build may use. Zero is no limit.
@@ -85,7 +87,7 @@ func (w *Worker) watchDisk(ctx context.Context, root string, written func(contex
 		if used > w.cfg.Resources.Disk {
 			return w.cfg.Resources.diskLimit()
 		}
-		pause(ctx, max(diskLook, 20*time.Since(began)))
+		_ = backoff.Pause(ctx, max(diskLook, 20*time.Since(began)))
 	}
 	return nil
 }

@@ -233,8 +233,8 @@ func TestLines(t *testing.T) {
 
 func TestClip(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "short", clip("short", 10))
-	require.Equal(t, "0123 …", clip("0123456789", 8))
-	require.Equal(t, "€ …", clip("€€€€", 9))
-	require.Equal(t, "a\uFFFD", clip("a\x00", 10))
+	require.Equal(t, "short", store.Clip("short", 10))
+	require.Equal(t, "0123 …", store.Clip("0123456789", 8))
+	require.Equal(t, "€ …", store.Clip("€€€€", 9))
+	require.Equal(t, "a\uFFFD", store.Clip("a\x00", 10))
 }

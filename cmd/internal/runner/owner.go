@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"takt/store/backoff"
 )
 
 // Owner is a user that builds' commands run as, one build at a time. Nothing else may run
@@ -115,7 +117,7 @@ func (o *Owner) endProcesses(ctx context.Context, limit time.Duration) error {
 		if err == nil && unseen == nil && len(left) == 0 {
 			return nil
 		}
-		pause(ctx, 10*time.Millisecond)
+		_ = backoff.Pause(ctx, 10*time.Millisecond)
 		if ctx.Err() != nil {
 			if len(left) > 0 {
 				err = errors.New("still there: " + strings.Join(left, ", "))
@@ -184,7 +186,7 @@ func (w *Worker) vacate(ctx context.Context, slots chan<- *Owner, o *Owner) {
 			w.log.Error().Err(w.slotFault(o)).Msg("slot takes no builds until these processes are gone")
 			w.Report()
 		}
-		pause(ctx, w.cfg.Backoff.Wait(failures))
+		_ = backoff.Pause(ctx, w.cfg.Backoff.Wait(failures))
 		if ctx.Err() != nil {
 			return
 		}

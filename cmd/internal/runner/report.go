@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 
@@ -41,7 +40,7 @@ func (w *Worker) conclude(
 	}
 	if err != nil && verdict(err) == nil {
 		log.Warn().Err(err).Str("fault", string(faultOf(err))).Msg("build failed")
-		failure := client.Upload{Held: a.held, ErrorMessage: clip(err.Error(), maxErrorMessage), Fault: faultOf(err)}
+		failure := client.Upload{Held: a.held, ErrorMessage: store.Clip(err.Error(), maxErrorMessage), Fault: faultOf(err)}
 		if err := w.upload(report, failure); err != nil {
 			log.Error().Err(err).Msg("failure not reported")
 		}
@@ -128,18 +127,4 @@ func (w *Worker) beatOnce(ctx context.Context, held client.Held) error {
 	}
 	w.renew(held.Token, reply.AccessToken)
 	return nil
-}
-
-// clip makes s fit for a message: valid UTF-8 without NUL, at most limit bytes.
-func clip(s string, limit int) string {
-	s = store.Text(s)
-	if len(s) <= limit {
-		return s
-	}
-	const mark = " …"
-	s = s[:limit-len(mark)]
-	for len(s) > 0 && !utf8.ValidString(s[max(0, len(s)-utf8.UTFMax):]) {
-		s = s[:len(s)-1]
-	}
-	return s + mark
 }

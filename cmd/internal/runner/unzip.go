@@ -11,6 +11,8 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"takt/store"
 )
 
 // UnzipLimits bound what an archive may become.
@@ -60,7 +62,7 @@ func Unzip(ctx context.Context, archive io.ReaderAt, size int64, dir string, lim
 			return Unzipped{}, context.Cause(ctx)
 		}
 		if err := u.add(ctx, entry); err != nil {
-			return Unzipped{}, fmt.Errorf("entry %q: %w", clip(entry.Name, 200), err)
+			return Unzipped{}, fmt.Errorf("entry %q: %w", store.Clip(entry.Name, 200), err)
 		}
 	}
 	// Links come last: no entry is written through one.
@@ -151,12 +153,12 @@ func (u *unzip) file(ctx context.Context, name string, entry *zip.File) error {
 func (u *unzip) makeLinks() error {
 	for _, l := range u.links {
 		if err := u.root.MkdirAll(path.Dir(l.name), 0o755); err != nil {
-			return fmt.Errorf("entry %q: %w", clip(l.name, 200), err)
+			return fmt.Errorf("entry %q: %w", store.Clip(l.name, 200), err)
 		}
 	}
 	for _, l := range u.links {
 		if err := u.link(l); err != nil {
-			return fmt.Errorf("entry %q: %w", clip(l.name, 200), err)
+			return fmt.Errorf("entry %q: %w", store.Clip(l.name, 200), err)
 		}
 	}
 	return nil

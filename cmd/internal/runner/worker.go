@@ -201,7 +201,7 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 		a := w.accept(ctx, *job)
 		if a == nil { // runs already: the controller takes its reply for lost
 			slots <- owner
-			pause(polling, w.cfg.Backoff.Wait(0))
+			_ = backoff.Pause(polling, w.cfg.Backoff.Wait(0))
 			continue
 		}
 		a.owner = owner
@@ -235,7 +235,7 @@ func (w *Worker) next(ctx context.Context) *api.Job {
 				continue
 			}
 			// The controller does not let us wait, so we do.
-			pause(ctx, backoff.Backoff{Max: 5 * time.Second}.Wait(idle))
+			_ = backoff.Pause(ctx, backoff.Backoff{Max: 5 * time.Second}.Wait(idle))
 			idle++
 		case ctx.Err() != nil:
 			return nil
@@ -259,7 +259,7 @@ func (w *Worker) recover(ctx context.Context, err error, failures int) {
 	if !again || failures > 0 || duplicate {
 		wait := w.cfg.Backoff.WaitAtLeast(failures, client.RetryAfter(err))
 		w.waiting("poll")(err, wait)
-		pause(ctx, wait)
+		_ = backoff.Pause(ctx, wait)
 	}
 	if !again || ctx.Err() != nil {
 		return
