@@ -10,17 +10,17 @@ import (
 
 // Target is what can be called: a [Ref] or a [*Proc].
 type Target interface {
-	// target returns the process, nil if there is none, and a name for errors.
-	target() (*Proc, string)
+	Name() string
+	target() *Proc // nil if there is none
 }
 
-func (p *Proc) target() (*Proc, string) { return p, p.Name() }
+func (p *Proc) target() *Proc { return p }
 
 // find returns the process of t.
 func find(t Target) (*Proc, error) {
-	p, name := t.target()
+	p := t.target()
 	if p == nil {
-		return nil, &DownError{Name: name, Reason: ErrNoProc}
+		return nil, &DownError{Name: t.Name(), Reason: ErrNoProc}
 	}
 	return p, nil
 }
@@ -77,8 +77,7 @@ func typed[R any](t Target, value any, err error) (R, error) {
 	}
 	reply, ok := value.(R)
 	if !ok {
-		_, name := t.target()
-		return none, fmt.Errorf("calling %s: %w: %T", name, ErrBadReply, value)
+		return none, fmt.Errorf("calling %s: %w: %T", t.Name(), ErrBadReply, value)
 	}
 	return reply, nil
 }
@@ -100,11 +99,8 @@ func call(ctx context.Context, t Target, req any) (reply any, sent bool, err err
 // mailbox is full. After true the message may still be lost, because the process may
 // end first.
 func Cast(t Target, msg any) bool {
-	p, _ := t.target()
-	if p == nil || p.server == nil || !p.Alive() {
-		return false
-	}
-	return p.server.send(Msg{Kind: CastMsg, Body: msg}) == posted
+	p := t.target()
+	return p != nil && p.server != nil && p.server.send(Msg{Kind: CastMsg, Body: msg}) == posted
 }
 
 // call does one call. limit 0: bounded by ctx only.

@@ -93,7 +93,7 @@ func (c *Ctx) Async(f func(ctx context.Context) any) {
 	c.asyncs.Add(1)
 	c.s.p.sys.engine.pool.Schedule(func() {
 		defer c.asyncs.Done()
-		c.s.guard(func() { c.s.send(Msg{Kind: InfoMsg, Body: f(ctx)}) })
+		protect(func() { c.s.send(Msg{Kind: InfoMsg, Body: f(ctx)}) }, c.s.p.crash)
 	})
 }
 

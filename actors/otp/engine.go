@@ -70,7 +70,11 @@ func (h host) Receive(c actor.Context) {
 	case *actor.Started:
 		h.s.boot()
 	case *batch:
-		h.s.serve(m.msgs)
+		if h.s.batch != nil {
+			h.s.serveAll(m.msgs)
+		} else {
+			h.s.serve(m.msgs)
+		}
 	case wake: // only look at the state, below
 	case *actor.Stopped: // the actor is unregistered
 		h.s.p.finish()
@@ -101,56 +105,27 @@ func (s *server) meter(next actor.ReceiverFunc) actor.ReceiverFunc {
 	}
 }
 
-// parcel carries a message through protoactor to a mailbox and the result back.
-// Posting is synchronous, so that the sender can be refused.
-type parcel struct {
-	msg    Msg
-	result postResult
-}
-
-// IgnoreDeadLetterLogging keeps protoactor from logging a parcel that came too
-// late, because its sender gets the result.
-func (*parcel) IgnoreDeadLetterLogging() {}
-
-// send brings msg to the mailbox of the actor.
-func (e *engine) send(to address, msg Msg) postResult {
+// send brings msg to the mailbox of the server's actor.
+func (s *server) send(msg Msg) postResult {
+	e := s.p.sys.engine
 	p, ok := e.parcels.Get().(*parcel)
 	if !ok {
 		p = &parcel{}
 	}
 	p.msg, p.result = msg, dropped
-	e.actors.Root.Send(to.pid, p)
+	e.actors.Root.Send(s.address.pid, p)
 	result := p.result
 	p.msg = Msg{}
 	e.parcels.Put(p)
 	return result
 }
 
-// These methods implement protoactor's Mailbox, with Start, PostSystemMessage and
-// UserMessageCount in mailbox.go.
-
-// PostUserMessage queues a parcel's message and puts the result into the parcel.
-func (m *mailbox) PostUserMessage(message any) {
-	if p, ok := message.(*parcel); ok {
-		p.result = m.post(p.msg)
-	}
-}
-
-// RegisterHandlers sets where to deliver.
+// RegisterHandlers sets where to deliver, and puts what is delivered into envelopes, because
+// the middleware needs one. It implements protoactor's Mailbox, with four methods in
+// mailbox.go.
 func (m *mailbox) RegisterHandlers(inv actor.MessageInvoker, _ actor.Dispatcher) {
-	m.invoker = &wrapper{MessageInvoker: inv}
-}
-
-// wrapper delivers each message in an envelope, because the middleware needs one. The
-// envelope is reused.
-type wrapper struct {
-	actor.MessageInvoker
-	envelope actor.MessageEnvelope
-}
-
-func (w *wrapper) InvokeUserMessage(message any) {
-	w.envelope.Message = message
-	w.MessageInvoker.InvokeUserMessage(&w.envelope)
+	m.invoker = inv
+	m.mail, m.alarm = &actor.MessageEnvelope{Message: m.mail}, &actor.MessageEnvelope{Message: m.alarm}
 }
 
 // maxIdle is how many idle goroutines a dispatcher keeps.

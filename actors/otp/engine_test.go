@@ -2,6 +2,8 @@ package otp
 
 import (
 	"bytes"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -59,7 +61,7 @@ func TestEngineRefuses(t *testing.T) {
 	p, err := s.Start("a", func() Server { return idler{} })
 	require.NoError(t, err)
 	require.Equal(t, posted, p.server.send(Msg{Kind: InfoMsg, Body: 1}))
-	require.Equal(t, dropped, s.engine.send(address{s.engine.actors.NewLocalPID("nobody")}, Msg{}))
+	require.Equal(t, dropped, (&server{p: p, address: address{s.engine.actors.NewLocalPID("nobody")}}).send(Msg{}))
 	p.Kill()
 	<-p.Done()
 	require.Equal(t, dropped, p.server.send(Msg{Kind: InfoMsg, Body: 2}))
@@ -85,4 +87,45 @@ func TestDispatcher(t *testing.T) {
 	done := make(chan struct{})
 	d.Schedule(func() { close(done) })
 	<-done // a closed one still runs what comes, it only keeps no goroutines
+}
+
+// ownFrames returns the functions of this package on the stack, but for those of tests.
+func ownFrames() (names []string) {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for more := true; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		if strings.Contains(f.File, "actors/otp/") && !strings.HasSuffix(f.File, "_test.go") {
+			names = append(names, f.Function)
+		}
+	}
+	return names
+}
+
+// framer is a server that hands over the stack of each cast.
+type framer struct {
+	idler
+	stacks chan []string
+}
+
+func (f framer) HandleCast(*Ctx, any) { f.stacks <- ownFrames() }
+
+// A message passes few functions of ours between Cast and its handler: ten that are on one
+// of the two stacks, and two that look the name up.
+func TestFewFunctionsPerMessage(t *testing.T) {
+	t.Parallel()
+	s := New(Options{OnEvent: func(Event) {}})
+	stacks := make(chan []string, 1)
+	p, err := s.Start("a", func() Server { return framer{stacks: stacks} })
+	require.NoError(t, err)
+	var sending []string
+	p.server.box.schedule = func(run func()) {
+		sending = append(ownFrames(), "Schedule")
+		s.engine.pool.Schedule(run)
+	}
+	require.True(t, Cast(s.Ref("a"), 1))
+	passed := append(<-stacks, sending...)
+	require.LessOrEqual(t, len(passed), 10, passed)
+	require.Empty(t, s.Shutdown(t.Context()))
 }

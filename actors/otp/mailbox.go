@@ -47,6 +47,8 @@ type mailbox struct {
 	schedule func(func())       // runs a function in another goroutine
 	unwound  func(reason error) // called when a callback unwound the stack
 	loop     func()             // process, bound once
+	mail     any                // &current, as it is delivered
+	alarm    any                // a wake, as it is delivered
 	depth    atomic.Int64       // messages not handled yet
 	invoker  invoker            // where to deliver; set before the start
 	current  batch              // owned by process
@@ -63,9 +65,20 @@ type mailbox struct {
 
 func newMailbox(limit int, schedule func(func()), unwound func(error)) *mailbox {
 	m := &mailbox{limit: limit, schedule: schedule, unwound: unwound}
-	m.loop = m.process
+	m.loop, m.mail, m.alarm = m.process, &m.current, wake{}
 	return m
 }
+
+// parcel carries a message through protoactor to a mailbox and the result back.
+// Posting is synchronous, so that the sender can be refused.
+type parcel struct {
+	msg    Msg
+	result postResult
+}
+
+// IgnoreDeadLetterLogging keeps protoactor from logging a parcel that came too
+// late, because its sender gets the result.
+func (*parcel) IgnoreDeadLetterLogging() {}
 
 // postResult says what became of a message.
 type postResult uint8
@@ -76,22 +89,27 @@ const (
 	dropped            // the process is dead
 )
 
-// post queues msg. A bounded mailbox refuses calls and casts beyond its limit. All
-// other messages are always accepted.
-func (m *mailbox) post(msg Msg) postResult {
+// PostUserMessage queues a parcel's message. A bounded mailbox refuses calls and casts beyond
+// its limit. All other messages are always accepted.
+func (m *mailbox) PostUserMessage(message any) {
+	p, ok := message.(*parcel)
+	if !ok {
+		return
+	}
 	m.mu.Lock()
-	if m.closed {
-		m.mu.Unlock()
-		return dropped
+	switch {
+	case m.closed:
+		p.result = dropped
+	case m.limit > 0 && p.msg.Kind <= CastMsg && m.depth.Load() >= int64(m.limit):
+		p.result = refused
+	default:
+		p.result = posted
+		m.depth.Add(1)
+		m.queue = append(m.queue, p.msg)
+		m.wakeLocked()
+		return
 	}
-	if m.limit > 0 && msg.Kind <= CastMsg && m.depth.Load() >= int64(m.limit) {
-		m.mu.Unlock()
-		return refused
-	}
-	m.depth.Add(1)
-	m.queue = append(m.queue, msg)
-	m.wakeLocked()
-	return posted
+	m.mu.Unlock()
 }
 
 // poke makes the process look at its state before it handles more messages.
@@ -136,56 +154,51 @@ func (m *mailbox) close() {
 	m.mu.Unlock()
 }
 
-// process delivers until nothing is left. After a callback that unwinds the stack it
-// goes on in another goroutine, because this one may be ending.
+// process delivers until nothing is left: system messages first, then a wake, then all
+// messages as one batch. It goes on after a callback that panics, and in another goroutine
+// after one that ends this one.
 func (m *mailbox) process() {
-	protect(func() {
-		for m.deliver() {
+	done := false
+	defer func() {
+		if done {
+			return
 		}
-	}, func(reason error) {
+		reason := recovered(recover())
 		m.unwound(reason)
-		m.schedule(m.loop)
-	})
-}
-
-// deliver hands over the next thing: system messages first, then a wake, then
-// all messages. It returns false when there is nothing.
-func (m *mailbox) deliver() bool {
-	m.mu.Lock()
-	m.recycleLocked()
-	switch {
-	case len(m.system) > 0:
-		message := m.system[0]
-		m.system = m.system[1:]
-		m.mu.Unlock()
-		m.invoker.InvokeSystemMessage(message)
-	case m.poked:
-		m.poked = false
-		m.mu.Unlock()
-		m.invoker.InvokeUserMessage(wake{})
-	case len(m.queue) > 0:
-		m.current.msgs = m.queue
-		m.queue, m.spare = m.spare, nil
-		m.mu.Unlock()
-		m.invoker.InvokeUserMessage(&m.current)
-	default:
-		m.busy = false
-		m.mu.Unlock()
-		return false
-	}
-	return true
-}
-
-// recycleLocked keeps the buffer that was just emptied for the next swap.
-func (m *mailbox) recycleLocked() {
-	used := m.current.msgs
-	if used == nil {
-		return
-	}
-	m.current.msgs = nil
-	clear(used)
-	if cap(used) <= keepMsgs && !m.closed {
-		m.spare = used[:0]
+		if reason == ErrGoexit { //nolint:errorlint // as it was made
+			m.schedule(m.loop)
+		} else {
+			m.process()
+		}
+	}()
+	for !done {
+		m.mu.Lock()
+		if used := m.current.msgs; used != nil { // keep the buffer for the next swap
+			m.current.msgs = nil
+			clear(used)
+			if cap(used) <= keepMsgs && !m.closed {
+				m.spare = used[:0]
+			}
+		}
+		switch {
+		case len(m.system) > 0:
+			message := m.system[0]
+			m.system = m.system[1:]
+			m.mu.Unlock()
+			m.invoker.InvokeSystemMessage(message)
+		case m.poked:
+			m.poked = false
+			m.mu.Unlock()
+			m.invoker.InvokeUserMessage(m.alarm)
+		case len(m.queue) > 0:
+			m.current.msgs = m.queue
+			m.queue, m.spare = m.spare, nil
+			m.mu.Unlock()
+			m.invoker.InvokeUserMessage(m.mail)
+		default:
+			m.busy, done = false, true
+			m.mu.Unlock()
+		}
 	}
 }
 

@@ -45,6 +45,12 @@ func newTestMailbox(limit int, inv invoker) (m *mailbox, unwound *[]error, done 
 	return m, &causes, func() { close(pool.closed) }
 }
 
+func post(m *mailbox, msg Msg) postResult {
+	p := &parcel{msg: msg}
+	m.PostUserMessage(p)
+	return p.result
+}
+
 func cast(body any) Msg { return Msg{Kind: CastMsg, Body: body} }
 
 func TestMailbox(t *testing.T) {
@@ -55,8 +61,8 @@ func TestMailbox(t *testing.T) {
 			inv := &tape{}
 			m, _, done := newTestMailbox(0, inv)
 			defer done()
-			require.Equal(t, posted, m.post(cast(1)))
-			require.Equal(t, posted, m.post(cast(2)))
+			require.Equal(t, posted, post(m, cast(1)))
+			require.Equal(t, posted, post(m, cast(2)))
 			m.poke()
 			m.PostSystemMessage("started")
 			synctest.Wait()
@@ -70,14 +76,14 @@ func TestMailbox(t *testing.T) {
 		t.Parallel()
 		m, _, done := newTestMailbox(1, &tape{})
 		defer done()
-		require.Equal(t, posted, m.post(cast(1)))
-		require.Equal(t, refused, m.post(cast(2)))
-		require.Equal(t, refused, m.post(Msg{Kind: CallMsg}))
-		require.Equal(t, posted, m.post(Msg{Kind: InfoMsg}))
-		require.Equal(t, posted, m.post(Msg{Kind: orderMsg}))
+		require.Equal(t, posted, post(m, cast(1)))
+		require.Equal(t, refused, post(m, cast(2)))
+		require.Equal(t, refused, post(m, Msg{Kind: CallMsg}))
+		require.Equal(t, posted, post(m, Msg{Kind: InfoMsg}))
+		require.Equal(t, posted, post(m, Msg{Kind: orderMsg}))
 		require.Equal(t, 3, m.UserMessageCount())
 		m.close()
-		require.Equal(t, dropped, m.post(cast(1)))
+		require.Equal(t, dropped, post(m, cast(1)))
 		require.Zero(t, m.UserMessageCount())
 	})
 	t.Run("goes on when a callback panics or ends its goroutine", func(t *testing.T) {
@@ -116,7 +122,7 @@ func TestMailbox(t *testing.T) {
 			for p := range 8 {
 				posters.Go(func() {
 					for i := range 1000 {
-						m.post(cast([2]int{p, i}))
+						post(m, cast([2]int{p, i}))
 					}
 				})
 			}

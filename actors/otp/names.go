@@ -32,14 +32,14 @@ func (r Ref) Name() string {
 }
 
 // Whereis returns the current process, nil if there is none.
-func (r Ref) Whereis() *Proc {
+func (r Ref) Whereis() *Proc { return r.target() }
+
+func (r Ref) target() *Proc {
 	if r.name == nil {
 		return nil
 	}
 	return r.name.sys.names.lookup(r.name.name)
 }
-
-func (r Ref) target() (*Proc, string) { return r.Whereis(), r.Name() }
 
 // Await returns the process, waiting for it to be started or restarted until
 // ctx ends. The error is an [ErrNoProc].
@@ -134,10 +134,6 @@ func (r *registry) release(name string, p *Proc) {
 func (r *registry) lookup(name string) *Proc {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.lookupLocked(name)
-}
-
-func (r *registry) lookupLocked(name string) *Proc {
 	if o := r.owners[name]; o.shown {
 		return o.p
 	}
@@ -148,14 +144,14 @@ func (r *registry) lookupLocked(name string) *Proc {
 func (r *registry) await(ctx context.Context, name string) (*Proc, error) {
 	for {
 		r.mu.Lock()
-		p := r.lookupLocked(name)
-		if p == nil && r.shown == nil {
+		o := r.owners[name]
+		if !o.shown && r.shown == nil {
 			r.shown = make(chan struct{})
 		}
 		shown := r.shown
 		r.mu.Unlock()
-		if p != nil {
-			return p, nil
+		if o.shown {
+			return o.p, nil
 		}
 		select {
 		case <-shown:

@@ -143,7 +143,8 @@ func (p *Proc) Kill() {
 // finds its context cancelled. It does not wait; see [Proc.Done].
 func (p *Proc) Exit(reason error) {
 	if p.server != nil && p.server.drain {
-		p.server.box.post(Msg{Kind: orderMsg, Body: reason})
+		// Not through its address, which may not be registered yet.
+		p.server.box.PostUserMessage(&parcel{msg: Msg{Kind: orderMsg, Body: reason}})
 		return
 	}
 	p.obey(reason)

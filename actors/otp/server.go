@@ -73,6 +73,7 @@ type server struct {
 
 	// Only the process's own goroutine touches what follows.
 	impl       Server
+	batch      BatchServer // impl, if it is one
 	ctx        *Ctx
 	ready      bool // Init has succeeded
 	terminated bool // Terminate has been called
@@ -83,9 +84,6 @@ type server struct {
 	timers  map[*timer]struct{}
 	detail  string // why it is suspended
 }
-
-// send puts msg into the mailbox.
-func (s *server) send(msg Msg) postResult { return s.p.sys.engine.send(s.address, msg) }
 
 // close stops the timers and closes the mailbox.
 func (s *server) close() {
@@ -104,54 +102,41 @@ func (s *server) boot() {
 	if s.p.over.Load() {
 		return // ended before it began
 	}
-	s.guard(func() {
-		err := s.p.enter()
-		if err == nil {
-			s.impl = s.make()
-			err = s.impl.Init(s.ctx)
-		}
-		if err != nil {
-			s.p.crash(err)
-			return
-		}
-		s.ready = true
-		s.p.succeed()
-	})
+	err := s.p.enter()
+	if err == nil {
+		s.impl = s.make()
+		s.batch, _ = s.impl.(BatchServer)
+		err = s.impl.Init(s.ctx)
+	}
+	if err != nil {
+		s.p.crash(err)
+		return
+	}
+	s.ready = true
+	s.p.succeed()
 }
 
 // serve handles messages until the process has to end.
 func (s *server) serve(msgs []Msg) {
-	if batcher, ok := s.impl.(BatchServer); ok {
-		s.guard(func() { s.serveAll(batcher, msgs) })
-		return
-	}
-	s.guard(func() {
-		for i := range msgs {
-			if s.p.over.Load() {
-				return
+	for i := range msgs {
+		if s.p.over.Load() {
+			return
+		}
+		switch m := &msgs[i]; m.Kind {
+		case CallMsg:
+			if reply, err := s.impl.HandleCall(s.ctx, m.From, m.Body); reply != any(NoReply) {
+				m.From.Reply(reply, err)
 			}
-			s.handle(&msgs[i])
-			s.box.handled(1)
+		case CastMsg:
+			s.impl.HandleCast(s.ctx, m.Body)
+		case InfoMsg:
+			if m.open() {
+				s.impl.HandleInfo(s.ctx, m.Body)
+			}
+		case orderMsg:
+			s.p.obey(m.Body)
 		}
-	})
-}
-
-// handle dispatches one message.
-func (s *server) handle(m *Msg) {
-	switch m.Kind {
-	case CallMsg:
-		reply, err := s.impl.HandleCall(s.ctx, m.From, m.Body)
-		if reply != any(NoReply) {
-			m.From.Reply(reply, err)
-		}
-	case CastMsg:
-		s.impl.HandleCast(s.ctx, m.Body)
-	case InfoMsg:
-		if m.open() {
-			s.impl.HandleInfo(s.ctx, m.Body)
-		}
-	case orderMsg:
-		s.p.obey(m.Body)
+		s.box.handled(1)
 	}
 }
 
@@ -171,7 +156,7 @@ func (m *Msg) open() (wanted bool) {
 
 // serveAll hands all messages over as one batch. Messages queued after an order to
 // end are not handled.
-func (s *server) serveAll(batcher BatchServer, msgs []Msg) {
+func (s *server) serveAll(msgs []Msg) {
 	wanted, order := msgs[:0], (*Msg)(nil)
 	for i := range msgs {
 		m := &msgs[i]
@@ -184,7 +169,7 @@ func (s *server) serveAll(batcher BatchServer, msgs []Msg) {
 		}
 	}
 	if len(wanted) > 0 && !s.p.over.Load() {
-		batcher.HandleBatch(s.ctx, wanted)
+		s.batch.HandleBatch(s.ctx, wanted)
 	}
 	s.box.handled(len(msgs))
 	if order != nil {
@@ -203,19 +188,8 @@ func (s *server) ended() bool {
 	}
 	if s.ready && !s.terminated && !s.p.killed.Load() {
 		s.terminated = true
-		s.guard(func() { s.impl.Terminate(s.ctx, s.p.why()) })
+		s.impl.Terminate(s.ctx, s.p.why())
 	}
 	s.ctx.release()
 	return true
 }
-
-// unwound is called when code outside of the callbacks ended the goroutine or
-// panicked.
-func (s *server) unwound(reason error) {
-	if reason != ErrGoexit || !s.p.over.Load() { //nolint:errorlint // as it was made
-		s.p.crash(reason)
-	}
-}
-
-// guard runs callbacks. If they panic, or end the goroutine, the process ends.
-func (s *server) guard(callbacks func()) { protect(callbacks, s.p.crash) }

@@ -185,7 +185,7 @@ func (p *Proc) asServer(mk func() Server) (begin func()) {
 	}
 	s := &server{p: p, make: mk, address: p.sys.engine.address(p), drain: drain}
 	s.ctx = &Ctx{s: s}
-	s.box = newMailbox(limit, p.sys.engine.pool.Schedule, s.unwound)
+	s.box = newMailbox(limit, p.sys.engine.pool.Schedule, p.crash)
 	p.server = s
 	return func() { p.sys.engine.spawn(s) }
 }
