@@ -62,8 +62,9 @@ test: setup-cc $(SERVERS) ## run every test, with the race detector
 drill: setup-postgres setup-s3 setup-cc ## make faults around two controllers under load for DRILL (2m), and check every promise
 	TAKT_DRILL=$(DRILL) $(FIND) CGO_ENABLED=1 $(GO) test -race -run TestDrillFindsThatPromisesAreKept -v -count 1 -timeout 90m ./cmd/takt-drill
 
-check: lint ## lint, vet and check that go.mod is tidy
+check: lint ## lint, vet (for macOS too) and check that go.mod is tidy
 	$(GO) vet ./...
+	GOOS=darwin $(GO) vet ./...
 	$(GO) mod tidy -diff
 
 check-all: check vuln mutants drill fuzz check-fresh ## check what takes longer, before a release
