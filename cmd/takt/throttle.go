@@ -47,6 +47,9 @@ func newQueuesCommand(env environment) *cobra.Command {
 		if portal < 0 || portal == 0 && cmd.Flags().Changed("portal") {
 			return api.ThrottleQueues{}, cli.Usage("--portal must be a positive whole number")
 		}
+		if limit < 0 {
+			return api.ThrottleQueues{}, cli.Usage("--limit must not be negative")
+		}
 		return c.ThrottleQueues(ctx, portal, limit)
 	}, func(w io.Writer, list api.ThrottleQueues) { printQueues(w, list.Queues) })
 }
