@@ -48,13 +48,6 @@ func TestCallsOnTheWire(t *testing.T) {
 			map[string]string{"X-Api-Key": apiKey, "X-Build-Token": "tok", "X-Admin-Key": ""},
 		},
 		{
-			"list with a filter", `[]`,
-			func(ctx context.Context, c *client.Client) error {
-				_, err := c.List(ctx, client.Filter{Status: "pending", Platform: "ios", Limit: 7})
-				return err
-			}, "GET /api/builds?limit=7&platform=ios&status=pending", nil,
-		},
-		{
 			"logs after a line", `{}`,
 			func(ctx context.Context, c *client.Client) error {
 				_, err := c.Logs(ctx, "b1", client.BuildAuth{}, client.LogsAfter{Seq: 9, Limit: 100})
@@ -79,18 +72,6 @@ func TestCallsOnTheWire(t *testing.T) {
 			map[string]string{"X-Build-Attempt": "2"},
 		},
 		{
-			"cancel", `{}`,
-			func(ctx context.Context, c *client.Client) error { _, err := c.Cancel(ctx, "b1"); return err },
-			"POST /api/builds/b1/cancel", nil,
-		},
-		{
-			"register", `{"id":"w1"}`,
-			func(ctx context.Context, c *client.Client) error {
-				_, err := c.Register(ctx, api.Register{ID: "w1", Name: "n", Capabilities: []byte(`{"platforms":["ios"]}`)})
-				return err
-			}, `POST /api/workers/register {"id":"w1","name":"n","capabilities":{"platforms":["ios"]}}`, nil,
-		},
-		{
 			"poll with a token", `{"job":null}`,
 			func(ctx context.Context, c *client.Client) error {
 				_, err := c.Poll(ctx, client.Poll{Token: "wt", WorkerID: "w1", Wait: 1500 * time.Millisecond, Active: []string{"a", "b"}})
@@ -105,12 +86,6 @@ func TestCallsOnTheWire(t *testing.T) {
 				return err
 			}, "POST /api/workers/poll?active=&worker_id=w1",
 			map[string]string{"X-Worker-Token": ""},
-		},
-		{
-			"unregister", `{"success":true}`,
-			func(ctx context.Context, c *client.Client) error { _, err := c.Unregister(ctx, "wt"); return err },
-			"POST /api/workers/unregister",
-			map[string]string{"X-Worker-Token": "wt"},
 		},
 		{
 			"health carries no key", `{"status":"ok"}`,
@@ -140,44 +115,6 @@ func TestCallsOnTheWire(t *testing.T) {
 				_, err := c.Plan(ctx, client.Order{Action: "start", Path: "database"})
 				return err
 			}, `POST /admin/tree/database/start?dry_run=1 {}`,
-			map[string]string{"X-Admin-Key": "an-admin-key"},
-		},
-		{
-			"heartbeat settings", `{}`,
-			func(ctx context.Context, c *client.Client) error {
-				_, err := c.HeartbeatSettings(ctx)
-				return err
-			}, "GET /admin/heartbeat",
-			map[string]string{"X-Admin-Key": "an-admin-key"},
-		},
-		{
-			"set heartbeat settings", `{}`,
-			func(ctx context.Context, c *client.Client) error {
-				build := 90.0
-				_, err := c.SetHeartbeat(ctx, api.HeartbeatSettings{BuildTimeout: &build})
-				return err
-			}, `PUT /admin/heartbeat {"build_timeout":90}`,
-			map[string]string{"X-Admin-Key": "an-admin-key"},
-		},
-		{
-			"audit", `{"entries":[]}`,
-			func(ctx context.Context, c *client.Client) error { _, err := c.Audit(ctx, 5); return err },
-			"GET /admin/audit?limit=5",
-			map[string]string{"X-Admin-Key": "an-admin-key"},
-		},
-		{
-			"invariants", `{"invariants":[]}`,
-			func(ctx context.Context, c *client.Client) error { _, err := c.CheckInvariants(ctx); return err },
-			"GET /admin/audit/check",
-			map[string]string{"X-Admin-Key": "an-admin-key"},
-		},
-		{
-			"repair", `{"invariants":[]}`,
-			func(ctx context.Context, c *client.Client) error {
-				_, err := c.RepairInvariants(ctx, "why")
-				return err
-			},
-			`POST /admin/audit/check {"reason":"why"}`,
 			map[string]string{"X-Admin-Key": "an-admin-key"},
 		},
 	}
