@@ -78,12 +78,12 @@ func TestSubmitWakesAPollParkedAtAnotherController(t *testing.T) {
 	here, there := startNode(t, database.Config, never), startNode(t, database.Config, never)
 
 	w := storetest.Worker(t, database.DB)
-	_, parked, err := there.Queue.Arrive(t.Context(), w.Request(), time.Minute)
+	parked, err := there.Queue.Arrive(t.Context(), w.Request(), time.Minute)
 	require.NoError(t, err)
-	require.NotNil(t, parked, "the queue is empty, so the poll parks")
+	require.Eventually(t, func() bool { return there.Queue.Stats().Parked == 1 }, time.Minute, time.Millisecond)
 
 	b := storetest.Build(t, here.db, func(*store.Submission) {})
-	reply, err := parked(t.Context())
+	reply, err := parked(t.Context(), nil)
 	require.NoError(t, err)
 	require.NotNil(t, reply.Job)
 	require.Equal(t, b.ID, reply.Job.BuildID)
@@ -99,13 +99,16 @@ func TestLostConnectionsHealByThemselves(t *testing.T) {
 
 	cut(t, database)
 	w := storetest.Worker(t, database.DB)
-	var parked func(context.Context) (store.PollReply, error)
 	require.Eventually(t, func() bool { // 503 until the pool is back
-		var err error
-		_, parked, err = there.Queue.Arrive(t.Context(), w.Request(), time.Minute)
+		await, err := there.Queue.Arrive(t.Context(), w.Request(), 0)
+		if err == nil {
+			_, err = await(t.Context(), nil)
+		}
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)
-	require.NotNil(t, parked)
+	parked, err := there.Queue.Arrive(t.Context(), w.Request(), time.Minute)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return there.Queue.Stats().Parked == 1 }, time.Minute, time.Millisecond)
 
 	var b store.Build
 	require.Eventually(t, func() bool {
@@ -115,7 +118,7 @@ func TestLostConnectionsHealByThemselves(t *testing.T) {
 		})
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)
-	reply, err := parked(t.Context())
+	reply, err := parked(t.Context(), nil)
 	require.NoError(t, err)
 	require.NotNil(t, reply.Job)
 	require.Equal(t, b.ID, reply.Job.BuildID)

@@ -168,8 +168,13 @@ func New(cfg Config, deps Deps) *Tree {
 	if d := deps.Deployments; d != nil {
 		t.Deployments = deployment.New(t.sys, d.Store, d.Forge, t.Bus, cfg.Deployments)
 	}
-	requests := request.New(t.sys, heijunka.Names()...)
-	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{Run: requests.Run, Bus: t.Bus, Settings: deps.Heijunka, Metrics: deps.Metrics}, cfg.Heijunka)
+	requests, outside := request.New(t.sys, heijunka.Names()...), map[string]func() int{}
+	if t.Queue != nil {
+		outside[heijunka.Fleet] = t.Queue.Waiting
+	}
+	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{
+		Run: requests.Run, Bus: t.Bus, Settings: deps.Heijunka, Outside: outside, Metrics: deps.Metrics,
+	}, cfg.Heijunka)
 	t.Bus.Subscribe(life{deps.Logger, deps.Metrics}.observe)
 	t.measure()
 	return t

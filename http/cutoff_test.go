@@ -277,9 +277,9 @@ type stuck struct {
 	release <-chan struct{}
 }
 
-func (s stuck) Arrive(context.Context, store.PollRequest, time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error) {
+func (s stuck) Arrive(context.Context, store.PollRequest, time.Duration) (store.AwaitReply, error) {
 	<-s.release
-	return store.PollReply{}, nil, errEnd
+	return nil, errEnd
 }
 
 func (s stuck) Find(context.Context, string) (store.Deployment, error) {

@@ -70,10 +70,9 @@ type Workers interface {
 
 // Queue hands out builds.
 type Queue interface {
-	// Arrive serves a poll at once or parks it for at most wait. If it parks, the second
-	// result waits for the reply. The caller must call it once, even if the client is
-	// gone.
-	Arrive(ctx context.Context, r store.PollRequest, wait time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error)
+	// Arrive takes a poll, which waits for a build for at most wait. The caller must call
+	// the result once, even if the client is gone.
+	Arrive(ctx context.Context, r store.PollRequest, wait time.Duration) (store.AwaitReply, error)
 	// The following methods are called after a commit: Enqueued for a pending build (with
 	// its cache label or ""), Requeued for builds that are pending again, Freed for a
 	// worker that may have a free slot, Warm for a worker that has finished a build with

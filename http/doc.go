@@ -6,7 +6,7 @@
 // is the table of routes (routes.go) and their handlers, methods of small structs, one for
 // each noun. They return the reply or an error. Most rows are levelled: the handler runs as
 // a process of [edge.Requests]. What operators need when something is broken runs directly.
-// A stream or a parked poll leaves its process, and only its connection waits.
+// A stream or a poll leaves its process, and only its connection waits.
 //
 // # State
 //

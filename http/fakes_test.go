@@ -50,7 +50,7 @@ func (q *queue) serve(ctx context.Context, p store.Poll, presented string) (stor
 	return reply, r, err
 }
 
-func (q *queue) Arrive(ctx context.Context, r store.PollRequest, wait time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error) {
+func (q *queue) Arrive(ctx context.Context, r store.PollRequest, wait time.Duration) (store.AwaitReply, error) {
 	p := store.Poll{
 		Worker: r.Token.Worker, Shown: r.Token.Counter, Used: r.Token.Counter,
 		WorkerID: r.WorkerID, Instance: r.Instance, Active: r.Active, Reconcile: r.Reconcile,
@@ -58,24 +58,26 @@ func (q *queue) Arrive(ctx context.Context, r store.PollRequest, wait time.Durat
 	q.mu.Lock()
 	woken := q.woken
 	q.mu.Unlock()
-	reply, result, err := q.serve(ctx, p, r.Presented)
-	if err != nil || wait == 0 || reply.Job != nil {
-		return reply, nil, err
-	}
-	p.Parked, p.Handed = true, result.Session.Handed
-	q.mu.Lock()
-	q.parked++
-	q.mu.Unlock()
-	return reply, func(ctx context.Context) (store.PollReply, error) {
+	return func(ctx context.Context, closing <-chan struct{}) (store.PollReply, error) {
+		reply, result, err := q.serve(ctx, p, r.Presented)
+		if err != nil || wait == 0 || reply.Job != nil {
+			return reply, err
+		}
+		p.Parked, p.Handed = true, result.Session.Handed
+		q.mu.Lock()
+		q.parked++
+		q.mu.Unlock()
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		select {
 		case <-ctx.Done():
 			return store.PollReply{}, context.Cause(ctx)
+		case <-closing:
+			return store.PollReply{}, store.NewUnavailable("Queue is restarting, try again", nil)
 		case <-woken:
 		case <-timer.C:
 		}
-		reply, _, err := q.serve(ctx, p, r.Presented)
+		reply, _, err = q.serve(ctx, p, r.Presented)
 		return reply, err
 	}, nil
 }
@@ -214,12 +216,15 @@ type parking struct {
 	ended  chan error
 }
 
-func (q parking) Arrive(context.Context, store.PollRequest, time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error) {
+func (q parking) Arrive(context.Context, store.PollRequest, time.Duration) (store.AwaitReply, error) {
 	q.parked <- struct{}{}
-	return store.PollReply{}, func(ctx context.Context) (store.PollReply, error) {
-		<-ctx.Done()
+	return func(ctx context.Context, closing <-chan struct{}) (store.PollReply, error) {
+		select {
+		case <-ctx.Done():
+		case <-closing:
+		}
 		q.ended <- context.Cause(ctx)
-		return store.PollReply{}, context.Cause(ctx)
+		return store.PollReply{}, store.NewUnavailable("Queue is restarting, try again", context.Cause(ctx))
 	}, nil
 }
 
@@ -241,8 +246,10 @@ func (i *instant) Finish(ctx context.Context, r store.Result, files ...store.Sta
 	return false, commitAll(ctx, files)
 }
 
-func (i *instant) Arrive(_ context.Context, r store.PollRequest, _ time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error) {
-	return store.PollReply{Token: r.Presented}, nil, nil
+func (i *instant) Arrive(_ context.Context, r store.PollRequest, _ time.Duration) (store.AwaitReply, error) {
+	return func(context.Context, <-chan struct{}) (store.PollReply, error) {
+		return store.PollReply{Token: r.Presented}, nil
+	}, nil
 }
 
 // tokensOf are tokens of workers with a key of this test's own.

@@ -20,8 +20,10 @@ import (
 // quiet is a queue without builds.
 type quiet struct{ agreeing }
 
-func (quiet) Arrive(_ context.Context, r store.PollRequest, _ time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error) {
-	return store.PollReply{Token: r.Presented}, nil, nil
+func (quiet) Arrive(_ context.Context, r store.PollRequest, _ time.Duration) (store.AwaitReply, error) {
+	return func(context.Context, <-chan struct{}) (store.PollReply, error) {
+		return store.PollReply{Token: r.Presented}, nil
+	}, nil
 }
 
 func pollAs(t *testing.T, s *Server, token, query string) *httptest.ResponseRecorder {

@@ -44,8 +44,8 @@ func (h *polls) routes() []edge.Route {
 	return []edge.Route{get, post}
 }
 
-// serve answers a poll. Its arrival runs as a levelled request. A poll that parks leaves that
-// request, with its token and its place, and only its connection waits.
+// serve answers a poll. Its arrival runs as a levelled request. It waits for a transaction
+// or for a build without that request's token and place: only its connection waits.
 func (h *polls) serve(c echo.Context, r *edge.Route) error {
 	req, wait, err := h.read(c.Request())
 	if err != nil {
@@ -57,15 +57,15 @@ func (h *polls) serve(c echo.Context, r *edge.Route) error {
 	if b := edge.Watched(c.Request()); b != nil {
 		b.Finish() // net/http notices that the client leaves only after the body was read
 	}
-	var reply store.PollReply
-	var parked func(context.Context) (store.PollReply, error)
+	var await store.AwaitReply
 	err = h.edge.Do(c, r, func(ctx context.Context) (err error) {
-		reply, parked, err = h.queue.Arrive(ctx, req, wait)
+		await, err = h.queue.Arrive(ctx, req, wait)
 		return err
 	})
-	if parked != nil {
-		reply, err = h.wait(c.Request().Context(), req, parked, err)
+	if await == nil {
+		return err
 	}
+	reply, err := h.wait(c.Request().Context(), req, await, err)
 	if err != nil {
 		return err
 	}
@@ -86,28 +86,22 @@ func quotaKey(req store.PollRequest) string {
 	return req.WorkerID
 }
 
-// wait waits for a parked poll. When the server closes, the poll is answered at once. The
-// presented token stays valid because no build was handed out.
-func (h *polls) wait(
-	ctx context.Context, req store.PollRequest, parked func(context.Context) (store.PollReply, error), failed error,
-) (store.PollReply, error) {
+// wait waits for the reply of a poll. When the server closes, a poll without one is answered
+// at once. The presented token stays valid, because the worker has heard of no hand-out.
+func (h *polls) wait(ctx context.Context, req store.PollRequest, await store.AwaitReply, ended error) (store.PollReply, error) {
 	h.parked.Inc()
 	defer h.parked.Dec()
-	waiting, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(edge.Stopping(ctx), func() { cancel(edge.ErrServerClosed) })
-	defer stop()
-	if failed != nil { // the request was ended after the poll had parked
-		cancel(failed)
+	if ended != nil { // the request was ended after the poll had arrived
+		var cancel context.CancelCauseFunc
+		ctx, cancel = context.WithCancelCause(ctx)
+		cancel(ended)
 	}
-	reply, err := parked(waiting)
-	if err == nil || failed != nil || ctx.Err() != nil || waiting.Err() == nil {
-		return reply, err
-	}
-	if req.Presented != "" {
+	closing := edge.Stopping(ctx)
+	reply, err := await(ctx, closing.Done())
+	if err != nil && closing.Err() != nil && ctx.Err() == nil && req.Presented != "" && store.CodeOf(err) == store.Unavailable {
 		return store.PollReply{Token: req.Presented}, nil
 	}
-	return reply, &store.Error{Code: store.Unavailable, Message: "The controller is restarting, try again", Err: err}
+	return reply, err
 }
 
 // read reads a poll and checks its token. It ignores the body of a POST.

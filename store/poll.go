@@ -1,6 +1,9 @@
 package store
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // PollRequest is a worker's request for a build.
 type PollRequest struct {
@@ -28,6 +31,10 @@ type PollReply struct {
 	// QueueSize is about how many pending builds the worker could build.
 	QueueSize int
 }
+
+// AwaitReply waits for a poll's reply. It ends with ctx, whose cause it returns, and when
+// closing is closed.
+type AwaitReply func(ctx context.Context, closing <-chan struct{}) (PollReply, error)
 
 // Job is a build as it is handed to a worker.
 type Job struct {

@@ -143,7 +143,7 @@ func (h *Heijunka) sample(c *otp.Ctx, s *samples) {
 	requests, workers := 0, 0
 	for _, p := range h.pools {
 		p.mu.Lock()
-		requests += p.busy + p.waiters.Len()
+		requests += p.requests()
 		workers += p.workers()
 		p.mu.Unlock()
 	}

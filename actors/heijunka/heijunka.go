@@ -47,6 +47,9 @@ type Deps struct {
 	Run      func(ctx context.Context, pool string, w *store.Work, fn func(ctx context.Context) error) error
 	Bus      pubsub.Bus
 	Settings Settings
+	// Outside counts, by pool, the requests that wait without a place. They are demand as
+	// those that have one.
+	Outside map[string]func() int
 	// Metrics observe the waits for places. Defaults to metrics that nobody reads.
 	Metrics *metrics.Metrics
 }
@@ -63,6 +66,7 @@ func New(sys *otp.System, deps Deps, cfg Config) *Heijunka {
 		h.pools = append(h.pools, newPool(pc, cfg.Wait, h.gate))
 	}
 	for _, p := range h.pools {
+		p.outside = deps.Outside[p.name]
 		p.waited = deps.Metrics.PlaceWait.WithLabelValues(p.name)
 		p.list = byName(h.pools, append(p.cfg.List, p.name))
 		p.prefer([]string{p.name})

@@ -26,6 +26,8 @@ type Pool struct {
 	// waited observes the waits for a place.
 	waited prometheus.Observer
 
+	outside func() int // requests that wait without a place; may be nil
+
 	list    []*Pool                 // where its domain's requests may go
 	group   atomic.Pointer[[]*Pool] // the preferred part of the list; replaced whole
 	spilled atomic.Int64            // requests that went elsewhere
@@ -267,6 +269,15 @@ func (p *Pool) status() store.HeijunkaPool {
 	return s
 }
 
+// requests returns how many requests run or wait.
+func (p *Pool) requests() int {
+	n := p.busy + p.waiters.Len()
+	if p.outside != nil {
+		n += p.outside()
+	}
+	return n
+}
+
 // use returns what routing and balance need. Demand is the number of requests that run
 // or wait, per worker.
 func (p *Pool) use() store.HeijunkaPoolUse {
@@ -274,7 +285,7 @@ func (p *Pool) use() store.HeijunkaPoolUse {
 	defer p.mu.Unlock()
 	perWorker := 1 / float64(p.workers()) // of which there is one at least
 	return store.HeijunkaPoolUse{
-		Name: p.name, Utilisation: float64(p.busy) * perWorker, Demand: float64(p.busy+p.waiters.Len()) * perWorker,
+		Name: p.name, Utilisation: float64(p.busy) * perWorker, Demand: float64(p.requests()) * perWorker,
 		Workers: p.base, Min: p.low, Max: p.high,
 	}
 }

@@ -293,6 +293,24 @@ func TestBurstIsFoundAndItsSurgeEndsOnTime(t *testing.T) {
 	}
 }
 
+// Polls wait without a place, and are demand all the same.
+func TestRequestsThatWaitOutsideAreDemand(t *testing.T) {
+	t.Parallel()
+	cfg := steady(10, "a", "b")
+	cfg.scaleEvery, cfg.balanceEvery = time.Hour, time.Hour
+	inBubble(t, cfg, func(w *world) {
+		w.h.gate.set(store.HeijunkaLimits{Soft: 900, Hard: 1000, Reserved: 0.2})
+		var outside atomic.Int64
+		w.h.pools[1].outside = func() int { return int(outside.Load()) }
+		passes(time.Minute)
+		outside.Store(100)
+		require.InDelta(w, 10, w.h.pools[1].use().Demand, 0)
+		passes(2 * time.Second)
+		require.True(w, w.h.Status().Burst.Active)
+		require.InDelta(w, 5, w.h.Status().Burst.TriggerDemand, 0, "of both pools' places")
+	})
+}
+
 func TestBurstAtAnyBaseline(t *testing.T) {
 	t.Parallel()
 	add := func(s *samples, requests int) (mean float64, burst bool) {

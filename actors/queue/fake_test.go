@@ -290,11 +290,11 @@ func (s *fakeStore) SaveTimeouts(_ context.Context, t store.Timeouts) error {
 	return nil
 }
 
-// Poll is Arrive, and waits for a parked poll's reply.
+// Poll is Arrive, and waits for the reply.
 func (q *Queue) Poll(ctx context.Context, req store.PollRequest, wait time.Duration) (store.PollReply, error) {
-	reply, parked, err := q.Arrive(ctx, req, wait)
-	if parked == nil {
-		return reply, err
+	await, err := q.Arrive(ctx, req, wait)
+	if err != nil {
+		return store.PollReply{}, err
 	}
-	return parked(ctx)
+	return await(ctx, nil)
 }

@@ -37,7 +37,6 @@ func TestALockedWorkerHoldsUpNoOther(t *testing.T) {
 			b.db.set(func(s *fakeStore) { s.locked = "" })
 			b.passes(100 * time.Millisecond)
 			b.gotJob(held, "two")
-			require.True(b, held.parked)
 		})
 	})
 
@@ -88,13 +87,13 @@ func TestMemoryPostpones(t *testing.T) {
 		s := newStage(t)
 		old := s.polls("w", 0)
 		s.takesBack(s.take(9), heldUp())
-		require.True(t, s.answered(old).parked)
+		require.Equal(t, postponed, old.state)
 		newer := s.polls("w", 0)
 		require.NoError(t, s.answered(old).err)
 		require.Equal(t, ended, old.state)
 		require.Len(t, s.take(9).polls, 1)
 		require.Equal(t, batched, newer.state)
-		require.Zero(t, s.patient)
+		require.Equal(t, 1, s.patient)
 	})
 
 	t.Run("so does one that came while it was in its batch", func(t *testing.T) {
@@ -104,7 +103,7 @@ func TestMemoryPostpones(t *testing.T) {
 		b := s.take(9)
 		newer := s.polls("w", 0)
 		s.takesBack(b, heldUp())
-		require.False(t, s.answered(old).parked)
+		require.NoError(t, s.answered(old).err)
 		require.Empty(t, s.postponed)
 		require.Equal(t, waiting, newer.state)
 	})
@@ -121,15 +120,14 @@ func TestMemoryPostpones(t *testing.T) {
 		require.Equal(t, waiting, second.state)
 	})
 
-	t.Run("the limit of parked polls bounds it, and leaving frees it", func(t *testing.T) {
+	t.Run("it counts as a poll that waits until it leaves", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t)
 		s.limit = 1
-		first, second := s.polls("a", 0), s.polls("b", 0)
-		s.takesBack(s.take(9), heldUp(), heldUp())
-		require.True(t, s.answered(first).parked)
-		require.ErrorIs(t, s.answered(second).err, store.ErrContention)
-		s.leave(first, s.now)
+		p := s.polls("a", 0)
+		s.takesBack(s.take(9), heldUp())
+		require.Equal(t, 1, s.patient)
+		s.leave(p, s.now)
 		require.Zero(t, s.patient)
 		require.Empty(t, s.byID)
 	})

@@ -27,7 +27,7 @@ type memory struct {
 	// ended.
 	woken [platforms]int
 	last  uint64 // the number of the newest poll
-	// patient is how many polls are parked or may still park. limit bounds it.
+	// patient is how many polls wait for a batch, are in one or are parked. limit bounds it.
 	patient, limit int
 	// away is true during an outage of the database. Parked polls then stay parked.
 	away  bool
@@ -54,9 +54,6 @@ func (m *memory) arrive(p *poll, now time.Time) {
 		p.answer(answer{err: err})
 		return
 	}
-	if p.wait > 0 && !m.admit(p) {
-		p.wait = 0
-	}
 	if s.next != nil {
 		m.supersede(s.next)
 	}
@@ -66,7 +63,7 @@ func (m *memory) arrive(p *poll, now time.Time) {
 	}
 }
 
-// admit counts p among the polls that may park, and reports whether the limit allows it.
+// admit counts p among the polls that wait, and reports whether the limit allows it.
 func (m *memory) admit(p *poll) bool {
 	if !p.counted && m.patient < m.limit {
 		p.counted = true
@@ -89,7 +86,12 @@ func (m *memory) judge(p *poll, now time.Time) {
 	repeated := p.req.Token.Worker != 0 && p.req.Token.Counter <= s.Used
 	if !s.known || s.stale || s.foreign(p) || s.Held > 0 || repeated || p.wasParked || p.req.Reconcile || m.away || m.pending.unknown(now) ||
 		!s.Drained && m.pending.of(setOf(s.Platforms)) > 0 {
-		p.put(&m.waiting, waiting)
+		if m.admit(p) {
+			p.put(&m.waiting, waiting)
+			return
+		}
+		m.end(p)
+		p.answer(answer{err: &store.Error{Code: store.Overloaded, Message: "Too many polls wait, try again later", RetryAfter: time.Second}})
 		return
 	}
 	m.gauge.idle.Add(1)
@@ -97,10 +99,10 @@ func (m *memory) judge(p *poll, now time.Time) {
 	m.rest(p, now)
 }
 
-// rest parks p, which found nothing, or answers it if its time is up.
+// rest parks p, which found nothing, or answers it if its time is up or too many wait.
 func (m *memory) rest(p *poll, now time.Time) {
 	s := p.session
-	if now.Sub(p.arrived) >= p.wait {
+	if now.Sub(p.arrived) >= p.wait || !m.admit(p) {
 		size := 0
 		if !s.Free() {
 			size = m.pending.of(setOf(s.Platforms))
@@ -109,7 +111,6 @@ func (m *memory) rest(p *poll, now time.Time) {
 		p.idle(size)
 		return
 	}
-	p.release()
 	m.unwake(p)
 	p.wasParked, p.handed, p.lockedAt = true, s.Handed, time.Time{}
 	s.next = p
@@ -357,18 +358,16 @@ func (m *memory) takeBack(b *batch, now time.Time) {
 const lockedLimit = 5 * time.Second
 
 // postpone keeps p, whose worker's row is locked by another transaction, for a later
-// batch. Meanwhile p holds no place, and the build that it was woken for may wake another
-// poll. If the row stays locked, p is answered that the worker should try again.
+// batch. Meanwhile the build that it was woken for may wake another poll. If the row stays locked, p is answered that the worker should try again.
 func (m *memory) postpone(p *poll, now time.Time) {
 	if p.lockedAt.IsZero() {
 		p.lockedAt, p.locked = now, 0
 	}
-	if now.Sub(p.lockedAt) >= lockedLimit || !m.admit(p) {
+	if now.Sub(p.lockedAt) >= lockedLimit {
 		m.end(p)
 		p.answer(answer{err: store.NewUnavailable("Another request is changing this worker, try again", store.ErrContention)})
 		return
 	}
-	p.release()
 	m.unwake(p)
 	p.locked++
 	p.state, p.session.next = postponed, p

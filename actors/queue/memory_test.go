@@ -96,7 +96,6 @@ func (s *stage) parks(worker string, takes ...store.Platform) *poll {
 	p := s.polls(worker, time.Minute)
 	s.takesBack(s.take(10), nothing(worker, takes...))
 	require.Equal(s, parked, p.state)
-	require.True(s, s.answered(p).parked)
 	return p
 }
 
@@ -224,7 +223,7 @@ func TestMemoryJudges(t *testing.T) {
 		p := s.shows(w, 11, 0)
 		require.Equal(t, store.WorkerToken{Worker: w, Counter: 12}, s.answered(p).next)
 		p = s.shows(w, 12, time.Minute)
-		require.True(t, s.answered(p).parked)
+		require.Equal(t, parked, p.state)
 		require.Zero(t, s.waiting.Len())
 	})
 	t.Run("a superseded token is refused", func(t *testing.T) {
@@ -265,7 +264,7 @@ func TestMemoryJudges(t *testing.T) {
 		first := named(s, "a", 11, time.Minute)
 		require.Equal(t, []*poll{first}, s.take(9).polls, "whether it holds the worker, the database knows")
 		s.takesBack(s.batches[0], nothing("w"))
-		require.True(t, s.answered(first).parked)
+		require.Equal(t, parked, first.state)
 		s.byNumber[w].Used = 11
 		for _, counter := range []uint64{11, 10} {
 			require.Equal(t, store.DuplicateWorker, store.CodeOf(s.answered(named(s, "b", counter, 0)).err))
@@ -273,7 +272,7 @@ func TestMemoryJudges(t *testing.T) {
 		require.Equal(t, parked, first.state)
 		require.Zero(t, s.waiting.Len())
 		second := named(s, "a", 12, time.Minute)
-		require.True(t, s.answered(second).parked, "judged in memory")
+		require.Equal(t, parked, second.state, "judged in memory")
 		require.Equal(t, store.InvalidToken, store.CodeOf(s.answered(named(s, "a", 11, 0)).err))
 	})
 	for name, edit := range map[string]func(s *stage){
@@ -290,7 +289,6 @@ func TestMemoryJudges(t *testing.T) {
 			s := met(t)
 			p := named(s, "a", 11, time.Minute)
 			s.takesBack(s.take(9), nothing("w"))
-			s.answered(p)
 			edit(s)
 			require.Equal(t, []*poll{p}, s.take(9).polls)
 			s.takesBack(s.batches[0], store.PollResult{Outcome: store.PollDuplicateWorker})
@@ -422,7 +420,7 @@ func TestMemoryLearnsWorkers(t *testing.T) {
 	both := func(s *stage) (byToken, byID *poll) {
 		byToken = s.shows(w, 10, time.Minute)
 		s.takesBack(s.take(9), nothing("w"))
-		require.True(s, s.answered(byToken).parked)
+		require.Equal(s, parked, byToken.state)
 		return byToken, s.polls("w", time.Minute)
 	}
 	t.Run("a poll by id supersedes the worker's poll by token", func(t *testing.T) {
@@ -430,7 +428,7 @@ func TestMemoryLearnsWorkers(t *testing.T) {
 		s := newStage(t)
 		old, young := both(s)
 		require.NoError(t, s.answered(old).err)
-		require.True(t, s.answered(young).parked)
+		require.Equal(t, parked, young.state)
 		require.Equal(t, 1, s.parkedPolls())
 	})
 	t.Run("two sessions become one when both are known", func(t *testing.T) {
@@ -545,7 +543,7 @@ func TestMemoryWakes(t *testing.T) {
 		s.changed(s.byID["stranger"])
 		require.Equal(t, waiting, p.state)
 		s.takesBack(s.take(9), gives("w", "x", store.IOS))
-		require.NotNil(t, s.answered(p).parked)
+		require.NotNil(t, s.answered(p).Job)
 	})
 
 	t.Run("an empty look beside another batch is in doubt", func(t *testing.T) {
@@ -592,15 +590,23 @@ func TestPendingShownIsWhatWasCounted(t *testing.T) {
 func TestMemoryLimitsAndTime(t *testing.T) {
 	t.Parallel()
 
-	t.Run("polls beyond the limit do not park", func(t *testing.T) {
+	t.Run("polls beyond the limit wait neither for a batch nor for a build", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t)
+		s.polls("known", 0)
+		s.takesBack(s.take(9), nothing("known"))
 		s.limit = 1
-		first, second := s.polls("a", time.Minute), s.polls("b", time.Minute)
-		require.NotZero(t, first.wait)
-		require.Zero(t, second.wait)
-		s.leave(first, s.now)
-		require.NotZero(t, s.polls("c", time.Minute).wait)
+		first, second := s.polls("a", 0), s.polls("b", time.Minute)
+		require.Equal(t, waiting, first.state)
+		require.Equal(t, store.Overloaded, store.CodeOf(s.answered(second).err))
+		require.NotZero(t, s.answered(s.polls("known", time.Minute)).next, "it is answered that there is no build")
+		s.takesBack(s.take(9), nothing("a"))
+		require.Zero(t, s.patient)
+		third := s.polls("known", time.Minute)
+		require.Equal(t, parked, third.state)
+		require.Equal(t, store.Overloaded, store.CodeOf(s.answered(s.polls("b", 0)).err))
+		s.leave(third, s.now)
+		require.Equal(t, waiting, s.polls("c", time.Minute).state)
 	})
 
 	t.Run("a parked poll whose time is up is answered, one that was woken when it comes back", func(t *testing.T) {

@@ -98,9 +98,6 @@ func (m *model) hears(w *modelWorker) {
 	for w.poll != nil {
 		select {
 		case a := <-w.poll.out:
-			if a.parked {
-				continue
-			}
 			w.poll = nil
 			if a.err != nil {
 				if store.CodeOf(a.err) == store.InvalidToken && w.counts {

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -19,7 +20,7 @@ type poll struct {
 	req     store.PollRequest
 	arrived time.Time     // on this controller's clock
 	wait    time.Duration // 0: never parks
-	out     chan answer   // has room for both answers, so sending never blocks
+	out     chan answer   // has room for the answer, so sending never blocks
 	span    trace.Span    // of the request; nil unless its trace is sampled
 
 	no      uint64 // order of arrival, from 1
@@ -35,7 +36,6 @@ type poll struct {
 	wokenFor  int         // the platform plus 1; 0 if it was not woken
 	gone      bool        // its caller left while it was in a batch
 	counted   bool        // memory.patient includes it
-	released  bool        // its caller knows that it is parked, and has given its place back
 	// lockedAt is when its worker's row was found locked by another transaction, zero if
 	// it is not. locked is how often it was since then.
 	lockedAt time.Time
@@ -54,28 +54,18 @@ const (
 	ended                  // has its last answer, or its caller has left
 )
 
-// answer is what a poll's caller receives: a reply or an error, and before it at most
-// one answer that the poll is parked.
+// answer is what a poll's caller receives.
 type answer struct {
 	store.PollReply
-	next   store.WorkerToken // to be signed for the reply; zero: the presented token
-	err    error
-	parked bool
+	next store.WorkerToken // to be signed for the reply; zero: the presented token
+	err  error
 }
 
 // answer sends a to the caller.
 func (p *poll) answer(a answer) {
 	select {
 	case p.out <- a:
-	default: // there is room for every answer that a poll gets
-	}
-}
-
-// release lets the caller give its place back and wait without one.
-func (p *poll) release() {
-	if !p.released {
-		p.released = true
-		p.answer(answer{parked: true})
+	default: // it has its answer
 	}
 }
 
@@ -110,40 +100,44 @@ func (p *poll) unlist() {
 	}
 }
 
-// tooSlow makes receive give up when a batch takes too long.
-type tooSlow struct{}
+var (
+	errTooSlow = errors.New("no batch took the poll in time")
+	errClosing = errors.New("server closed")
+)
 
-var errTooSlow = errors.New("no batch took the poll in time")
-
-// receive waits for p's next answer, the actor's end, or ctx's. After limit it sends
-// late to the actor and keeps waiting, or gives up if late is tooSlow. An answer that
-// is already there comes first.
-func (p *poll) receive(ctx context.Context, proc *otp.Proc, limit time.Duration, late any) (a answer, err error) {
-	timer := time.NewTimer(limit)
+// receive waits for p's answer, the actor's end, or that of ctx or the server. When p has
+// been parked for long enough it tells the actor, and it gives up if nothing happens for
+// patience. An answer that is already there comes first.
+func (p *poll) receive(ctx context.Context, closing <-chan struct{}, proc *otp.Proc, patience time.Duration) (answer, error) {
+	timer := time.NewTimer(cmp.Or(p.wait, patience))
 	defer timer.Stop()
-	for {
+	var err error
+	for expires := p.wait > 0; err == nil; {
 		select {
 		case a := <-p.out:
 			return a, a.err
 		case <-ctx.Done():
 			err = context.Cause(ctx)
-			otp.Cast(proc, leave{p})
+		case <-closing:
+			err = restarting(errClosing)
 		case <-timer.C:
-			if late != (tooSlow{}) {
-				otp.Cast(proc, late)
+			if expires {
+				expires = false
+				otp.Cast(proc, expired{p})
+				timer.Reset(patience)
 				continue
 			}
 			err = store.NewUnavailable("Queue is too slow, try again", errTooSlow)
-			otp.Cast(proc, leave{p})
 		case <-proc.Done():
 			err = restarting(&otp.DownError{Name: proc.Name(), Reason: proc.Reason()})
 		}
-		select {
-		case a := <-p.out:
-			return a, a.err
-		default:
-			return a, err
-		}
+	}
+	otp.Cast(proc, leave{p})
+	select {
+	case a := <-p.out:
+		return a, a.err
+	default:
+		return answer{}, err
 	}
 }
 

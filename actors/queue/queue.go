@@ -31,8 +31,8 @@ type Store interface {
 type Config struct {
 	// Limit is how many builds may be pending. Defaults to 1000.
 	Limit int
-	// MaxParked is how many polls may be parked; one more is answered at once. Defaults
-	// to 20 000.
+	// MaxParked is how many polls may wait, for a batch or for a build. One more is
+	// answered at once. Defaults to 20 000.
 	MaxParked int
 	// BatchSize is the most polls in one transaction. Batches is how many transactions
 	// run at once. They default to 256 and 2.
@@ -97,41 +97,31 @@ func (q *Queue) Spec() otp.ChildSpec {
 	}
 }
 
-// Arrive asks for a build. If there is none and wait is not 0, the poll is parked for
-// up to wait and the second result is not nil. Call that function once, with the
-// request's context. It returns the reply: a job, or none when the time is up or a
-// newer poll of the worker superseded this one. A poll whose worker's row is locked by
-// another transaction is parked in this sense, for up to 5 s.
+// Arrive hands a poll to the actor, without waiting. The function that it returns is to be
+// called once, with the request's context. It waits for the reply: a job, or none when
+// nothing was pending for up to wait, or a newer poll of the worker superseded this one. It
+// also ends when closing is closed.
 //
-// Errors: InvalidToken (the token was superseded), NotFound (no such worker),
-// Unavailable (the database is unavailable or the actor restarts). If ctx ends first,
-// its cause is returned. A build that was assigned meanwhile is handed out again at the
-// worker's next poll.
-func (q *Queue) Arrive(
-	ctx context.Context, req store.PollRequest, wait time.Duration,
-) (store.PollReply, func(context.Context) (store.PollReply, error), error) {
-	p := &poll{req: req, wait: wait, arrived: time.Now(), out: make(chan answer, 2)}
+// Errors: InvalidToken (the token was superseded), NotFound (no such worker), Overloaded
+// (too many polls wait), Unavailable (the database is unavailable, the worker's row stays
+// locked, or the actor or the server closes). If ctx ends first, its cause is returned. A
+// build that was assigned meanwhile is handed out again at the worker's next poll.
+func (q *Queue) Arrive(ctx context.Context, req store.PollRequest, wait time.Duration) (store.AwaitReply, error) {
+	p := &poll{req: req, wait: wait, arrived: time.Now(), out: make(chan answer, 1)}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		p.span = span
 	}
 	proc, err := q.proc(ctx)
 	if err != nil {
-		return store.PollReply{}, nil, err
+		return nil, err
 	}
 	if !otp.Cast(proc, p) {
-		return store.PollReply{}, nil, restarting(proc.Reason())
+		return nil, restarting(proc.Reason())
 	}
-	a, err := p.receive(ctx, proc, 2*q.cfg.Timeout, tooSlow{})
-	switch {
-	case err != nil:
-		return store.PollReply{}, nil, err
-	case a.parked:
-		return store.PollReply{}, func(ctx context.Context) (store.PollReply, error) {
-			a, err := p.receive(ctx, proc, time.Until(p.arrived.Add(wait)), expired{p})
-			return q.reply(p, a), err
-		}, nil
-	}
-	return q.reply(p, a), nil, nil
+	return func(ctx context.Context, closing <-chan struct{}) (store.PollReply, error) {
+		a, err := p.receive(ctx, closing, proc, 2*q.cfg.Timeout)
+		return q.reply(p, a), err
+	}, nil
 }
 
 // reply signs the token of a's worker, in the caller's goroutine.
@@ -231,6 +221,9 @@ type gauges struct {
 
 	batches, polls, idle, assigned, redelivered, failed, woken atomic.Int64
 }
+
+// Waiting returns how many polls wait for a batch or are in one.
+func (q *Queue) Waiting() int { return int(q.gauge.waiting.Load() + q.gauge.batched.Load()) }
 
 // Stats are QueueManager's figures.
 type Stats struct {

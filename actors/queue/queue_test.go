@@ -54,7 +54,6 @@ type asked struct {
 	reply  store.PollReply
 	err    error
 	at     time.Time
-	parked bool
 	over   chan struct{} // closed when the fields above are final
 	cancel context.CancelCauseFunc
 }
@@ -87,12 +86,7 @@ func (b *bench) sends(req store.PollRequest, wait time.Duration) *asked {
 	a := &asked{cancel: cancel, over: make(chan struct{})}
 	go func() {
 		defer cancel(nil)
-		reply, parked, err := b.queue.Arrive(ctx, req, wait)
-		a.reply, a.err = reply, err
-		if parked != nil {
-			a.parked = true
-			a.reply, a.err = parked(ctx)
-		}
+		a.reply, a.err = b.queue.Poll(ctx, req, wait)
 		a.at = time.Now()
 		close(a.over)
 	}()
@@ -249,7 +243,6 @@ func TestParkedPoll(t *testing.T) {
 			before := time.Now()
 			b.submits("x", store.IOS)
 			b.gotJob(first, "x")
-			require.True(b, first.parked)
 			require.Equal(b, before, first.at)
 			require.False(b, droid.done() || second.done())
 			b.submits("y", store.IOS)
@@ -406,12 +399,14 @@ func TestParkedPoll(t *testing.T) {
 	t.Run("one too many is answered at once", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, Config{MaxParked: 2}, func(b *bench) {
-			for i := range 3 {
+			for i := range 4 {
 				b.db.worker(fmt.Sprint(i))
 			}
+			b.gotNothing(b.asks("2", 0))
 			b.asks("0", time.Minute)
 			b.asks("1", time.Minute)
 			b.gotNothing(b.asks("2", time.Minute))
+			require.Equal(b, store.Overloaded, store.CodeOf(b.asks("3", 0).err), "the database would have to be asked")
 		})
 	})
 

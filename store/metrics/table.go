@@ -110,7 +110,7 @@ var table = []Group{ //nolint:gochecknoglobals // a constant
 		{"takt_http_requests_total", Counter, "Requests answered, by route and class of status.", []string{"method", "route", "status"}, nil},
 		{"takt_http_request_duration_seconds", Histogram, "Time from a request's header to the end of its handler.", []string{"method", "route"}, requests},
 		{"takt_http_requests_running", Gauge, "Requests under way, parked polls included, by domain.", []string{"domain"}, nil},
-		{"takt_http_polls_parked", Gauge, "Polls that wait for a build.", nil, nil},
+		{"takt_http_polls_parked", Gauge, "Polls that wait for a transaction or a build, without a place.", nil, nil},
 		{"takt_http_streams", Gauge, "Streams of server-sent events that are open.", nil, nil},
 		{"takt_http_bodies_drained_total", Counter, "Refused bodies that were read to their end.", nil, nil},
 		{"takt_http_connections_refused_total", Counter, "Connections closed because too many were open.", nil, nil},
