@@ -49,8 +49,7 @@
 // # Stopping
 //
 // An order to end lets the running callback finish and overtakes queued messages,
-// whose callers get a DownError. With ChildSpec.Drain, and for supervisors always,
-// the order waits its turn. Then Terminate runs. When the shutdown time is over, the
+// whose callers get a DownError; with supervisors, as in OTP, it waits its turn. Then Terminate runs. When the shutdown time is over, the
 // process is killed: [Ctx.Context], or a task's context, is cancelled. Go cannot stop
 // a goroutine, so a process that does not return within [KillGrace] is abandoned: it
 // counts as dead, its name is free, its timers and its mailbox are gone, and it is

@@ -93,24 +93,6 @@ func forwardAll(c *otp.Ctx, _ otp.From, req any) (any, error) {
 
 func TestHangInInit(t *testing.T) {
 	t.Parallel()
-	t.Run("is bounded by the start timeout", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			sys := otptest.New(t)
-			held := make(chan struct{})
-			begin := time.Now()
-			_, err := sys.StartRoot(t.Context(), "root", otp.SupSpec{Children: []otp.ChildSpec{{
-				ID: "child", StartTimeout: time.Second,
-				Server: puppet{init: func(*otp.Ctx) error { <-held; return nil }}.make,
-			}}})
-			require.ErrorIs(t, err, otp.ErrTimeout)
-			require.Equal(t, time.Second+50*time.Millisecond, time.Since(begin))
-			require.Equal(t, 1, sys.Leaked())
-			require.Empty(t, sys.Names())
-			close(held)
-			synctest.Wait()
-		})
-	})
 	t.Run("is bounded by the context of a root", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

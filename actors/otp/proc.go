@@ -142,7 +142,7 @@ func (p *Proc) Kill() {
 // does: a server runs Terminate, a supervisor first stops its children, a task
 // finds its context cancelled. It does not wait; see [Proc.Done].
 func (p *Proc) Exit(reason error) {
-	if p.server != nil && p.server.drain {
+	if p.supervisor != nil { // it first handles what is queued
 		// Not through its address, which may not be registered yet.
 		p.server.box.PostUserMessage(&parcel{msg: Msg{Kind: orderMsg, Body: reason}})
 		return

@@ -66,7 +66,6 @@ type server struct {
 	make    func() Server
 	box     *mailbox
 	address address // of box
-	drain   bool    // an order to end waits its turn in the queue
 
 	messages atomic.Int64 // handled
 	busy     atomic.Int64 // nanoseconds that they took

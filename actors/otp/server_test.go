@@ -316,32 +316,18 @@ func TestHandled(t *testing.T) {
 	}
 }
 
-func TestDrain(t *testing.T) {
+func TestOrdersOvertakeTheQueue(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		name    string
-		drain   bool
-		handled int
-	}{
-		{"the order overtakes the queue", false, 1},
-		{"the queue is handled first", true, 3},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				sys := otptest.New(t)
-				held, handled := make(chan struct{}), 0
-				root := one(t, sys, otp.ChildSpec{Drain: tc.drain, Server: puppet{
-					cast: func(*otp.Ctx, any) { <-held; handled++ },
-				}.make})
-				for i := range 3 {
-					require.True(t, otp.Cast(sys.Whereis("root/child"), i))
-				}
-				synctest.Wait()
-				time.AfterFunc(time.Second, func() { close(held) })
-				require.NoError(t, otp.TerminateChild(t.Context(), root, "child"))
-				require.Equal(t, tc.handled, handled)
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		sys := otptest.New(t)
+		held, handled := make(chan struct{}), 0
+		root := one(t, sys, otp.ChildSpec{Server: puppet{cast: func(*otp.Ctx, any) { <-held; handled++ }}.make})
+		for i := range 3 {
+			require.True(t, otp.Cast(sys.Whereis("root/child"), i))
+		}
+		synctest.Wait()
+		time.AfterFunc(time.Second, func() { close(held) })
+		require.NoError(t, otp.TerminateChild(t.Context(), root, "child"))
+		require.Equal(t, 1, handled)
+	})
 }

@@ -109,12 +109,12 @@ func (s *supervisor) end(reason error, limit time.Duration, procs ...*Proc) {
 	s.await(Infinity, ends...)
 }
 
-// await waits for all events, at most limit (0 and Infinity: no limit). It returns
+// await waits for all events, at most limit. It returns
 // false when the time is over or the supervisor is killed. After a kill its children
 // must be left alone, because orphan ends them.
 func (s *supervisor) await(limit time.Duration, events ...<-chan struct{}) bool {
 	var expired <-chan time.Time
-	if limit > 0 && limit != Infinity {
+	if limit != Infinity {
 		t := time.NewTimer(limit)
 		defer t.Stop()
 		expired = t.C

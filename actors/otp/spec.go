@@ -89,14 +89,8 @@ type ChildSpec struct {
 	// Shutdown is how long the child may take to stop before it is killed.
 	// Default 5 s, for supervisors Infinity. See also BrutalKill.
 	Shutdown time.Duration
-	// StartTimeout bounds Init. Default none: an Init that hangs then blocks the
-	// supervisor until the supervisor is killed.
-	StartTimeout time.Duration
 	// Significant children end the supervisor according to its AutoShutdown.
 	Significant bool
-	// Drain lets a server handle what is queued before it obeys the order to
-	// end. Otherwise the order overtakes the queue.
-	Drain bool
 	// Mailbox is how many calls and casts may be queued. Beyond it Call fails with
 	// ErrOverload and Cast returns false. Default 0: no bound.
 	Mailbox int

@@ -19,8 +19,8 @@ func (s *supervisor) startRows(rows []*child) (failed *child, err error) {
 }
 
 // start starts the child of a row, waits until its Init is over, and records the
-// process. If the supervisor is killed, before or meanwhile, the error is ErrKilled and
-// there is no event.
+// process. An Init that hangs blocks the supervisor until that is killed. If that happens,
+// before or meanwhile, the error is ErrKilled and there is no event.
 func (s *supervisor) start(row *child) (*Proc, error) {
 	if s.p.killed.Load() {
 		return nil, ErrKilled
@@ -30,12 +30,8 @@ func (s *supervisor) start(row *child) (*Proc, error) {
 		return nil, ErrKilled
 	}
 	begin()
-	err := error(ErrTimeout)
-	if s.await(row.spec.StartTimeout, p.up) {
-		err = p.startError()
-	} else if !s.p.killed.Load() {
-		p.Kill()
-	}
+	s.await(Infinity, p.up)
+	err := p.startError()
 	if err != nil {
 		s.await(Infinity, p.done)
 	}

@@ -179,13 +179,9 @@ func (p *Proc) furnish(args any) (begin func()) {
 }
 
 func (p *Proc) asServer(mk func() Server) (begin func()) {
-	limit, drain := p.spec.Mailbox, p.spec.Drain
-	if p.supervisor != nil {
-		limit, drain = 0, true
-	}
-	s := &server{p: p, make: mk, address: p.sys.engine.address(p), drain: drain}
+	s := &server{p: p, make: mk, address: p.sys.engine.address(p)}
 	s.ctx = &Ctx{s: s}
-	s.box = newMailbox(limit, p.sys.engine.pool.Schedule, p.crash)
+	s.box = newMailbox(p.spec.Mailbox, p.sys.engine.pool.Schedule, p.crash)
 	p.server = s
 	return func() { p.sys.engine.spawn(s) }
 }
