@@ -170,7 +170,9 @@ func TestAnItemWaitsForOthersButNotLong(t *testing.T) {
 			require.NoError(t, <-errs)
 		}
 		begun := time.Now()
-		require.NoError(t, c.Do(t.Context(), 11))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, c.Do(ctx, 11))
 		require.Equal(t, time.Millisecond, time.Since(begun), "the others are not back")
 	})
 }
