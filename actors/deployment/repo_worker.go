@@ -13,6 +13,7 @@ import (
 	"takt/actors/deployment/forge"
 	"takt/actors/otp"
 	"takt/store"
+	"takt/store/backoff"
 	"takt/store/tracing"
 )
 
@@ -83,8 +84,6 @@ func (r *repoWorker) insist(ctx context.Context, write func() error) error {
 
 // insist repeats a write while passes accepts its error.
 func (d *Deployments) insist(ctx context.Context, write func() error, passes func(error) bool) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
 		err := write()
 		switch {
@@ -93,11 +92,8 @@ func (d *Deployments) insist(ctx context.Context, write func() error, passes fun
 		case err == nil || !passes(err):
 			return err
 		}
-		timer.Reset(d.cfg.Retry)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := backoff.Pause(ctx, d.cfg.Retry); err != nil {
+			return err
 		}
 	}
 }

@@ -137,17 +137,11 @@ func (s *Deployments) write(ctx context.Context, claim store.DeploymentClaim, na
 }
 
 const sqlMadeRepos = `/* made_repos */
-SELECT extract(epoch FROM now() - r.made_at)::float8 FROM deployment_repos r JOIN deployments d ON d.id = r.deployment_id
+SELECT now() - r.made_at FROM deployment_repos r JOIN deployments d ON d.id = r.deployment_id
 WHERE r.made_at > now() - $2::interval AND d.credential_id = $1 ORDER BY r.made_at`
 
 // Made returns how long ago each repository was created with a credential, oldest
 // first, for those created within the given time.
 func (s *Deployments) Made(ctx context.Context, credentialID []byte, within time.Duration) ([]time.Duration, error) {
-	return rowsOf(ctx, s.db.read("reading when repositories were made"), scanSeconds, sqlMadeRepos, credentialID, within)
-}
-
-func scanSeconds(row pgx.CollectableRow) (time.Duration, error) {
-	var s float64
-	err := row.Scan(&s)
-	return seconds(s), err
+	return rowsOf(ctx, s.db.read("reading when repositories were made"), pgx.RowTo[time.Duration], sqlMadeRepos, credentialID, within)
 }

@@ -47,18 +47,16 @@ func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, files ..
 const sqlTrimReports = `/* trim_reports */
 DELETE FROM diagnostic_reports WHERE worker_id = $1 AND seq <= (
 	SELECT seq FROM diagnostic_reports WHERE worker_id = $1 ORDER BY seq DESC OFFSET $2 LIMIT 1)
-RETURNING name, location, coalesce(object, '')`
+RETURNING ` + reportFileColumns
 
 // TrimReports deletes all but the newest keep reports of a worker, and returns their
 // files.
 func (w *Workers) TrimReports(ctx context.Context, worker string, keep int) ([]store.File, error) {
-	return rowsOf(ctx, w.db.write("forgetting diagnostic reports of worker "+worker), scanReportFile, sqlTrimReports, worker, keep)
+	return rowsOf(ctx, w.db.write("forgetting diagnostic reports of worker "+worker), pgx.RowToStructByNameLax[store.File], sqlTrimReports, worker, keep)
 }
 
-func scanReportFile(row pgx.CollectableRow) (file store.File, err error) {
-	err = row.Scan(&file.Name, &file.Location, &file.Object)
-	return file, err
-}
+// reportFileColumns are those of a store.File that are known of a report.
+const reportFileColumns = `name, location, coalesce(object, '') AS object`
 
 const sqlHasWorker = `/* has_worker */ SELECT true FROM workers WHERE id = $1`
 

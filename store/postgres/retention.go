@@ -120,10 +120,10 @@ func (f *Files) ExpireLogs(ctx context.Context, age time.Duration, after int64, 
 const sqlExpireReports = `/* expire_reports */
 DELETE FROM diagnostic_reports WHERE seq IN (
 	SELECT seq FROM (SELECT seq, created_at FROM diagnostic_reports ORDER BY seq LIMIT $2) r WHERE created_at < now() - $1::interval)
-RETURNING name, location, coalesce(object, '')`
+RETURNING ` + reportFileColumns
 
 // ExpireReports removes up to limit diagnostic reports that arrived more than age
 // ago, and returns their files.
 func (f *Files) ExpireReports(ctx context.Context, age time.Duration, limit int) ([]store.File, error) {
-	return rowsOf(ctx, f.db.write("expiring diagnostic reports"), scanReportFile, sqlExpireReports, age, limit)
+	return rowsOf(ctx, f.db.write("expiring diagnostic reports"), pgx.RowToStructByNameLax[store.File], sqlExpireReports, age, limit)
 }

@@ -29,20 +29,13 @@ func (t *Throttle) Install(ctx context.Context, k store.SealedTokens) error {
 }
 
 const sqlTokens = `/* tokens */
-SELECT portal_id, access_token, refresh_token, extract(epoch FROM expires_at - now())::float8,
-	extract(epoch FROM expires_at - updated_at)::float8, scopes, version
+SELECT portal_id, access_token, refresh_token, expires_at - now(), expires_at - updated_at, scopes, version
 FROM oauth_tokens WHERE portal_id = $1`
-
-func scanTokens(row pgx.CollectableRow) (k store.SealedTokens, err error) {
-	var left, life float64
-	err = row.Scan(&k.PortalID, &k.Access, &k.Refresh, &left, &life, &k.Scopes, &k.Version)
-	k.ExpiresIn, k.Life = seconds(left), seconds(life)
-	return k, err
-}
 
 // Tokens returns a portal's tokens, or NotFound.
 func (t *Throttle) Tokens(ctx context.Context, portal int64) (store.SealedTokens, error) {
-	return rowOf(ctx, t.db.read(fmt.Sprintf("reading the tokens of portal %d", portal)), errNotInstalled, scanTokens, sqlTokens, portal)
+	return rowOf(ctx, t.db.read(fmt.Sprintf("reading the tokens of portal %d", portal)), errNotInstalled,
+		pgx.RowToStructByPos[store.SealedTokens], sqlTokens, portal)
 }
 
 func errNotInstalled() error { return store.NewError(store.NotFound, "Portal is not installed") }
