@@ -17,12 +17,15 @@ import (
 	"takt/store"
 )
 
+// profileLimit has one profile taken at a time.
+var profileLimit = edge.Limit{Most: 1, Refusal: store.Error{Code: store.Conflict, Message: "A profile is being taken already"}} //nolint:gochecknoglobals // a constant
+
 // inside shows what happens in the process. Profiles are taken one at a time, because
 // each costs all requests something.
 type inside struct {
 	edge     *edge.Server
 	describe func(ctx context.Context) api.Debug
-	turn     chan struct{} // holds one token while a profile is taken
+	profiles *edge.Limiter
 }
 
 func (h *inside) routes() []edge.Route {
@@ -55,12 +58,11 @@ func (h *inside) show(ctx context.Context, _ api.None) (api.Debug, error) {
 // trace, which record for a while. It reports whether the profile is text.
 func (h *inside) profile(ctx context.Context, in api.TakeProfileIn) (content []byte, text bool, err error) {
 	level := in.Debug
-	select {
-	case h.turn <- struct{}{}:
-		defer func() { <-h.turn }()
-	default:
-		return nil, false, store.NewError(store.Conflict, "A profile is being taken already")
+	release, err := h.profiles.Take(ctx, "", nil)
+	if err != nil {
+		return nil, false, err
 	}
+	defer release()
 	record := func(start func(io.Writer) error, stop func()) func(io.Writer) error {
 		level = 0 // recordings have no text
 		return func(w io.Writer) error {

@@ -21,14 +21,14 @@ type builds struct {
 	publish   Publish
 	tokenLife time.Duration // see Config.BuildTokenLife
 	// perBuild counts the downloads of each build that show only its token.
-	perBuild *edge.Share
+	perBuild *edge.Limiter
 }
 
 func newBuilds(s *edge.Server, audit *audit, cfg Config, d Deps) *builds {
 	guests := max(1, cfg.MaxTransfers/4)
 	return &builds{
 		edge: s, audit: audit, store: d.Builds, files: d.Files, queue: d.Queue, publish: d.Publish, tokenLife: cfg.BuildTokenLife,
-		perBuild: edge.NewShare("downloads of a build", guests+edge.TurnQueue, max(4, guests/8)),
+		perBuild: edge.NewLimiter(edge.Limit{Rule: "downloads of a build", Most: guests + edge.TransferQueue, Each: max(4, guests/8)}),
 	}
 }
 
@@ -109,13 +109,10 @@ func (h *builds) serveDownload(c echo.Context, r *edge.Route) error {
 	if h.edge.Keys.API.Is(edge.Header(c.Request().Header, edge.HeaderAPI)) {
 		return h.edge.Transfer(c, r)
 	}
-	id := c.Param("id")
-	held, err := h.perBuild.Take(id, false, nil)
-	if err != nil {
-		return err
-	}
-	defer h.perBuild.GiveBack(id, held)
-	return edge.InTurn(c, h.edge.Guests, h.edge.Addr(c), func() error { return h.edge.Admit(c, r) })
+	ctx := c.Request().Context()
+	return h.perBuild.Do(ctx, c.Param("id"), func() error {
+		return h.edge.Guests.Do(ctx, h.edge.Addr(c), func() error { return h.edge.Admit(c, r) })
+	})
 }
 
 // fileOfBuild is the input of both downloads. A wrong type is told before a wrong id.

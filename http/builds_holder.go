@@ -30,7 +30,7 @@ type holders struct {
 	tokens   *store.WorkerTokens
 	publish  Publish
 	forms    *uploads
-	unpacks  chan struct{} // one token for each reply with unpacked certificates
+	unpacks  *edge.Limiter // replies with unpacked certificates
 }
 
 func (h *holders) routes() []edge.Route {
@@ -151,27 +151,14 @@ func (h *holders) certs(ctx context.Context, c echo.Context, in api.Holding) (an
 	return h.sendTo(ctx, c, beat, edge.Download{Name: b.ID + "-certs.zip", Cache: "no-store", Content: file, Digest: b.Certs.SHA256})
 }
 
-const (
-	// unpacksAtOnce is how many replies with unpacked certificates are made and sent at
-	// once. The largest allowed archive takes some 80 MiB of memory.
-	unpacksAtOnce = 4
-	// unpackPatience is how long a request waits for its turn, and then how long a client
-	// may not read.
-	unpackPatience = 20 * time.Second
-)
+// unpackPatience is how long a request waits for its turn to unpack certificates, and then
+// how long a client may not read.
+const unpackPatience = 20 * time.Second
 
-// unpacking waits for a token of unpacks.
-func (h *holders) unpacking(ctx context.Context) (leave func(), err error) {
-	late := time.NewTimer(unpackPatience)
-	defer late.Stop()
-	select {
-	case h.unpacks <- struct{}{}:
-		return func() { <-h.unpacks }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-late.C:
-		return nil, store.NewError(store.Overloaded, "Too many certificates are being unpacked, try again later")
-	}
+// unpackLimit is how many replies with unpacked certificates are made and sent at once. The
+// largest allowed archive takes some 80 MiB of memory.
+var unpackLimit = edge.Limit{ //nolint:gochecknoglobals // a constant
+	Most: 4, Wait: unpackPatience, Refusal: store.Error{Message: "Too many certificates are being unpacked, try again later"},
 }
 
 // keychainBytes is how many random bytes a keychain's password has.
@@ -185,7 +172,7 @@ func (h *holders) certsSecure(ctx context.Context, c echo.Context, in api.Holdin
 	if err != nil {
 		return nil, err
 	}
-	leave, err := h.unpacking(ctx)
+	leave, err := h.unpacks.Take(ctx, "", nil)
 	if err != nil {
 		return nil, err
 	}

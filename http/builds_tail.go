@@ -33,8 +33,8 @@ type tails struct {
 	edge     *edge.Server
 	builds   *builds
 	logs     *followers
-	reads    chan struct{} // one token for each stream that reads rows
-	tokens   chan struct{} // one token for each stream opened with a build token only
+	reads    *edge.Limiter // streams that read rows
+	tokens   *edge.Limiter // streams opened with a build token only
 	interval time.Duration // see Config.TailInterval
 	access   func(c echo.Context) (api.BuildAccess, error)
 	lines    func(c echo.Context) (linesIn, error)
@@ -42,8 +42,8 @@ type tails struct {
 
 func newTails(s *edge.Server, builds *builds, logs *followers, cfg Config) *tails {
 	return &tails{
-		edge: s, builds: builds, logs: logs, interval: cfg.TailInterval, reads: make(chan struct{}, tailReads),
-		tokens: make(chan struct{}, max(1, s.Config.MaxStreams/4)),
+		edge: s, builds: builds, logs: logs, interval: cfg.TailInterval, reads: edge.NewLimiter(edge.Limit{Most: tailReads, Wait: edge.Forever}),
+		tokens: edge.NewLimiter(edge.StreamLimit(max(1, s.Config.MaxStreams/4))),
 		access: edge.Reader[api.BuildAccess](), lines: edge.Reader[linesIn](),
 	}
 }
@@ -99,12 +99,7 @@ func (h *tails) share(c echo.Context) (leave func(), err error) {
 	if h.edge.Keys.API.Is(edge.Header(c.Request().Header, edge.HeaderAPI)) {
 		return func() {}, nil
 	}
-	select {
-	case h.tokens <- struct{}{}:
-		return func() { <-h.tokens }, nil
-	default:
-		return nil, edge.ErrTooManyStreams()
-	}
+	return h.tokens.Take(c.Request().Context(), "", nil)
 }
 
 // serveLines answers with the lines so far, page by page. It has no default limit because
@@ -221,14 +216,12 @@ func (h *tails) send(ctx context.Context, st *edge.Stream, id string, after int6
 }
 
 // read reads a page.
-func (h *tails) read(ctx context.Context, id string, after int64, limit int) (store.Tail, error) {
-	select {
-	case h.reads <- struct{}{}:
-		defer func() { <-h.reads }()
-	case <-ctx.Done():
-		return store.Tail{}, context.Cause(ctx)
-	}
-	return h.builds.store.Tail(ctx, id, after, limit)
+func (h *tails) read(ctx context.Context, id string, after int64, limit int) (t store.Tail, err error) {
+	err = h.reads.Do(ctx, "", func() (err error) {
+		t, err = h.builds.store.Tail(ctx, id, after, limit)
+		return err
+	})
+	return t, err
 }
 
 // wait waits for news of the build, or for one tick if the last read failed. It reports

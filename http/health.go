@@ -120,7 +120,7 @@ func (h *health) metrics(k *edge.Keys) edge.Handler {
 	rendered := map[metricsForm]*edge.Memo[[]byte]{}
 	for _, format := range formats {
 		for i := range 4 {
-			rendered[metricsForm{format.FormatType(), i&1 > 0, i&2 > 0}] = &edge.Memo[[]byte]{Life: metricsAge}
+			rendered[metricsForm{format.FormatType(), i&1 > 0, i&2 > 0}] = edge.NewMemo[[]byte](metricsAge)
 		}
 	}
 	return func(ctx context.Context, c echo.Context) (any, error) {

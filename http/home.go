@@ -32,9 +32,7 @@ const statsAge = 10 * time.Second
 type figures struct {
 	edge   *edge.Server
 	builds Builds
-	turn   chan struct{} // holds one token while a request uses the fields below
-	at     time.Time
-	now    *api.Stats // the Stats are never changed
+	stats  *edge.Memo[*api.Stats] // the Stats are never changed
 }
 
 func (h *figures) routes() []edge.Route {
@@ -61,23 +59,11 @@ func (h *figures) public(ctx context.Context, _ api.None) (api.Stats, error) {
 }
 
 func (h *figures) current(ctx context.Context) (*api.Stats, error) {
-	select {
-	case h.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	defer func() { <-h.turn }()
-	now := time.Now()
-	if h.now != nil && now.Sub(h.at) < statsAge {
-		return h.now, nil
-	}
-	t, err := h.builds.Totals(ctx)
-	if err != nil {
-		return nil, err
-	}
-	stats := api.NewStats(t)
-	h.at, h.now = now, &stats
-	return h.now, nil
+	return h.stats.Get(ctx, func(ctx context.Context) (*api.Stats, error) {
+		t, err := h.builds.Totals(ctx)
+		stats := api.NewStats(t)
+		return &stats, err
+	})
 }
 
 // home handles GET /: the public figures as a page. It needs no script, and its policy

@@ -35,7 +35,7 @@ type polls struct {
 }
 
 func newPolls(s *edge.Server, cfg Config, queue Queue, tokens *store.WorkerTokens, parked prometheus.Gauge) *polls {
-	return &polls{edge: s, cfg: cfg, queue: queue, tokens: tokens, quota: edge.NewQuota("poll", cfg.PollRate, time.Now()), parked: parked}
+	return &polls{edge: s, cfg: cfg, queue: queue, tokens: tokens, quota: edge.NewQuota("poll", cfg.PollRate), parked: parked}
 }
 
 func (h *polls) routes() []edge.Route {

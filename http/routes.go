@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"takt/http/api"
 	"takt/http/edge"
 )
 
@@ -14,20 +15,20 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	audit := s.audit
 	builds := newBuilds(sh, audit, cfg, d)
 	submissions := &submissions{sh, cfg, builds, d.Builds, d.Queue, forms}
-	holders := &holders{sh, cfg, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms, make(chan struct{}, unpacksAtOnce)}
+	holders := &holders{sh, cfg, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms, edge.NewLimiter(unpackLimit)}
 	tails := newTails(sh, builds, s.logs, cfg)
 	polls := newPolls(sh, cfg, d.Queue, d.Tokens, s.parked)
 	workers := newWorkers(sh, audit, cfg, d)
 	diagnostics := &diagnostics{sh, d.Workers, d.Files, d.Queue, d.Publish}
-	throttle := &throttle{sh, cfg, audit, d.Throttle, d.ThrottleStore, d.OAuth, edge.NewShare("installations", 16, 4)}
+	throttle := &throttle{sh, cfg, audit, d.Throttle, d.ThrottleStore, d.OAuth, edge.NewLimiter(edge.Limit{Rule: "installations", Most: 16, Each: 4})}
 	events := &events{sh, s.ring}
-	figures := &figures{edge: sh, builds: d.Builds, turn: make(chan struct{}, 1)}
+	figures := &figures{sh, d.Builds, edge.NewMemo[*api.Stats](statsAge)}
 	health := &health{sh, new(singleflight.Group), d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
 	deployments := &deployments{sh, audit, d.Deployments, d.DeploymentStore, s.changed}
 	timeouts := &timeouts{sh, audit, d.Heartbeat}
 	heijunka := &heijunka{sh, audit, d.Heijunka}
 	queues := &queues{sh, audit, d.ThrottleStore, d.Throttle}
-	inside := &inside{sh, d.Debug, make(chan struct{}, 1)}
+	inside := &inside{sh, d.Debug, edge.NewLimiter(profileLimit)}
 
 	return slices.Concat(
 		builds.routes(), submissions.routes(), tails.routes(), holders.routes(), polls.routes(), workers.routes(), diagnostics.routes(),

@@ -31,7 +31,7 @@ type throttle struct {
 	throttle Throttle
 	store    ThrottleStore
 	oauth    OAuth
-	installs *edge.Share // installations that wait for HubSpot
+	installs *edge.Limiter // installations that wait for HubSpot
 }
 
 func (h *throttle) routes() []edge.Route {

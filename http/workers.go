@@ -28,7 +28,7 @@ type workers struct {
 }
 
 func newWorkers(s *edge.Server, audit *audit, cfg Config, d Deps) *workers {
-	return &workers{s, audit, cfg.BaseImageID, d.Workers, d.Tokens, d.Queue, d.Publish, edge.NewQuota("register", cfg.RegisterRate, time.Now())}
+	return &workers{s, audit, cfg.BaseImageID, d.Workers, d.Tokens, d.Queue, d.Publish, edge.NewQuota("register", cfg.RegisterRate)}
 }
 
 func (h *workers) routes() []edge.Route {

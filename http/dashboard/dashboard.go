@@ -72,13 +72,13 @@ type Dashboard struct {
 	templates map[string]*template.Template
 	assets    map[string]asset
 	version   string // of the assets
-	places    chan struct{}
-	logins    *edge.Share // requests whose login is being read
+	places    *edge.Limiter
+	logins    *edge.Limiter // requests whose login is being read
 	live      *live
 	known     *lastKnown
 
-	fleet     edge.Memo[[]store.FleetSummary]
-	durations edge.Memo[map[store.Platform]store.Durations]
+	fleet     *edge.Memo[[]store.FleetSummary]
+	durations *edge.Memo[map[store.Platform]store.Durations]
 }
 
 // New returns the dashboard of a server, whose handlers carry out its acts. The caller adds
@@ -88,9 +88,9 @@ func New(server *http.Server, deps Deps, cfg Config) *Dashboard {
 	d := &Dashboard{
 		server: server, deps: deps, sessions: newSessions(cfg, server.Config, server.Keys),
 		services: cfg.Services, front: "/" + nav[0].Page, templates: parsePages(nav),
-		places: make(chan struct{}, pagePlaces), logins: edge.NewShare("logins", 512, 64), live: newLive(), known: newLastKnown(),
-		fleet:     edge.Memo[[]store.FleetSummary]{Life: time.Second},
-		durations: edge.Memo[map[store.Platform]store.Durations]{Life: 10 * time.Second},
+		places: edge.NewLimiter(placeLimit), logins: edge.NewLimiter(edge.Limit{Rule: "logins", Most: 512, Each: 64}), live: newLive(), known: newLastKnown(),
+		fleet:     edge.NewMemo[[]store.FleetSummary](time.Second),
+		durations: edge.NewMemo[map[store.Platform]store.Durations](10 * time.Second),
 	}
 	d.assets, d.version = readAssets()
 	return d

@@ -36,11 +36,11 @@ const (
 type live struct {
 	mu     sync.Mutex
 	views  map[string]*liveView
-	places chan struct{}
+	places *edge.Limiter
 }
 
 func newLive() *live {
-	return &live{views: map[string]*liveView{}, places: make(chan struct{}, livePlaces)}
+	return &live{views: map[string]*liveView{}, places: edge.NewLimiter(edge.Limit{Most: livePlaces})}
 }
 
 // liveView is one open view.
@@ -168,12 +168,11 @@ func (d *Dashboard) refresh(ctx context.Context, lv *liveView) error {
 	if begun.Sub(lv.begun) < max(liveTick*9/10, min(liveShare*lv.cost*time.Duration(d.live.open()), maxLivePause)) {
 		return nil
 	}
-	select {
-	case d.live.places <- struct{}{}:
-		defer func() { <-d.live.places }()
-	default:
+	release, err := d.live.places.Take(ctx, "", nil)
+	if err != nil {
 		return nil // at the next tick
 	}
+	defer release()
 	s, err := d.screen(ctx, lv.view)
 	switch {
 	case err == nil:

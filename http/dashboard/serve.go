@@ -18,11 +18,10 @@ const (
 	// pagePolicy lets a page load its style, script and stream from this host only,
 	// and nothing else.
 	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-	// pagePlaces is how many pages are served at once, and pagePatience how long a request
-	// waits for a place.
-	pagePlaces   = 16
-	pagePatience = 2 * time.Second
 )
+
+// placeLimit is how many pages are served at once, and how long a request waits for a place.
+var placeLimit = edge.Limit{Most: 16, Wait: 2 * time.Second, Refusal: store.Error{Message: "Too many pages at once, try again"}} //nolint:gochecknoglobals // a constant
 
 // open serves a route that needs no session. It takes no place, because its handlers use
 // memory only.
@@ -108,15 +107,13 @@ func (d *Dashboard) permit(c echo.Context, r *edge.Route, guarded bool) error {
 
 // attempt runs the handler in one of the places.
 func (d *Dashboard) attempt(c echo.Context, r *edge.Route) (any, error) {
-	patience := time.NewTimer(pagePatience)
-	defer patience.Stop()
-	select {
-	case d.places <- struct{}{}:
-		defer func() { <-d.places }()
-	case <-patience.C:
-		return nil, store.NewError(store.Overloaded, "Too many pages at once, try again")
+	ctx := c.Request().Context()
+	release, err := d.places.Take(ctx, "", nil)
+	if err != nil {
+		return nil, err
 	}
-	return r.Handle(d.server.WithCaller(c.Request().Context(), c), c)
+	defer release()
+	return r.Handle(d.server.WithCaller(ctx, c), c)
 }
 
 // show returns the serve function of a page and of its stream.

@@ -201,13 +201,11 @@ func (s *Server) refuse(c echo.Context, r *Route, b *Body, err error) {
 	case c.Request().ContentLength >= 0 && left <= smallRest: // net/http reads the rest
 	default:
 		header.Set("Connection", "close")
-		select {
-		case s.drains <- struct{}{}:
-			defer func() { <-s.drains }()
+		if release, err := s.drains.Take(c.Request().Context(), "", nil); err == nil {
+			defer release()
 			drain = true
 			s.metrics.refused.Inc()
 			_ = b.conn.EnableFullDuplex() // HTTP/1 always can
-		default:
 		}
 	}
 	s.writeError(c, err)

@@ -25,7 +25,7 @@ func FuzzQuota(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 255, 3}, uint8(10))
 	f.Fuzz(func(t *testing.T, steps []byte, rate uint8) {
 		begin := time.Now()
-		q := NewQuota("q", int(rate)+1, begin)
+		q := NewQuota("q", int(rate)+1)
 		var admitted [4]int
 		last := time.Duration(0)
 		for i, b := range steps {

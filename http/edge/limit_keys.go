@@ -32,22 +32,17 @@ const (
 // gets a Retry-After, and beyond maxGuesses is slowed. A right key is never refused or
 // delayed.
 type wrongKeys struct {
-	most  int // wrong keys a minute; negative: no limit
-	log   zerolog.Logger
-	count prometheus.Counter
+	most int // wrong keys a minute; negative: no limit
+	// delayed limits the answers that are delayed.
+	delayed *Limiter
+	log     zerolog.Logger
+	count   prometheus.Counter
 	// report writes an entry into the audit. It does not block.
 	report func(e store.AuditEntry)
 
-	mu      sync.Mutex // guards what follows
-	by      map[string]*guesser
-	ends    time.Time // the end of this minute
-	delayed int
-}
-
-// guesser is an address that showed wrong keys. Its fields are guarded by wrongKeys.mu.
-type guesser struct {
-	wrong   int // in this minute
-	delayed int // answers
+	mu   sync.Mutex     // guards what follows
+	by   map[string]int // the wrong keys of each address in this minute
+	ends time.Time      // the end of this minute
 }
 
 // MeansWrongKey reports whether authorize or a login returned err for a wrong key, not for
@@ -66,22 +61,19 @@ func (w *wrongKeys) Note(who string, err error, now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !now.Before(w.ends) {
-		w.by, w.ends = map[string]*guesser{}, now.Add(time.Minute)
+		w.by, w.ends = map[string]int{}, now.Add(time.Minute)
 	}
-	g := w.by[who]
-	if g == nil {
-		if len(w.by) >= quotaKeys { // the map is full: a limit per address would not stop such a client
+	if w.by[who] == 0 {
+		if len(w.by) >= maxKeys { // the map is full: a limit per address would not stop such a client
 			return err
 		}
-		g = &guesser{}
-		w.by[who] = g
 		w.log.Warn().Str("remote", printAddr(who)).Err(err).Msg("a wrong key was shown; others of this address are only counted for a minute")
-		if len(w.by) <= maxWrongEntries {
+		if len(w.by) < maxWrongEntries {
 			w.report(store.AuditEntry{At: now, Actor: "unknown@" + printAddr(who), Action: "show wrong key", Outcome: FailureOf(err).Message})
 		}
 	}
-	g.wrong++
-	if w.most < 0 || g.wrong <= w.most {
+	w.by[who]++
+	if w.most < 0 || w.by[who] <= w.most {
 		return err
 	}
 	return &store.Error{Code: store.RateLimited, Message: "Too many wrong keys, wait a minute", RetryAfter: w.ends.Sub(now), Err: err}
@@ -92,24 +84,16 @@ func (w *wrongKeys) Note(who string, err error, now time.Time) error {
 // be no answer.
 func (w *wrongKeys) Slow(ctx context.Context, who string, h http.Header) error {
 	w.mu.Lock()
-	g := w.by[who]
-	if g == nil || w.most < 0 || g.wrong <= maxGuesses {
-		w.mu.Unlock()
+	wrong := w.by[who]
+	w.mu.Unlock()
+	if w.most < 0 || wrong <= maxGuesses {
 		return nil
 	}
-	if w.delayed >= maxDelayed || g.delayed >= maxDelayedOf {
-		w.mu.Unlock()
+	release, err := w.delayed.Take(ctx, who, nil)
+	if err != nil {
 		return http.ErrAbortHandler
 	}
-	w.delayed++
-	g.delayed++
-	w.mu.Unlock()
-	defer func() {
-		w.mu.Lock()
-		w.delayed--
-		g.delayed--
-		w.mu.Unlock()
-	}()
+	defer release()
 	h.Set("Connection", "close")
 	if backoff.Pause(ctx, guessDelay) != nil {
 		return http.ErrAbortHandler

@@ -2,29 +2,33 @@ package edge
 
 import (
 	"context"
-	"sync"
 	"time"
 )
 
 // Memo caches a value for a short time, shared by all callers.
 type Memo[T any] struct {
-	Life time.Duration
-
-	mu sync.Mutex
-	at time.Time
-	v  T
+	life time.Duration
+	turn *Limiter // guards what follows
+	at   time.Time
+	v    T
 }
 
-// Get returns the value, which read reads if it is older than Life.
-func (m *Memo[T]) Get(ctx context.Context, read func(context.Context) (T, error)) (T, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if time.Since(m.at) < m.Life {
-		return m.v, nil
-	}
-	v, err := read(ctx)
-	if err == nil {
-		m.v, m.at = v, time.Now()
-	}
+// NewMemo returns a Memo that keeps a value for life.
+func NewMemo[T any](life time.Duration) *Memo[T] {
+	return &Memo[T]{life: life, turn: NewLimiter(Limit{Most: 1, Wait: Forever})}
+}
+
+// Get returns the value, which read reads if it is too old.
+func (m *Memo[T]) Get(ctx context.Context, read func(context.Context) (T, error)) (v T, err error) {
+	err = m.turn.Do(ctx, "", func() (err error) {
+		if time.Since(m.at) < m.life {
+			v = m.v
+			return nil
+		}
+		if v, err = read(ctx); err == nil {
+			m.v, m.at = v, time.Now()
+		}
+		return err
+	})
 	return v, err
 }

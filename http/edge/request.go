@@ -128,7 +128,7 @@ func (s *Server) Levelled(c echo.Context, r *Route) error {
 	case r.Access == api.MonitorKey: // nobody may have checked a key
 		return s.Within(s.Bodies, c, read)
 	default:
-		return InTurn(c, s.uploads, s.sender(c), read)
+		return s.uploads.Do(c.Request().Context(), s.sender(c), read)
 	}
 }
 
@@ -148,7 +148,24 @@ func (s *Server) Open(c echo.Context, r *Route) error {
 
 // Transfer is levelled for files. It waits for the turn of its worker or address.
 func (s *Server) Transfer(c echo.Context, r *Route) error {
-	return InTurn(c, s.transfers, s.sender(c), func() error { return s.Admit(c, r) })
+	return s.transfers.Do(c.Request().Context(), s.sender(c), func() error { return s.Admit(c, r) })
+}
+
+// TransferQueue is how many transfers may wait, each for 20 s.
+const TransferQueue = 1024
+
+// maxBodies is how many bodies with a right key, each of up to MaxJSON bytes, are in memory at
+// once.
+const maxBodies = 256
+
+// transferLimit is a limit on transfers (files, or bodies that are not small). Each is of a
+// worker, or else of a remote address, so that one with many slow ones does not shut out the
+// others.
+func transferLimit(rule string, most int) Limit {
+	return Limit{
+		Rule: rule, Most: most, Fair: true, Wait: 20 * time.Second, Queue: TransferQueue,
+		Refusal: store.Error{Message: "Too many transfers at once, try again later", RetryAfter: 5 * time.Second},
+	}
 }
 
 // sender is whose turns a request with a right key takes: its worker's, or its address's.
@@ -157,15 +174,6 @@ func (s *Server) sender(c echo.Context) string {
 		return "worker " + id
 	}
 	return s.Addr(c)
-}
-
-// InTurn calls f while it holds a turn of who.
-func InTurn(c echo.Context, t *turns, who string, f func() error) error {
-	if err := t.take(c.Request().Context(), who); err != nil {
-		return err
-	}
-	defer t.giveBack(who)
-	return f()
 }
 
 // Probe runs the handler of a route that needs no place. It uses no limited resource, so

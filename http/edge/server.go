@@ -46,7 +46,7 @@ type Server struct {
 	bodies   map[api.BodyLimit]int64
 	tls      *Certificate // nil: plain HTTP
 	echo     *echo.Echo
-	drains   chan struct{} // one token for each refused body that is being read
+	drains   *Limiter // refused bodies that are read
 
 	conns     *connections
 	accepting chan struct{}  // one token: the Serve that accepts connections
@@ -59,14 +59,14 @@ type Server struct {
 	idle     chan struct{} // gets a token when nothing is in flight any more while the server drains
 	Wrong    *wrongKeys
 	known    *known
-	streams  chan struct{} // one for each stream of events
+	streams  *Limiter // of events
 	// strangers counts the admitted requests of public routes. bodies counts those whose
 	// body is being read before admission.
-	strangers, Bodies *Share
-	pages, orders     *Share // requests that are not levelled: the public ones and the operators'
+	strangers, Bodies *Limiter
+	pages, orders     *Limiter // requests that are not levelled: the public ones and the operators'
 	// transfers are those that show a right key. guests are those that show none.
-	transfers, Guests *turns
-	uploads           *turns   // bodies of other requests with a right key that are not small
+	transfers, Guests *Limiter
+	uploads           *Limiter // bodies of other requests with a right key that are not small
 	jsonType          []string // the Content-Type of all JSON; never changed
 }
 
@@ -101,14 +101,15 @@ func New(deps Deps, cfg Config) *Server {
 	s := &Server{
 		Config: cfg, Log: deps.Logger, Keys: NewKeys(cfg), metrics: newMetrics(deps.TLS), Observed: deps.Observed,
 		requests: deps.Requests, serving: deps.Serving, plain: map[string]any{}, handlers: map[string]Handler{}, bodies: deps.Bodies,
-		tls: deps.TLS, echo: echo.New(), drains: make(chan struct{}, maxDrains), accepting: make(chan struct{}, 1),
-		idle: make(chan struct{}, 1), jsonType: []string{"application/json"}, known: newKnown(), streams: make(chan struct{}, cfg.MaxStreams),
-		strangers: NewShare("public requests", 512, 128), Bodies: NewShare("bodies of public requests", 1024, 256),
-		pages:     NewShare("pages", cfg.MaxBypass, max(1, cfg.MaxBypass/4)),
-		orders:    NewShare("admin", cfg.MaxBypass, cfg.MaxBypass),
-		transfers: newTurns("transfers", max(1, cfg.MaxTransfers-guests)),
-		Guests:    newTurns("downloads with a build token", guests),
-		uploads:   newTurns("bodies", maxBodies),
+		tls: deps.TLS, echo: echo.New(), drains: NewLimiter(Limit{Most: maxDrains}), accepting: make(chan struct{}, 1),
+		idle: make(chan struct{}, 1), jsonType: []string{"application/json"}, known: newKnown(), streams: NewLimiter(StreamLimit(cfg.MaxStreams)),
+		strangers: NewLimiter(Limit{Rule: "public requests", Most: 512, Each: 128}),
+		Bodies:    NewLimiter(Limit{Rule: "bodies of public requests", Most: 1024, Each: 256}),
+		pages:     NewLimiter(Limit{Rule: "pages", Most: cfg.MaxBypass, Each: max(1, cfg.MaxBypass/4)}),
+		orders:    NewLimiter(Limit{Rule: "admin", Most: cfg.MaxBypass, Each: cfg.MaxBypass}),
+		transfers: NewLimiter(transferLimit("transfers", max(1, cfg.MaxTransfers-guests))),
+		Guests:    NewLimiter(transferLimit("downloads with a build token", guests)),
+		uploads:   NewLimiter(transferLimit("bodies", maxBodies)),
 	}
 	if s.Observed == nil {
 		s.Observed = metrics.New()
@@ -117,7 +118,7 @@ func New(deps Deps, cfg Config) *Server {
 		s.serving = func(context.Context) func() { return func() {} }
 	}
 	s.conns = newConnections(cfg, s.known, s.metrics.connections.Inc)
-	s.Wrong = &wrongKeys{most: cfg.WrongKeys, log: s.Log, count: s.metrics.wrongKeys, report: deps.Report}
+	s.Wrong = &wrongKeys{delayed: NewLimiter(Limit{Most: maxDelayed, Each: maxDelayedOf}), most: cfg.WrongKeys, log: s.Log, count: s.metrics.wrongKeys, report: deps.Report}
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.writeError(c, err) }
 	return s
 }

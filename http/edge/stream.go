@@ -39,9 +39,12 @@ type Stream struct {
 }
 
 // ErrTooManyStreams is the answer when all streams are taken.
-func ErrTooManyStreams() error {
+func ErrTooManyStreams() *store.Error {
 	return &store.Error{Code: store.Unavailable, Message: "Too many streams, try again later", RetryAfter: streamRetry}
 }
+
+// StreamLimit is a limit on streams.
+func StreamLimit(most int) Limit { return Limit{Most: most, Refusal: *ErrTooManyStreams()} }
 
 // Stream begins the reply, calls run to send it, and ends it, also when the client leaves
 // or the server closes. Errors after the reply has begun are only logged.
@@ -51,13 +54,13 @@ func (s *Server) Stream(c echo.Context, run func(ctx context.Context, st *Stream
 
 // StreamAs is stream with another content type.
 func (s *Server) StreamAs(c echo.Context, contentType string, run func(ctx context.Context, st *Stream) error) error {
-	select {
-	case s.streams <- struct{}{}:
-	default:
-		return ErrTooManyStreams()
+	leave, err := s.streams.Take(c.Request().Context(), "", nil)
+	if err != nil {
+		return err
 	}
+	defer leave()
 	s.metrics.streams.Inc()
-	defer func() { <-s.streams; s.metrics.streams.Dec() }()
+	defer s.metrics.streams.Dec()
 	if b := Watched(c.Request()); b != nil {
 		b.Finish() // net/http notices that the client leaves only after the body was read
 	}
@@ -83,7 +86,7 @@ func (s *Server) StreamAs(c echo.Context, contentType string, run func(ctx conte
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
-	err := st.Write(nil)
+	err = st.Write(nil)
 	if err == nil {
 		err = run(ctx, st)
 	}

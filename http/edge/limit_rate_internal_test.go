@@ -14,7 +14,7 @@ import (
 func (q *Quota) size() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.young) + len(q.old)
+	return len(q.by.young) + len(q.by.old)
 }
 
 // allowed counts how many of n are admitted at once.
@@ -30,7 +30,7 @@ func allowed(q *Quota, key string, n int, now time.Time) (admitted int) {
 func TestQuotaAdmitsItsRateAndNoMore(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	q := NewQuota("poll", 100, now)
+	q := NewQuota("poll", 100)
 	require.Equal(t, 100, allowed(q, "w", 150, now))
 	left, wait := q.take("w", now)
 	require.Zero(t, left)
@@ -45,7 +45,7 @@ func TestQuotaAdmitsItsRateAndNoMore(t *testing.T) {
 func TestQuotaNeverAdmitsMoreThanTwiceItsRateInASecond(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
-	q := NewQuota("poll", 50, begin)
+	q := NewQuota("poll", 50)
 	var admitted []time.Duration
 	for at := time.Duration(0); at < 3*time.Second; at += time.Millisecond {
 		if _, wait := q.take("w", begin.Add(at)); wait == 0 {
@@ -58,7 +58,7 @@ func TestQuotaNeverAdmitsMoreThanTwiceItsRateInASecond(t *testing.T) {
 func TestWhoIsRefusedPaysNothing(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	q := NewQuota("poll", 10, now)
+	q := NewQuota("poll", 10)
 	require.Equal(t, 10, allowed(q, "w", 10_000, now))
 	require.Equal(t, 1, allowed(q, "w", 10, now.Add(100*time.Millisecond)), "hammering doesn't move its turn")
 }
@@ -66,7 +66,7 @@ func TestWhoIsRefusedPaysNothing(t *testing.T) {
 func TestQuotaForgetsKeysThatRest(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	q := NewQuota("poll", 100, now)
+	q := NewQuota("poll", 100)
 	for i := range 100_000 {
 		q.take(strconv.Itoa(i), now.Add(time.Duration(i)*time.Millisecond))
 	}
@@ -76,21 +76,21 @@ func TestQuotaForgetsKeysThatRest(t *testing.T) {
 func TestKeysThatDoNotRestAreBoundedAndBlockNobody(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	q := NewQuota("poll", 100, now)
+	q := NewQuota("poll", 100)
 	require.Equal(t, 100, allowed(q, "busy", 100, now))
-	for i := range 2 * quotaKeys {
+	for i := range 2 * maxKeys {
 		if _, wait := q.take("garbage"+strconv.Itoa(i), now); wait != 0 {
 			t.Fatal("a new key is refused for others' sake")
 		}
 	}
-	require.LessOrEqual(t, q.size(), quotaKeys)
+	require.LessOrEqual(t, q.size(), maxKeys)
 	require.Zero(t, allowed(q, "busy", 10, now), "who has used most is forgotten last")
 }
 
 func TestQuotaIsSafeToShare(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	q := NewQuota("poll", 1000, now)
+	q := NewQuota("poll", 1000)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	total := 0
@@ -107,7 +107,7 @@ func TestQuotaIsSafeToShare(t *testing.T) {
 }
 
 func BenchmarkQuota(b *testing.B) {
-	q := NewQuota("poll", 100, time.Now())
+	q := NewQuota("poll", 100)
 	keys := make([]string, 20_000)
 	for i := range keys {
 		keys[i] = "\x00" + strconv.Itoa(10_000_000+i)
