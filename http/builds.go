@@ -111,7 +111,7 @@ func (h *builds) serveDownload(c echo.Context, r *edge.Route) error {
 	}
 	ctx := c.Request().Context()
 	return h.perBuild.Do(ctx, c.Param("id"), func() error {
-		return h.edge.Guests.Do(ctx, h.edge.Addr(c), func() error { return h.edge.Admit(c, r) })
+		return h.edge.Guests.Do(ctx, h.edge.Addr(c), func() error { return h.edge.Admit(c, r) }) //nolint:contextcheck // that of the request
 	})
 }
 

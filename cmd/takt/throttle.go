@@ -44,6 +44,9 @@ func newQueuesCommand(env environment) *cobra.Command {
 	cmd.Flags().Int64Var(&portal, "portal", 0, "only those of this portal")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many; 0 for all")
 	return ask(env, cmd, func(ctx context.Context, c *client.Client, _ []string) (api.ThrottleQueues, error) {
+		if limit < 0 {
+			return api.ThrottleQueues{}, cli.Usage("--limit must not be negative")
+		}
 		if portal < 0 || portal == 0 && cmd.Flags().Changed("portal") {
 			return api.ThrottleQueues{}, cli.Usage("--portal must be a positive whole number")
 		}

@@ -181,7 +181,7 @@ func TestALimitWithoutKeysIsFirstComeFirstServed(t *testing.T) {
 			wg.Go(func() {
 				errs[i] = l.Do(t.Context(), "", func() error {
 					order = append(order, i)
-					time.Sleep(600 * time.Millisecond)
+					<-time.After(600 * time.Millisecond)
 					return nil
 				})
 			})
