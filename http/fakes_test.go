@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
+	"takt/http/edge"
 	"takt/store"
 	"takt/store/postgres"
 )
@@ -219,12 +220,14 @@ type parking struct {
 func (q parking) Arrive(context.Context, store.PollRequest, time.Duration) (store.AwaitReply, error) {
 	q.parked <- struct{}{}
 	return func(ctx context.Context, closing <-chan struct{}) (store.PollReply, error) {
+		why := edge.ErrServerClosed
 		select {
 		case <-ctx.Done():
+			why = context.Cause(ctx)
 		case <-closing:
 		}
-		q.ended <- context.Cause(ctx)
-		return store.PollReply{}, store.NewUnavailable("Queue is restarting, try again", context.Cause(ctx))
+		q.ended <- why
+		return store.PollReply{}, store.NewUnavailable("Queue is restarting, try again", why)
 	}, nil
 }
 
