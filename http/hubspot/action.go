@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -39,93 +38,58 @@ const (
 	FailContinue State = "FAIL_CONTINUE"
 )
 
-// scalar is a JSON number or string, as text, because HubSpot sends either one.
-type scalar string
-
-// UnmarshalJSON accepts null as "". raw is valid JSON; what most bodies have is taken as it
-// is.
-func (s *scalar) UnmarshalJSON(raw []byte) error {
-	switch raw[0] {
-	case '"':
-		if bytes.IndexByte(raw, '\\') >= 0 || !utf8.Valid(raw) {
-			return json.Unmarshal(raw, (*string)(s))
-		}
-		*s = scalar(raw[1 : len(raw)-1])
-	case 'n':
-		*s = ""
-	case '{', '[', 't', 'f':
-		return errors.New("neither a number nor a string")
-	default:
-		*s = scalar(raw)
-	}
-	return nil
-}
-
-// call holds the fields of an action call that are used here.
-type call struct {
-	CallbackID string `json:"callbackId"`
-	Origin     *struct {
-		PortalID   json.Number `json:"portalId"`
-		Definition json.Number `json:"actionDefinitionId"`
-		Execution  struct {
-			Index scalar `json:"actionExecutionIndex"`
-		} `json:"actionExecutionIndexIdentifier"`
-	} `json:"origin"`
-	Context struct {
-		Workflow scalar `json:"workflowId"`
-	} `json:"context"`
-	Inputs map[string]json.RawMessage `json:"inputFields"`
-}
-
 func bad(text string) error { return store.NewError(store.InvalidArgument, text) }
 
 // ParseAction reads the body of an action call. Its error is an InvalidArgument that
 // says what is wrong with the body. It does not set Expires.
 func ParseAction(body []byte) (store.Action, error) {
-	var c call
-	if err := json.Unmarshal(body, &c); err != nil {
+	var callback, origin, workflow, inputs, portal, definition, execution, id, index member
+	if body = bytes.TrimSpace(body); !json.Valid(body) || body[0] != '{' {
 		return store.Action{}, bad("Invalid JSON body")
 	}
-	if c.CallbackID == "" || !plain(c.CallbackID) {
+	read(body, field{"callbackId", &callback}, field{"origin", &origin}, field{"context", &workflow}, field{"inputFields", &inputs})
+	if !origin.object() || !workflow.object() || !inputs.object() {
+		return store.Action{}, bad("Invalid JSON body")
+	}
+	name := callback.text()
+	if callback.kind() != '"' || name == "" || !plain(name) {
 		return store.Action{}, bad("callbackId must be a text of 1 to 255 bytes")
 	}
-	if c.Origin == nil {
+	if origin.kind() == 0 {
 		return store.Action{}, bad("origin is required")
 	}
-	a := store.Action{CallbackID: c.CallbackID, Queue: store.QueueKey{
-		WorkflowID: cmp.Or(string(c.Context.Workflow), "unknown"), Index: cmp.Or(string(c.Origin.Execution.Index), "0"),
+	read(origin, field{"portalId", &portal}, field{"actionDefinitionId", &definition}, field{"actionExecutionIndexIdentifier", &execution})
+	read(execution, field{"actionExecutionIndex", &index})
+	read(workflow, field{"workflowId", &id})
+	a := store.Action{CallbackID: name, Queue: store.QueueKey{
+		WorkflowID: cmp.Or(id.text(), "unknown"), Index: cmp.Or(index.text(), "0"),
 	}}
 	var ok bool
-	if a.Queue.PortalID, ok = positive(string(c.Origin.PortalID)); !ok {
+	if a.Queue.PortalID, ok = positive(portal.text()); !ok {
 		return a, bad("origin.portalId must be a positive integer")
 	}
-	if a.Queue.ActionID, ok = positive(string(c.Origin.Definition)); !ok {
+	if a.Queue.ActionID, ok = positive(definition.text()); !ok {
 		return a, bad("origin.actionDefinitionId must be a positive integer")
 	}
 	if !part(a.Queue.WorkflowID) || !part(a.Queue.Index) {
 		return a, bad("context.workflowId and actionExecutionIndex must be short texts without colons")
 	}
-	return a, checkInputs(c.Inputs)
+	return a, checkInputs(inputs)
 }
 
 // checkInputs checks the throttle's own input fields. They only inform the authors of
 // workflows, because the rate comes from the configuration.
-func checkInputs(inputs map[string]json.RawMessage) error {
-	for _, name := range []string{"maxThroughPut", "time"} {
-		if raw, there := inputs[name]; there {
-			var v scalar
-			err := json.Unmarshal(raw, &v)
-			if _, ok := positive(string(v)); err != nil || !ok {
-				return bad("inputFields." + name + " must be a positive integer")
-			}
-		}
+func checkInputs(inputs member) error {
+	var most, time, period member
+	read(inputs, field{"maxThroughPut", &most}, field{"time", &time}, field{"period", &period})
+	if _, ok := positive(most.text()); most != nil && !ok {
+		return bad("inputFields.maxThroughPut must be a positive integer")
 	}
-	if raw, there := inputs["period"]; there {
-		var v string
-		err := json.Unmarshal(raw, &v)
-		if _, ok := store.ParseTimeUnit(v); err != nil || !ok {
-			return bad("inputFields.period must be seconds, minutes, hours or days")
-		}
+	if _, ok := positive(time.text()); time != nil && !ok {
+		return bad("inputFields.time must be a positive integer")
+	}
+	if _, ok := store.ParseTimeUnit(period.text()); period != nil && !ok {
+		return bad("inputFields.period must be seconds, minutes, hours or days")
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package hubspot_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -68,7 +69,7 @@ func FuzzParseAction(f *testing.F) {
 	for _, body := range []string{
 		sample, `{"callbackId":"c","origin":{"portalId":1,"actionDefinitionId":2}}`, `{"callbackId":"\u0000","origin":null}`,
 		`{"callbackId":"c","origin":{"portalId":"1","actionDefinitionId":2e0},"context":{"workflowId":"a:b"},"inputFields":{"time":[],"period":"days"}}`,
-		`{"callbackId":"c","callbackId":"d","origin":{"portalId":9223372036854775808,"actionDefinitionId":-0}}`, `[[[[`, `nul`,
+		`{"callbackId":"c","callback\u0049d":"d","origin":{"portalId":9223372036854775808,"actionDefinitionId":-0}}`, `[[[[`, `nul`,
 	} {
 		f.Add([]byte(body))
 	}
@@ -85,6 +86,17 @@ func FuzzParseAction(f *testing.F) {
 		require.True(t, utf8.ValidString(a.CallbackID+a.Queue.ID()))
 		require.NotEmpty(t, a.CallbackID)
 		require.LessOrEqual(t, len(a.CallbackID), 255)
+
+		var top, origin map[string]json.RawMessage
+		var name, portal any
+		require.NoError(t, json.Unmarshal(body, &top))
+		require.NoError(t, json.Unmarshal(top["callbackId"], &name))
+		require.Equal(t, name, a.CallbackID)
+		require.NoError(t, json.Unmarshal(top["origin"], &origin))
+		require.NoError(t, json.Unmarshal(origin["portalId"], &portal))
+		if n, ok := portal.(float64); ok {
+			require.InEpsilon(t, n, a.Queue.PortalID, 1e-9)
+		}
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -109,7 +110,9 @@ func digest(parts ...string) string {
 // escapes decoded, body and timestamp, in base64. The timestamp is the header's text.
 func SignV3(secret, method, uri string, body []byte, timestamp string) string {
 	h := hmac.New(sha256.New, []byte(secret))
-	h.Write([]byte(strings.ToUpper(method) + decodeV3(uri) + string(body) + timestamp))
+	_, _ = io.WriteString(h, strings.ToUpper(method)+decodeV3(uri)) // a hash never fails
+	h.Write(body)
+	_, _ = io.WriteString(h, timestamp)
 	return base64.StdEncoding.EncodeToString(h.Sum(nil))
 }
 
@@ -139,7 +142,13 @@ func URI(base string, r *http.Request) string {
 	}
 	scheme = strings.ToLower(cmp.Or(first(r.Header.Get("X-Forwarded-Proto")), scheme))
 	host := cmp.Or(first(r.Header.Get("X-Forwarded-Host")), r.Host)
-	port := map[string]string{"https": ":443", "http": ":80"}[scheme]
+	port := ""
+	switch scheme {
+	case "https":
+		port = ":443"
+	case "http":
+		port = ":80"
+	}
 	return scheme + "://" + strings.TrimSuffix(host, port) + r.RequestURI
 }
 
