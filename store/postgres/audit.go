@@ -55,12 +55,6 @@ ORDER BY id DESC OFFSET @skip::int LIMIT @limit::int`
 // List returns a page of the entries with text in their actor, action or target, the newest
 // first; "" matches all.
 func (a *Audit) List(ctx context.Context, text string, p store.Page) ([]store.AuditEntry, store.Cursor, error) {
-	list := numberedList{"audit", true}
-	args, err := list.args(p)
-	if err != nil {
-		return nil, "", err
-	}
-	args["text"] = store.Text(text)
-	return pageOf(ctx, a.db.read("listing the audit"), pgx.RowToStructByPos[store.AuditEntry],
-		func(e store.AuditEntry) store.Cursor { return list.at(e.ID) }, sqlListAudit, p, args)
+	return numberedPage(ctx, a.db.read("listing the audit"), numberedList{"audit", true}, func(e store.AuditEntry) int64 { return e.ID },
+		sqlListAudit, p, pgx.NamedArgs{"text": store.Text(text)})
 }

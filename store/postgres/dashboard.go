@@ -88,13 +88,8 @@ ORDER BY b.position`
 
 // Waiting returns a page of the pending builds, in the order in which they are handed out.
 func (d *Dashboard) Waiting(ctx context.Context, p store.Page) ([]store.PendingBuild, store.Cursor, error) {
-	list := numberedList{"waiting", false}
-	args, err := list.args(p)
-	if err != nil {
-		return nil, "", err
-	}
-	return pageOf(ctx, d.db.read("reading the queue for a page"), pgx.RowToStructByPos[store.PendingBuild],
-		func(b store.PendingBuild) store.Cursor { return list.at(b.Position) }, sqlWaitingBuilds, p, args)
+	return numberedPage(ctx, d.db.read("reading the queue for a page"), numberedList{"waiting", false},
+		func(b store.PendingBuild) int64 { return b.Position }, sqlWaitingBuilds, p, nil)
 }
 
 const sqlPlaceInQueue = `/* place_in_queue */
@@ -120,13 +115,8 @@ ORDER BY b.seq DESC`
 
 // Running returns a page of the builds that workers hold, newest first.
 func (d *Dashboard) Running(ctx context.Context, p store.Page) ([]store.RunningBuild, store.Cursor, error) {
-	list := numberedList{"running", true}
-	args, err := list.args(p)
-	if err != nil {
-		return nil, "", err
-	}
-	return pageOf(ctx, d.db.read("reading running builds for a page"), pgx.RowToStructByPos[store.RunningBuild],
-		func(b store.RunningBuild) store.Cursor { return list.at(b.Seq) }, sqlRunning, p, args)
+	return numberedPage(ctx, d.db.read("reading running builds for a page"), numberedList{"running", true},
+		func(b store.RunningBuild) int64 { return b.Seq }, sqlRunning, p, nil)
 }
 
 // sqlDurations reads the most recent builds of the last day.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 
 	"github.com/jackc/pgx/v5"
@@ -52,6 +53,18 @@ func (l numberedList) args(p store.Page) (pgx.NamedArgs, error) {
 	}
 	err := errors.Join(p.After.Keys(l.name, &after), p.Until.Keys(l.name, &until))
 	return pgx.NamedArgs{"after": after, "until": until}, err
+}
+
+// numberedPage reads a page of a list whose rows have the fields of T.
+func numberedPage[T any](
+	ctx context.Context, o operation, l numberedList, number func(T) int64, sql string, p store.Page, more pgx.NamedArgs,
+) ([]T, store.Cursor, error) {
+	args, err := l.args(p)
+	if err != nil {
+		return nil, "", err
+	}
+	maps.Copy(args, more)
+	return pageOf(ctx, o, pgx.RowToStructByPos[T], func(row T) store.Cursor { return l.at(number(row)) }, sql, p, args)
 }
 
 func (l numberedList) at(n int64) store.Cursor { return store.NewCursor(l.name, n) }

@@ -64,14 +64,8 @@ ORDER BY action_id OFFSET @skip::int LIMIT @limit::int`
 
 // Configs returns a page of a portal's configurations, by action.
 func (t *Throttle) Configs(ctx context.Context, portal int64, p store.Page) ([]store.ThrottleConfig, store.Cursor, error) {
-	list := numberedList{"rates", false}
-	args, err := list.args(p)
-	if err != nil {
-		return nil, "", err
-	}
-	args["portal"] = portal
-	return pageOf(ctx, t.db.read("listing throttle configurations"), pgx.RowToStructByPos[store.ThrottleConfig],
-		func(c store.ThrottleConfig) store.Cursor { return list.at(c.ActionID) }, sqlConfigs, p, args)
+	return numberedPage(ctx, t.db.read("listing throttle configurations"), numberedList{"rates", false},
+		func(c store.ThrottleConfig) int64 { return c.ActionID }, sqlConfigs, p, pgx.NamedArgs{"portal": portal})
 }
 
 const sqlHasConfigs = `/* has_configs */ SELECT EXISTS (SELECT FROM throttle_configs)`
