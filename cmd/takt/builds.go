@@ -67,7 +67,7 @@ TAKT_ADMIN_KEY.`,
 		if err := needReason(reason); err != nil {
 			return err
 		}
-		build, err := s.client.Requeue(ctx, args[0], reason)
+		build, err := client.Call(ctx, s.client, api.RequeueBuild, api.RequeueBuildIn{ID: api.BuildID(args[0]), Body: api.Order{Reason: reason}})
 		return showReply(s, build, err, func(w io.Writer, b api.BuildItem) { fmt.Fprintf(w, "%s %s\n", args[0], b.Status) })
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required)")

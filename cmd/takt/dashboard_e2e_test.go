@@ -376,7 +376,7 @@ func populate(t *testing.T, c *process.Controller) (x exhibits) {
 	for _, cpu := range []string{"80", "95"} {
 		sendTelemetry(t, c, held, `{"type":"cpu_snapshot","timestamp":"2026-01-01T00:00:00Z","data":{"cpu_percent":`+cpu+`,"memory_mb":4000,"disk_percent":40}}`)
 	}
-	_, err = c.Client.FailBuild(ctx, sub.ID, hostile())
+	_, err = client.Call(ctx, c.Client, api.FailHeldBuild, api.FailBuildIn{Body: api.FailBuild{BuildID: sub.ID, Error: hostile()}})
 	require.NoError(t, err)
 	for range 3 {
 		submit(t, c, []byte("x"))

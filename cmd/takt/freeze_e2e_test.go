@@ -125,7 +125,7 @@ func TestAControllerFrozenInTransactionsHoldsUpNoOtherWorker(t *testing.T) {
 	failed := make(chan error, len(held))
 	for _, id := range failing {
 		go func() {
-			_, err := guest.Client.FailBuild(t.Context(), id, "on purpose")
+			_, err := client.Call(t.Context(), guest.Client, api.FailHeldBuild, api.FailBuildIn{Body: api.FailBuild{BuildID: id, Error: "on purpose"}})
 			failed <- err
 		}()
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/process"
+	"takt/http/api"
 	"takt/http/client"
 )
 
@@ -77,7 +78,7 @@ func TestKilledBetweenCommitAndReply(t *testing.T) {
 			require.Equal(t, 1, reply.Job.Attempt, "round %d: as the same attempt", round)
 			delete(handed, reply.Job.ID)
 			w.token = reply.AccessToken
-			_, err = next.Client.FailBuild(t.Context(), reply.Job.ID, "enough")
+			_, err = client.Call(t.Context(), next.Client, api.FailHeldBuild, api.FailBuildIn{Body: api.FailBuild{BuildID: reply.Job.ID, Error: "enough"}})
 			require.NoError(t, err)
 		}
 		require.Empty(t, handed, "round %d", round)

@@ -77,7 +77,7 @@ func newHeijunkaLimitsCommand(env environment) *cobra.Command {
 		return cli.Usage("nothing to change: give --soft, --hard, --reserved or --reset, and --reason; %s shows the limits", cmd.Parent().CommandPath())
 	}
 	return change(env, cmd, func(ctx context.Context, c *client.Client, _ []string, reason, end string) (api.Heijunka, error) {
-		return c.SetHeijunkaLimits(ctx, api.HeijunkaLimits{
+		return client.Call(ctx, c, api.ChangeHeijunkaLimits, api.HeijunkaLimits{
 			SoftLimit: given(fs, "soft", soft), HardLimit: given(fs, "hard", hard), Reserved: given(fs, "reserved", reserved),
 			Reset: reset, For: end, Reason: reason,
 		})
@@ -102,10 +102,10 @@ pins it. --reset restores the configured bounds.`,
 	fs.IntVar(&high, "max", 0, "most workers")
 	fs.BoolVar(&reset, "reset", false, "restore the configured bounds")
 	return change(env, cmd, func(ctx context.Context, c *client.Client, args []string, reason, end string) (api.Heijunka, error) {
-		return c.ScalePool(ctx, args[0], api.HeijunkaScale{
+		return client.Call(ctx, c, api.ScalePool, api.ScalePoolIn{Name: args[0], Body: api.HeijunkaScale{
 			By: given(fs, "by", by), Workers: given(fs, "workers", to), Min: given(fs, "min", low), Max: given(fs, "max", high),
 			Reset: reset, For: end, Reason: reason,
-		})
+		}})
 	})
 }
 
@@ -118,7 +118,7 @@ func newHeijunkaRebalanceCommand(env environment) *cobra.Command {
 		if err := needReason(reason); err != nil && !dry {
 			return api.HeijunkaRebalance{}, err
 		}
-		return c.Rebalance(ctx, reason, dry)
+		return client.Call(ctx, c, api.RebalanceHeijunka, api.RebalanceHeijunkaIn{DryRun: dry, Body: api.Reason{Reason: reason}})
 	}, cli.PrintRebalance)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be done, and why")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required)")
@@ -134,7 +134,7 @@ func newHeijunkaAffinityCommand(env environment) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&reset, "reset", false, "prefer the domain's own pool again")
 	return change(env, cmd, func(ctx context.Context, c *client.Client, args []string, reason, end string) (api.Heijunka, error) {
-		return c.SetAffinity(ctx, api.HeijunkaAffinity{Domain: args[0], Pools: args[1:], Reset: reset, For: end, Reason: reason})
+		return client.Call(ctx, c, api.ChangeHeijunkaAffinity, api.HeijunkaAffinity{Domain: args[0], Pools: args[1:], Reset: reset, For: end, Reason: reason})
 	})
 }
 
@@ -144,6 +144,6 @@ func newHeijunkaSurgeCommand(env environment) *cobra.Command {
 		Short: "Start or stop a surge by hand, or turn the detection of bursts on or off",
 		Args:  cobra.ExactArgs(1),
 	}, func(ctx context.Context, c *client.Client, args []string, reason, end string) (api.Heijunka, error) {
-		return c.Surge(ctx, api.HeijunkaSurge{Action: args[0], For: end, Reason: reason})
+		return client.Call(ctx, c, api.SurgeHeijunka, api.HeijunkaSurge{Action: args[0], For: end, Reason: reason})
 	})
 }

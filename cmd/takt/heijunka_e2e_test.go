@@ -58,7 +58,7 @@ func TestLoadIsLevelledSeenAndChanged(t *testing.T) {
 
 	// One regular request at once: of many clients somebody is refused.
 	one, half := 2, 0.5
-	_, err = c.Client.SetHeijunkaLimits(ctx, api.HeijunkaLimits{HardLimit: &one, SoftLimit: &one, Reserved: &half, For: "2h", Reason: "test"})
+	_, err = client.Call(ctx, c.Client, api.ChangeHeijunkaLimits, api.HeijunkaLimits{HardLimit: &one, SoftLimit: &one, Reserved: &half, For: "2h", Reason: "test"})
 	require.NoError(t, err)
 	l, err = c.Client.Heijunka(ctx)
 	require.NoError(t, err)
@@ -80,15 +80,15 @@ func TestLoadIsLevelledSeenAndChanged(t *testing.T) {
 		l, err := c.Client.Heijunka(ctx)
 		return err == nil && l.Regulator.HardLimit == 2
 	})
-	l, err = c.Client.SetHeijunkaLimits(ctx, api.HeijunkaLimits{Reset: true, Reason: "test is over"})
+	l, err = client.Call(ctx, c.Client, api.ChangeHeijunkaLimits, api.HeijunkaLimits{Reset: true, Reason: "test is over"})
 	require.NoError(t, err)
 	require.Equal(t, 1200, l.Regulator.HardLimit)
 
-	l, err = c.Client.SetAffinity(ctx, api.HeijunkaAffinity{Domain: "query", Pools: []string{"query", "hook"}, Reason: "test"})
+	l, err = client.Call(ctx, c.Client, api.ChangeHeijunkaAffinity, api.HeijunkaAffinity{Domain: "query", Pools: []string{"query", "hook"}, Reason: "test"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"query", "hook"}, l.Balance.Affinity["query"])
 	eventually(t, "rebalanced", func() bool {
-		_, err := c.Client.Rebalance(ctx, "test", false)
+		_, err := client.Call(ctx, c.Client, api.RebalanceHeijunka, api.RebalanceHeijunkaIn{Body: api.Reason{Reason: "test"}})
 		if store.CodeOf(err) == store.Conflict { // a pool was scaled just now
 			return false
 		}

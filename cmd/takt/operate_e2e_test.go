@@ -296,7 +296,7 @@ func TestOperatorStopsStartsAndSets(t *testing.T) {
 	reply, err := c.Client.Operate(ctx, monitor)
 	require.NoError(t, err)
 	require.Equal(t, "terminated", reply.Node.Status)
-	_, err = c.Client.HeartbeatSettings(ctx)
+	_, err = client.Call(ctx, c.Client, api.ShowTimeouts, api.None{})
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 	monitor.Action = "restart"
 	_, err = c.Client.Operate(ctx, monitor)
@@ -306,11 +306,11 @@ func TestOperatorStopsStartsAndSets(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "running", reply.Node.Status)
 
-	now, err := c.Client.HeartbeatSettings(ctx)
+	now, err := client.Call(ctx, c.Client, api.ShowTimeouts, api.None{})
 	require.NoError(t, err)
 	require.InDelta(t, 100, *now.BuildTimeout, 0)
 	build := 200.0
-	_, err = c.Client.SetHeartbeat(ctx, api.HeartbeatSettings{BuildTimeout: &build})
+	_, err = client.Call(ctx, c.Client, api.ChangeTimeouts, api.HeartbeatSettings{BuildTimeout: &build})
 	require.NoError(t, err)
 	_, err = c.Client.Operate(ctx, client.Order{Action: "restart", Path: "endpoint", Reason: "wakes the poll"})
 	require.NoError(t, err)
@@ -320,7 +320,7 @@ func TestOperatorStopsStartsAndSets(t *testing.T) {
 	require.NoError(t, c.Stop(ctx, patience))
 	c = s.controller("takt", "TAKT_BUILD_TIMEOUT=100s")
 	eventually(t, "what was set is still set", func() bool {
-		now, err := c.Client.HeartbeatSettings(ctx)
+		now, err := client.Call(ctx, c.Client, api.ShowTimeouts, api.None{})
 		return err == nil && *now.BuildTimeout == 200
 	})
 	audit, err := c.Client.Audit(ctx, 0)

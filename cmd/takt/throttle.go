@@ -118,7 +118,7 @@ With --delete new actions are refused; those that wait keep their rate.`,
 			return cli.AsUsage(err)
 		}
 		if remove {
-			if err := s.client.DeleteThrottle(ctx, numbers[0], numbers[1]); err != nil {
+			if _, err := client.Call(ctx, s.client, api.DeleteRate, api.RatePath{PortalID: api.HubSpotID(numbers[0]), ActionID: api.HubSpotID(numbers[1])}); err != nil {
 				return err
 			}
 			return s.Result(map[string]bool{"deleted": true}, func(w io.Writer) { fmt.Fprintln(w, "deleted") })
@@ -132,7 +132,7 @@ With --delete new actions are refused; those that wait keep their rate.`,
 			if change {
 				return s.client.SetThrottle(ctx, set)
 			}
-			return s.client.Throttle(ctx, numbers[0], numbers[1])
+			return client.Call(ctx, s.client, api.ShowRate, api.RatePath{PortalID: api.HubSpotID(numbers[0]), ActionID: api.HubSpotID(numbers[1])})
 		})
 		return showReply(s, rate, err, func(w io.Writer, c api.ThrottleConfig) { printRates(w, c) })
 	})
@@ -196,6 +196,6 @@ func newRedriveCommand(env environment) *cobra.Command {
 	var reason string
 	cmd := queueOrder("redrive", "Try what failed in a queue again now, with new tries", &reason)
 	return order(env, cmd, func(ctx context.Context, c *client.Client, args []string) (api.Redriven, error) {
-		return c.RedriveQueue(ctx, args[0], reason)
+		return client.Call(ctx, c, api.RedriveQueue, api.QueueOrderIn{ID: args[0], Body: api.ThrottleOrder{Reason: reason}})
 	}, func(w io.Writer, done api.Redriven) { fmt.Fprintf(w, "actions tried again: %d\n", done.Actions) })
 }

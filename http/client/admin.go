@@ -109,17 +109,6 @@ func (c *Client) Plan(ctx context.Context, o Order) (api.Plan, error) {
 	return ask[api.Plan](ctx, c, o.call(true))
 }
 
-// HeartbeatSettings returns the time-outs in force. Safe to repeat.
-func (c *Client) HeartbeatSettings(ctx context.Context) (api.HeartbeatSettings, error) {
-	return Call(ctx, c, api.ShowTimeouts, api.None{})
-}
-
-// SetHeartbeat changes the time-outs that are set in h and returns all of them. Safe
-// to repeat.
-func (c *Client) SetHeartbeat(ctx context.Context, h api.HeartbeatSettings) (api.HeartbeatSettings, error) {
-	return Call(ctx, c, api.ChangeTimeouts, h)
-}
-
 // Audit returns what operators did, newest first; limit 0 means all. Safe to repeat.
 func (c *Client) Audit(ctx context.Context, limit int) (api.Audit, error) {
 	entries, err := pages(ctx, c, api.ShowAudit, limit, 1000, func(limit int, from api.Continue) api.ShowAuditIn {
@@ -143,33 +132,6 @@ func (c *Client) RepairInvariants(ctx context.Context, reason string) (api.Invar
 // Heijunka returns the state of load levelling. Safe to repeat.
 func (c *Client) Heijunka(ctx context.Context) (api.Heijunka, error) {
 	return Call(ctx, c, api.ShowHeijunka, api.None{})
-}
-
-// SetHeijunkaLimits changes the limits of admission. Safe to repeat.
-func (c *Client) SetHeijunkaLimits(ctx context.Context, l api.HeijunkaLimits) (api.Heijunka, error) {
-	return Call(ctx, c, api.ChangeHeijunkaLimits, l)
-}
-
-// ScalePool changes the size of a pool. Not safe to repeat with By set.
-func (c *Client) ScalePool(ctx context.Context, pool string, s api.HeijunkaScale) (api.Heijunka, error) {
-	return Call(ctx, c, api.ScalePool, api.ScalePoolIn{Name: pool, Body: s})
-}
-
-// SetAffinity changes the pools that a domain prefers. Safe to repeat.
-func (c *Client) SetAffinity(ctx context.Context, a api.HeijunkaAffinity) (api.Heijunka, error) {
-	return Call(ctx, c, api.ChangeHeijunkaAffinity, a)
-}
-
-// Surge starts or stops a surge, or enables or disables burst detection. Safe to
-// repeat.
-func (c *Client) Surge(ctx context.Context, s api.HeijunkaSurge) (api.Heijunka, error) {
-	return Call(ctx, c, api.SurgeHeijunka, s)
-}
-
-// Rebalance moves a worker to the pool that needs it more. With dry it only returns
-// what it would do. Not safe to repeat, because a repeat may move another worker.
-func (c *Client) Rebalance(ctx context.Context, reason string, dry bool) (api.HeijunkaRebalance, error) {
-	return Call(ctx, c, api.RebalanceHeijunka, api.RebalanceHeijunkaIn{DryRun: dry, Body: api.Reason{Reason: reason}})
 }
 
 // Debug describes the inside of the controller. Safe to repeat.

@@ -107,12 +107,6 @@ func (c *Client) Cancel(ctx context.Context, buildID string) (api.Cancelled, err
 	return Call(ctx, c, api.CancelBuild, api.BuildPath{ID: api.BuildID(buildID)})
 }
 
-// Requeue takes a build from the worker that holds it, so that it is pending again. It
-// needs the admin key. A repeat fails, because no worker holds the build then.
-func (c *Client) Requeue(ctx context.Context, buildID, reason string) (api.BuildItem, error) {
-	return Call(ctx, c, api.RequeueBuild, api.RequeueBuildIn{ID: api.BuildID(buildID), Body: api.Order{Reason: reason}})
-}
-
 // SetPriority changes the priority of a pending build: -10 to 10, higher is built
 // first. Safe to repeat.
 func (c *Client) SetPriority(ctx context.Context, buildID string, priority int) (api.BuildItem, error) {

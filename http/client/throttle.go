@@ -11,28 +11,12 @@ func (c *Client) SetThrottle(ctx context.Context, t api.ThrottleConfig) (api.Thr
 	return Call(ctx, c, api.SetRate, t)
 }
 
-// Throttle returns the rate of an action. Safe to repeat.
-func (c *Client) Throttle(ctx context.Context, portal, action int64) (api.ThrottleConfig, error) {
-	return Call(ctx, c, api.ShowRate, rate(portal, action))
-}
-
 // Throttles returns a portal's rates. Safe to repeat.
 func (c *Client) Throttles(ctx context.Context, portal int64) (api.ThrottleConfigs, error) {
 	list, err := pages(ctx, c, api.ListRates, 0, 0, func(limit int, from api.Continue) api.ListRatesIn {
 		return api.ListRatesIn{PortalID: api.HubSpotID(portal), Paging: api.Paging{Limit: limit, Continue: from}}
 	}, func(out api.ThrottleConfigs) []api.ThrottleConfig { return out.Configs })
 	return api.ThrottleConfigs{Configs: list}, err
-}
-
-// DeleteThrottle deletes a rate. New actions are refused; waiting actions keep their
-// rate.
-func (c *Client) DeleteThrottle(ctx context.Context, portal, action int64) error {
-	_, err := Call(ctx, c, api.DeleteRate, rate(portal, action))
-	return err
-}
-
-func rate(portal, action int64) api.RatePath {
-	return api.RatePath{PortalID: api.HubSpotID(portal), ActionID: api.HubSpotID(action)}
 }
 
 // ThrottleQueues returns queues, the one with the oldest waiting action first; limit 0 means
@@ -51,9 +35,4 @@ func (c *Client) PauseQueue(ctx context.Context, id string, paused bool, reason 
 		return Call(ctx, c, api.PauseQueue, in)
 	}
 	return Call(ctx, c, api.ResumeQueue, in)
-}
-
-// RedriveQueue retries a queue's failed actions now.
-func (c *Client) RedriveQueue(ctx context.Context, id, reason string) (api.Redriven, error) {
-	return Call(ctx, c, api.RedriveQueue, api.QueueOrderIn{ID: id, Body: api.ThrottleOrder{Reason: reason}})
 }

@@ -120,11 +120,6 @@ func (c *Client) Report(ctx context.Context, r api.PostDiagnostic) (api.PostedDi
 	return Call(ctx, c, api.ReportDiagnostics, r)
 }
 
-// FailBuild ends a build as failed, whoever holds it. Safe to repeat.
-func (c *Client) FailBuild(ctx context.Context, buildID, reason string) (api.Uploaded, error) {
-	return Call(ctx, c, api.FailHeldBuild, api.FailBuildIn{Body: api.FailBuild{BuildID: buildID, Error: reason}})
-}
-
 // WorkerFilter selects workers; empty members match all.
 type WorkerFilter = api.WorkerFilter
 
