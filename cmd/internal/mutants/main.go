@@ -31,6 +31,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -239,10 +240,14 @@ func (r *runner) test(ctx context.Context, dir string, m *mutant, overlay string
 	}
 	tests := exec.CommandContext(ctx, program, args...)
 	tests.Dir, tests.Env = filepath.FromSlash(m.pkg), env
-	tests.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what the tests started ends with them
+	tests.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	tests.Cancel = func() error { return syscall.Kill(-tests.Process.Pid, syscall.SIGKILL) }
 	tests.WaitDelay = 10 * time.Second
-	if out, err = tests.CombinedOutput(); err != nil {
+	out, err = tests.CombinedOutput()
+	if tests.Process != nil { // what the tests left behind ends with them, in whichever process group it is
+		_ = exec.CommandContext(context.WithoutCancel(ctx), "pkill", "-KILL", "-s", strconv.Itoa(tests.Process.Pid)).Run() // it fails if there is nothing
+	}
+	if err != nil {
 		return out, &testError{err, out}
 	}
 	return out, nil
