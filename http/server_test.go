@@ -65,8 +65,7 @@ func newServerWith(tb testing.TB, deps takthttp.Deps, pages dashboard.Store, cha
 	s, err := takthttp.New(deps, cfg)
 	require.NoError(tb, err)
 	s.Handle(dashboard.New(s, dashboard.Deps{
-		Store: pages, History: history, Builds: deps.Builds, Workers: deps.Workers, Heijunka: deps.Heijunka,
-		ThrottleStore: deps.ThrottleStore, DeploymentStore: deps.DeploymentStore, Audit: deps.Audit, Tree: deps.Tree,
+		Deps: deps, Store: pages, History: history,
 	}, dashboard.Config{PublicURL: cfg.PublicURL}).Routes()...)
 	return s, l
 }

@@ -231,8 +231,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		return err
 	}
 	server.Handle(dashboard.New(server, dashboard.Deps{ //nolint:contextcheck // that of a request comes with it
-		Store: pages, History: history, Builds: web.Builds, Workers: web.Workers, Heijunka: web.Heijunka,
-		ThrottleStore: web.ThrottleStore, DeploymentStore: web.DeploymentStore, Audit: web.Audit, Tree: web.Tree,
+		Deps: web, Store: pages, History: history,
 	}, dashboard.Config{
 		Services: c.cfg.Services, Secrets: c.keys.Secrets(), PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"), PublicURL: c.cfg.PublicURL,
 	}).Routes()...) //nolint:contextcheck // as above

@@ -28,20 +28,12 @@ type Store interface {
 	Pulse(ctx context.Context, since time.Time) (store.Pulse, error)
 }
 
-// Deps is what a Dashboard works with, beside the server. Those of services that are left out
-// may be nil.
+// Deps is what a Dashboard works with: what the server does, and data of its own.
 type Deps struct {
+	http.Deps
 	Store Store
 	// History is what plots show. Its owner runs it.
-	History         *History
-	Builds          http.Builds
-	Workers         http.Workers
-	Heijunka        http.Heijunka
-	ThrottleStore   http.ThrottleStore
-	DeploymentStore http.DeploymentStore
-	Audit           http.Audit
-	// Tree describes the supervision tree; all includes dynamic children.
-	Tree func(all bool) api.TreeNode
+	History *History
 }
 
 // Config is what an operator may set.
