@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -84,11 +83,10 @@ func age(at *string) string {
 	if at == nil {
 		return "-"
 	}
-	t, err := time.Parse(time.RFC3339, *at)
-	if err != nil {
-		return *at
+	if d, ok := since(*at); ok {
+		return cli.Age(d)
 	}
-	return time.Since(t).Round(time.Second).String()
+	return *at
 }
 
 func newRateCommand(env environment) *cobra.Command {

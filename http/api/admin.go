@@ -178,12 +178,12 @@ var RepairInvariants = declare[Order, Invariants](Route{
 	Summary: "Check, and mend what can be mended without losing anything",
 })
 
-// maxReason is the longest reason, in bytes.
-const maxReason = 1000
+// MaxReason is the longest reason, in bytes.
+const MaxReason = 1000
 
 // cleanReason makes a reason fit for the audit.
 func cleanReason(why *string) error {
-	if *why = strings.TrimSpace(store.Text(*why)); len(*why) > maxReason {
+	if *why = strings.TrimSpace(store.Text(*why)); len(*why) > MaxReason {
 		return invalid("reason must have at most 1000 bytes")
 	}
 	return nil

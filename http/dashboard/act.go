@@ -85,7 +85,7 @@ func performTo[In, Out any](d *Dashboard, path string, access api.Access, e api.
 		switch {
 		case a.why && why == "":
 			return nil, edge.Invalid("Say why: a reason is required")
-		case len(why) > maxReason:
+		case len(why) > api.MaxReason:
 			return nil, edge.Invalid("reason must have at most 1000 bytes")
 		}
 		in, err := e.Read(formRequest{c, fields})
@@ -112,9 +112,6 @@ func performTo[In, Out any](d *Dashboard, path string, access api.Access, e api.
 		return nil, c.Redirect(http.StatusSeeOther, withDone(back, a.name))
 	})
 }
-
-// maxReason is the longest reason, in bytes.
-const maxReason = 1000
 
 // formRequest is a form that an endpoint's input is read from: parameters of the query, and
 // members of the body, are its fields of the same name.
