@@ -27,66 +27,57 @@ func crashes() map[string]struct {
 	}
 }
 
+// misbehaving returns servers that do something in one callback when they are called with
+// "now", and echo all other calls.
+func misbehaving(do func()) map[string]otp.ChildSpec {
+	with := func(now func(c *otp.Ctx), p puppet) otp.ChildSpec {
+		p.call = func(c *otp.Ctx, _ otp.From, req any) (any, error) {
+			if req != "now" {
+				return req, nil
+			}
+			now(c)
+			return otp.NoReply, nil
+		}
+		return server(p)
+	}
+	doCast, doInfo := func(*otp.Ctx, any) { do() }, func(*otp.Ctx, any) { do() }
+	return map[string]otp.ChildSpec{
+		"HandleCall":  with(func(*otp.Ctx) { do() }, puppet{}),
+		"HandleCast":  with(func(c *otp.Ctx) { otp.Cast(c.Self(), 1) }, puppet{cast: doCast}),
+		"HandleInfo":  with(func(c *otp.Ctx) { c.SendAfter(0, 1) }, puppet{info: doInfo}),
+		"Async":       with(func(c *otp.Ctx) { c.Async(func(context.Context) any { do(); return nil }) }, puppet{}),
+		"Terminate":   with(func(c *otp.Ctx) { c.Stop(errBoom) }, puppet{terminate: func(*otp.Ctx, error) { do() }}),
+		"HandleBatch": {Server: func() otp.Server { return misbehavingBatcher{do: do} }},
+	}
+}
+
+// misbehavingBatcher is a BatchServer of misbehaving.
+type misbehavingBatcher struct {
+	puppet
+	do func()
+}
+
+func (b misbehavingBatcher) HandleBatch(_ *otp.Ctx, msgs []otp.Msg) {
+	for _, m := range msgs {
+		if m.Body == "now" {
+			b.do()
+		}
+		m.From.Reply(m.Body, nil)
+	}
+}
+
 // TestCrashWhileRunning crashes in every callback that runs after Init. The
 // process ends with the crash as reason and its successor serves.
 func TestCrashWhileRunning(t *testing.T) {
 	t.Parallel()
-	callbacks := map[string]func(crash func()) otp.ChildSpec{
-		"HandleCall": func(crash func()) otp.ChildSpec {
-			return server(puppet{call: func(_ *otp.Ctx, _ otp.From, req any) (any, error) {
-				if req == "crash" {
-					crash()
-				}
-				return req, nil
-			}})
-		},
-		"HandleCast": func(crash func()) otp.ChildSpec {
-			return server(puppet{call: forward, cast: func(*otp.Ctx, any) { crash() }})
-		},
-		"HandleInfo": func(crash func()) otp.ChildSpec {
-			return server(puppet{
-				call: func(c *otp.Ctx, from otp.From, req any) (any, error) {
-					if req == "crash" {
-						c.SendAfter(0, "crash")
-						return otp.NoReply, nil
-					}
-					return req, nil
-				},
-				info: func(*otp.Ctx, any) { crash() },
-			})
-		},
-		"Async": func(crash func()) otp.ChildSpec {
-			return server(puppet{call: func(c *otp.Ctx, _ otp.From, req any) (any, error) {
-				if req == "crash" {
-					c.Async(func(context.Context) any { crash(); return nil })
-					return otp.NoReply, nil
-				}
-				return req, nil
-			}})
-		},
-		"HandleBatch": func(crash func()) otp.ChildSpec {
-			return otp.ChildSpec{Server: func() otp.Server { return crashingBatcher{crash: crash} }}
-		},
-		"HandleCall and then Terminate": func(crash func()) otp.ChildSpec {
-			return server(puppet{
-				call: func(_ *otp.Ctx, _ otp.From, req any) (any, error) {
-					if req == "crash" {
-						panic("first")
-					}
-					return req, nil
-				},
-				terminate: func(*otp.Ctx, error) { crash() },
-			})
-		},
-	}
-	for where, spec := range callbacks {
-		for how, crash := range crashes() {
+	for how, crash := range crashes() {
+		for where, spec := range misbehaving(crash.do) {
 			t.Run(where+" "+how, func(t *testing.T) {
 				t.Parallel()
 				sys := otptest.New(t)
-				root := one(t, sys, spec(crash.do))
+				root := one(t, sys, spec)
 				p := sys.Whereis("root/child")
-				_, err := otp.Call[any](t.Context(), p, "crash")
+				_, err := otp.Call[any](t.Context(), p, "now")
 				var down *otp.DownError
 				require.ErrorAs(t, err, &down)
 				require.ErrorIs(t, down.Reason, crash.reason)
@@ -103,30 +94,6 @@ func TestCrashWhileRunning(t *testing.T) {
 }
 
 func server(p puppet) otp.ChildSpec { return otp.ChildSpec{Server: p.make} }
-
-// forward sends "crash" on as a cast, and never answers that.
-func forward(c *otp.Ctx, _ otp.From, req any) (any, error) {
-	if req == "crash" {
-		otp.Cast(c.Self(), req)
-		return otp.NoReply, nil
-	}
-	return req, nil
-}
-
-// crashingBatcher crashes in HandleBatch when told so.
-type crashingBatcher struct {
-	puppet
-	crash func()
-}
-
-func (b crashingBatcher) HandleBatch(_ *otp.Ctx, msgs []otp.Msg) {
-	for _, m := range msgs {
-		if m.Body == "crash" {
-			b.crash()
-		}
-		m.From.Reply(m.Body, nil)
-	}
-}
 
 // TestCrashWhileStarting crashes in everything that runs for a start: at boot
 // that fails the tree, in a restart it is one more attempt.
@@ -183,22 +150,6 @@ func TestCrashWhileStarting(t *testing.T) {
 				require.Equal(t, "root/child", failures[1].Path)
 			})
 		}
-	}
-}
-
-// TestCrashInTerminate crashes in Terminate of a child that is stopped.
-func TestCrashInTerminate(t *testing.T) {
-	t.Parallel()
-	for how, crash := range crashes() {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			sys := otptest.New(t)
-			root := one(t, sys, server(puppet{terminate: func(*otp.Ctx, error) { crash.do() }}))
-			p := sys.Whereis("root/child")
-			require.NoError(t, otp.TerminateChild(t.Context(), root, "child"))
-			require.ErrorIs(t, p.Reason(), crash.reason)
-			require.True(t, root.Alive())
-		})
 	}
 }
 

@@ -17,105 +17,65 @@ import (
 // its caller is told, it counts as leaked until it returns.
 func TestHang(t *testing.T) {
 	t.Parallel()
-	callbacks := map[string]func(hang func()) otp.ChildSpec{
-		"HandleCall": func(hang func()) otp.ChildSpec {
-			return server(puppet{call: func(*otp.Ctx, otp.From, any) (any, error) { hang(); return nil, nil }})
-		},
-		"HandleCast": func(hang func()) otp.ChildSpec {
-			return server(puppet{call: forwardAll, cast: func(*otp.Ctx, any) { hang() }})
-		},
-		"HandleInfo": func(hang func()) otp.ChildSpec {
-			return server(puppet{
-				call: func(c *otp.Ctx, _ otp.From, _ any) (any, error) { c.SendAfter(0, 1); return otp.NoReply, nil },
-				info: func(*otp.Ctx, any) { hang() },
-			})
-		},
-		"HandleBatch": func(hang func()) otp.ChildSpec {
-			return otp.ChildSpec{Server: func() otp.Server { return crashingBatcher{crash: hang} }}
-		},
-		"Terminate": func(hang func()) otp.ChildSpec {
-			return server(puppet{
-				call:      func(*otp.Ctx, otp.From, any) (any, error) { return otp.NoReply, nil },
-				terminate: func(*otp.Ctx, error) { hang() },
-			})
-		},
-		"Async": func(hang func()) otp.ChildSpec {
-			return server(puppet{call: func(c *otp.Ctx, _ otp.From, _ any) (any, error) {
-				c.Async(func(context.Context) any { hang(); return nil })
-				return otp.NoReply, nil
-			}})
-		},
-	}
-	for where, spec := range callbacks {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var seen journal
-				sys := otptest.New(t, seen.hook)
-				held := make(chan struct{})
-				child := spec(func() { <-held })
-				child.Shutdown = time.Second
-				root := one(t, sys, child)
-				p := sys.Whereis("root/child")
-				told := make(chan error, 1)
-				go func() {
-					_, err := otp.Call[any](t.Context(), p, "crash")
-					told <- err
-				}()
-				synctest.Wait()
+	for where := range misbehaving(nil) {
+		otptest.Bubble(t, where, func(t otptest.T) {
+			var seen journal
+			sys := otptest.New(t, seen.hook)
+			held := make(chan struct{})
+			child := misbehaving(func() { <-held })[where]
+			child.Shutdown = time.Second
+			root := one(t, sys, child)
+			p := sys.Whereis("root/child")
+			told := make(chan error, 1)
+			go func() {
+				_, err := otp.Call[any](t.Context(), p, "now")
+				told <- err
+			}()
+			synctest.Wait()
 
-				begin := time.Now()
-				require.NoError(t, otp.TerminateChild(t.Context(), root, "child"))
-				require.Equal(t, time.Second+50*time.Millisecond, time.Since(begin))
-				require.ErrorIs(t, p.Reason(), otp.ErrKilled)
-				require.ErrorIs(t, <-told, otp.ErrKilled)
-				require.Equal(t, []string{"root"}, sys.Names())
-				require.Len(t, seen.of(otp.EventAbandoned), 1)
-				otptest.Advance(time.Second)
-				require.Equal(t, 1, sys.Leaked())
+			begin := time.Now()
+			require.NoError(t, otp.TerminateChild(t.Context(), root, "child"))
+			require.Equal(t, time.Second+50*time.Millisecond, time.Since(begin))
+			require.ErrorIs(t, p.Reason(), otp.ErrKilled)
+			require.ErrorIs(t, <-told, otp.ErrKilled)
+			require.Equal(t, []string{"root"}, sys.Names())
+			require.Len(t, seen.of(otp.EventAbandoned), 1)
+			otptest.Advance(time.Second)
+			require.Equal(t, 1, sys.Leaked())
 
-				_, err := otp.RestartChild(t.Context(), root, "child")
-				require.NoError(t, err, "its successor can start")
-				require.NoError(t, otp.TerminateChild(t.Context(), root, "child"))
-				close(held)
-				otptest.Advance(time.Second)
-				require.Zero(t, sys.Leaked(), "it has returned")
-				require.NotEmpty(t, seen.of(otp.EventReturned))
-			})
+			_, err := otp.RestartChild(t.Context(), root, "child")
+			require.NoError(t, err, "its successor can start")
+			require.NoError(t, otp.TerminateChild(t.Context(), root, "child"))
+			close(held)
+			otptest.Advance(time.Second)
+			require.Zero(t, sys.Leaked(), "it has returned")
+			require.NotEmpty(t, seen.of(otp.EventReturned))
 		})
 	}
-}
-
-func forwardAll(c *otp.Ctx, _ otp.From, req any) (any, error) {
-	otp.Cast(c.Self(), req)
-	return otp.NoReply, nil
 }
 
 func TestHangInInit(t *testing.T) {
 	t.Parallel()
-	t.Run("is bounded by the context of a root", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			sys := otptest.New(t)
-			held, ran := make(chan struct{}), false
-			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errBoom)
-			defer cancel()
-			_, err := sys.StartRoot(ctx, "root", otp.SupSpec{Children: []otp.ChildSpec{
-				{ID: "a", Task: sleeper},
-				{ID: "b", Server: puppet{
-					init: func(c *otp.Ctx) error { c.SendAfter(0, "run"); <-held; return nil },
-					info: func(*otp.Ctx, any) { ran = true },
-				}.make},
-			}})
-			require.ErrorIs(t, err, errBoom)
-			otptest.Advance(time.Second)
-			require.Equal(t, 1, sys.Leaked())
-			require.Empty(t, sys.Names())
-			close(held)
-			synctest.Wait()
-			require.Zero(t, sys.Leaked())
-			require.False(t, ran, "it came too late to run")
-		})
+	otptest.Bubble(t, "is bounded by the context of a root", func(t otptest.T) {
+		sys := otptest.New(t)
+		held, ran := make(chan struct{}), false
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errBoom)
+		defer cancel()
+		_, err := sys.StartRoot(ctx, "root", otp.SupSpec{Children: []otp.ChildSpec{
+			{ID: "a", Task: sleeper},
+			{ID: "b", Server: puppet{
+				init: func(c *otp.Ctx) error { c.SendAfter(0, "run"); <-held; return nil },
+				info: func(*otp.Ctx, any) { ran = true },
+			}.make},
+		}})
+		require.ErrorIs(t, err, errBoom)
+		otptest.Advance(time.Second)
+		require.Equal(t, 1, sys.Leaked())
+		require.Empty(t, sys.Names())
+		close(held)
+		synctest.Wait()
+		require.Zero(t, sys.Leaked())
+		require.False(t, ran, "it came too late to run")
 	})
 }
 

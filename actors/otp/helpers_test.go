@@ -70,11 +70,11 @@ func sleeper(ctx context.Context) error {
 func sleeperWith(ctx context.Context, _ any) error { return sleeper(ctx) }
 
 // startTask runs a task in a goroutine of its own and returns its process.
-func startTask(t *testing.T, sup otp.Target, label string, run func(ctx context.Context) error) *otp.Proc {
-	t.Helper()
+func startTask(tb testing.TB, sup otp.Target, label string, run func(ctx context.Context) error) *otp.Proc {
+	tb.Helper()
 	began, failed := make(chan struct{}), make(chan error, 1)
 	go func() {
-		failed <- runTask(t.Context(), sup, text(label), func(ctx context.Context) error {
+		failed <- runTask(tb.Context(), sup, text(label), func(ctx context.Context) error {
 			close(began)
 			return run(ctx)
 		})
@@ -82,10 +82,10 @@ func startTask(t *testing.T, sup otp.Target, label string, run func(ctx context.
 	select {
 	case <-began:
 	case err := <-failed:
-		require.NoError(t, err)
+		require.NoError(tb, err)
 	}
-	infos, err := otp.WhichChildren(t.Context(), sup)
-	require.NoError(t, err)
+	infos, err := otp.WhichChildren(tb.Context(), sup)
+	require.NoError(tb, err)
 	return infos[0].Proc
 }
 
@@ -118,10 +118,10 @@ func (j *journal) of(kind otp.EventKind) []otp.Event {
 
 // one starts a supervisor "root" with a single permanent child "child", which
 // may be restarted three times.
-func one(t *testing.T, sys *otp.System, child otp.ChildSpec) *otp.Proc {
-	t.Helper()
+func one(tb testing.TB, sys *otp.System, child otp.ChildSpec) *otp.Proc {
+	tb.Helper()
 	child.ID = "child"
-	return otptest.Tree(t, sys, otp.SupSpec{Intensity: 3, Period: time.Hour, Children: []otp.ChildSpec{child}})
+	return otptest.Tree(tb, sys, otp.SupSpec{Intensity: 3, Period: time.Hour, Children: []otp.ChildSpec{child}})
 }
 
 // text is a task's label.

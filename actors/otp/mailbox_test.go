@@ -51,26 +51,34 @@ func post(m *mailbox, msg Msg) postResult {
 	return p.result
 }
 
+type bubbled struct{ *testing.T }
+
+// bubble is otptest.Bubble, which this package can't import.
+func bubble(t *testing.T, name string, f func(t bubbled)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) { f(bubbled{t}) })
+	})
+}
+
 func cast(body any) Msg { return Msg{Kind: CastMsg, Body: body} }
 
 func TestMailbox(t *testing.T) {
 	t.Parallel()
-	t.Run("keeps what is posted before the start, system messages first", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			inv := &tape{}
-			m, _, done := newTestMailbox(0, inv)
-			defer done()
-			require.Equal(t, posted, post(m, cast(1)))
-			require.Equal(t, posted, post(m, cast(2)))
-			m.poke()
-			m.PostSystemMessage("started")
-			synctest.Wait()
-			require.Empty(t, inv.seen)
-			m.Start()
-			synctest.Wait()
-			require.Equal(t, []any{"started", wake{}, []any{1, 2}}, inv.seen)
-		})
+	bubble(t, "keeps what is posted before the start, system messages first", func(t bubbled) {
+		inv := &tape{}
+		m, _, done := newTestMailbox(0, inv)
+		defer done()
+		require.Equal(t, posted, post(m, cast(1)))
+		require.Equal(t, posted, post(m, cast(2)))
+		m.poke()
+		m.PostSystemMessage("started")
+		synctest.Wait()
+		require.Empty(t, inv.seen)
+		m.Start()
+		synctest.Wait()
+		require.Equal(t, []any{"started", wake{}, []any{1, 2}}, inv.seen)
 	})
 	t.Run("refuses calls and casts beyond its limit, nothing else", func(t *testing.T) {
 		t.Parallel()
@@ -86,58 +94,52 @@ func TestMailbox(t *testing.T) {
 		require.Equal(t, dropped, post(m, cast(1)))
 		require.Zero(t, m.UserMessageCount())
 	})
-	t.Run("goes on when a callback panics or ends its goroutine", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			inv := &tape{}
-			inv.hook = func(message any) {
-				switch message {
-				case "panic":
-					panic("boom")
-				case "goexit":
-					runtime.Goexit()
-				}
+	bubble(t, "goes on when a callback panics or ends its goroutine", func(t bubbled) {
+		inv := &tape{}
+		inv.hook = func(message any) {
+			switch message {
+			case "panic":
+				panic("boom")
+			case "goexit":
+				runtime.Goexit()
 			}
-			m, causes, done := newTestMailbox(0, inv)
-			defer done()
-			m.Start()
-			for _, message := range []any{"panic", "goexit", "fine"} {
-				m.PostSystemMessage(message)
-			}
-			synctest.Wait()
-			require.Equal(t, []any{"panic", "goexit", "fine"}, inv.seen)
-			require.Len(t, *causes, 2)
-			require.EqualError(t, (*causes)[0], "panic: boom")
-			require.Equal(t, ErrGoexit, (*causes)[1])
-		})
+		}
+		m, causes, done := newTestMailbox(0, inv)
+		defer done()
+		m.Start()
+		for _, message := range []any{"panic", "goexit", "fine"} {
+			m.PostSystemMessage(message)
+		}
+		synctest.Wait()
+		require.Equal(t, []any{"panic", "goexit", "fine"}, inv.seen)
+		require.Len(t, *causes, 2)
+		require.EqualError(t, (*causes)[0], "panic: boom")
+		require.Equal(t, ErrGoexit, (*causes)[1])
 	})
-	t.Run("loses nothing under concurrent posts", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			inv := &tape{}
-			m, _, done := newTestMailbox(0, inv)
-			defer done()
-			m.Start()
-			var posters sync.WaitGroup
-			for p := range 8 {
-				posters.Go(func() {
-					for i := range 1000 {
-						post(m, cast([2]int{p, i}))
-					}
-				})
-			}
-			posters.Wait()
-			synctest.Wait()
-			next := [8]int{}
-			for _, bodies := range inv.seen {
-				for _, body := range bodies.([]any) { //nolint:forcetypeassert // only batches come
-					at := body.([2]int) //nolint:forcetypeassert // ours
-					require.Equal(t, next[at[0]], at[1], "in order of each poster")
-					next[at[0]]++
+	bubble(t, "loses nothing under concurrent posts", func(t bubbled) {
+		inv := &tape{}
+		m, _, done := newTestMailbox(0, inv)
+		defer done()
+		m.Start()
+		var posters sync.WaitGroup
+		for p := range 8 {
+			posters.Go(func() {
+				for i := range 1000 {
+					post(m, cast([2]int{p, i}))
 				}
+			})
+		}
+		posters.Wait()
+		synctest.Wait()
+		next := [8]int{}
+		for _, bodies := range inv.seen {
+			for _, body := range bodies.([]any) { //nolint:forcetypeassert // only batches come
+				at := body.([2]int) //nolint:forcetypeassert // ours
+				require.Equal(t, next[at[0]], at[1], "in order of each poster")
+				next[at[0]]++
 			}
-			require.Equal(t, [8]int{1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000}, next)
-		})
+		}
+		require.Equal(t, [8]int{1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000}, next)
 	})
 }
 

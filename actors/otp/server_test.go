@@ -33,45 +33,25 @@ func TestCall(t *testing.T) {
 		}
 		return req, nil
 	}}
-	t.Run("returns the reply", func(t *testing.T) {
-		t.Parallel()
-		p := otptest.Start(t, answers.make)
-		got, err := otp.Call[int](t.Context(), p, 7)
-		require.NoError(t, err)
-		require.Equal(t, 7, got)
-	})
-	t.Run("returns the error of the handler, which is no crash", func(t *testing.T) {
-		t.Parallel()
-		p := otptest.Start(t, answers.make)
-		_, err := otp.Call[int](t.Context(), p, "error")
-		require.ErrorIs(t, err, errBoom)
-		require.True(t, p.Alive())
-	})
-	t.Run("gives the zero value for no value", func(t *testing.T) {
-		t.Parallel()
-		p := otptest.Start(t, answers.make)
-		got, err := otp.Call[string](t.Context(), p, nil)
-		require.NoError(t, err)
-		require.Empty(t, got)
-	})
-	t.Run("refuses a reply of another type", func(t *testing.T) {
-		t.Parallel()
-		p := otptest.Start(t, answers.make)
-		_, err := otp.Call[string](t.Context(), p, 7)
-		require.ErrorIs(t, err, otp.ErrBadReply)
-	})
-	t.Run("waits for a deferred reply and drops the second one", func(t *testing.T) {
-		t.Parallel()
-		p := otptest.Start(t, answers.make)
-		for range 100 {
-			got, err := otp.Call[string](t.Context(), p, "later")
+	p := otptest.Start(t, answers.make)
+	number, err := otp.Call[int](t.Context(), p, 7)
+	require.NoError(t, err)
+	require.Equal(t, 7, number)
+	_, err = otp.Call[int](t.Context(), p, "error")
+	require.ErrorIs(t, err, errBoom)
+	require.True(t, p.Alive(), "an error of the handler is no crash")
+	none, err := otp.Call[string](t.Context(), p, nil)
+	require.NoError(t, err)
+	require.Empty(t, none, "no value is the zero value")
+	_, err = otp.Call[string](t.Context(), p, 7)
+	require.ErrorIs(t, err, otp.ErrBadReply, "a reply of another type")
+	for range 100 { // a deferred reply arrives, and a second one is dropped
+		for _, want := range []string{"at last", "mine"} {
+			got, err := otp.Call[string](t.Context(), p, map[string]string{"at last": "later", "mine": "mine"}[want])
 			require.NoError(t, err)
-			require.Equal(t, "at last", got)
-			got, err = otp.Call[string](t.Context(), p, "mine")
-			require.NoError(t, err)
-			require.Equal(t, "mine", got)
+			require.Equal(t, want, got)
 		}
-	})
+	}
 	t.Run("reply and stop", func(t *testing.T) {
 		t.Parallel()
 		p := otptest.Start(t, answers.make)
@@ -138,43 +118,34 @@ func TestCallTimeout(t *testing.T) {
 		require.NoError(t, err)
 		return p
 	}
-	t.Run("after the system's time without a deadline", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			p := setup(t)
-			begin := time.Now()
-			_, err := otp.Call[int](t.Context(), p, "mute")
-			require.ErrorIs(t, err, otp.ErrTimeout)
-			require.Equal(t, 5*time.Second, time.Since(begin))
+	otptest.Bubble(t, "after the system's time without a deadline", func(t otptest.T) {
+		p := setup(t.T)
+		begin := time.Now()
+		_, err := otp.Call[int](t.Context(), p, "mute")
+		require.ErrorIs(t, err, otp.ErrTimeout)
+		require.Equal(t, 5*time.Second, time.Since(begin))
 
-			got, err := otp.Call[string](t.Context(), p, "next")
-			require.NoError(t, err)
-			require.Equal(t, "fresh", got, "a late reply must not reach the next caller")
-		})
+		got, err := otp.Call[string](t.Context(), p, "next")
+		require.NoError(t, err)
+		require.Equal(t, "fresh", got, "a late reply must not reach the next caller")
 	})
-	t.Run("at the context's deadline, with its cause", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			p := setup(t)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			begin := time.Now()
-			_, err := otp.Call[int](ctx, p, "mute")
-			require.ErrorIs(t, err, otp.ErrTimeout)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.Equal(t, time.Minute, time.Since(begin))
-		})
+	otptest.Bubble(t, "at the context's deadline, with its cause", func(t otptest.T) {
+		p := setup(t.T)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		begin := time.Now()
+		_, err := otp.Call[int](ctx, p, "mute")
+		require.ErrorIs(t, err, otp.ErrTimeout)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Minute, time.Since(begin))
 	})
-	t.Run("when the caller gives up", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			p := setup(t)
-			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(time.Second, func() { cancel(errBoom) })
-			_, err := otp.Call[int](ctx, p, "mute")
-			require.ErrorIs(t, err, errBoom)
-			require.NotErrorIs(t, err, otp.ErrTimeout)
-		})
+	otptest.Bubble(t, "when the caller gives up", func(t otptest.T) {
+		p := setup(t.T)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(errBoom) })
+		_, err := otp.Call[int](ctx, p, "mute")
+		require.ErrorIs(t, err, errBoom)
+		require.NotErrorIs(t, err, otp.ErrTimeout)
 	})
 }
 
@@ -231,43 +202,37 @@ func (b *committer) HandleBatch(c *otp.Ctx, msgs []otp.Msg) {
 
 func TestBatchServer(t *testing.T) {
 	t.Parallel()
-	t.Run("gets everything queued at once", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			held := make(chan struct{})
-			p := otptest.Start(t, func() otp.Server { return &committer{held: held} })
-			require.True(t, otp.Cast(p, "hold"))
-			synctest.Wait()
-			for range 10 {
-				require.True(t, otp.Cast(p, "more"))
-			}
-			close(held)
-			synctest.Wait()
-			sizes, err := otp.Call[[]int](t.Context(), p, "sizes")
-			require.NoError(t, err)
-			require.Equal(t, []int{1, 10, 1}, sizes)
-		})
+	otptest.Bubble(t, "gets everything queued at once", func(t otptest.T) {
+		held := make(chan struct{})
+		p := otptest.Start(t, func() otp.Server { return &committer{held: held} })
+		require.True(t, otp.Cast(p, "hold"))
+		synctest.Wait()
+		for range 10 {
+			require.True(t, otp.Cast(p, "more"))
+		}
+		close(held)
+		synctest.Wait()
+		sizes, err := otp.Call[[]int](t.Context(), p, "sizes")
+		require.NoError(t, err)
+		require.Equal(t, []int{1, 10, 1}, sizes)
 	})
-	t.Run("a crash is one for all callers in the batch", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			held := make(chan struct{})
-			p := otptest.Start(t, func() otp.Server { return &committer{held: held} })
-			require.True(t, otp.Cast(p, "hold"))
-			synctest.Wait()
-			require.True(t, otp.Cast(p, "crash"))
-			var callers sync.WaitGroup
-			for range 10 {
-				callers.Go(func() {
-					if _, err := otp.Call[[]int](t.Context(), p, "sizes"); !errors.Is(err, errBoom) {
-						t.Errorf("not told of the crash: %v", err)
-					}
-				})
-			}
-			synctest.Wait()
-			close(held)
-			callers.Wait()
-		})
+	otptest.Bubble(t, "a crash is one for all callers in the batch", func(t otptest.T) {
+		held := make(chan struct{})
+		p := otptest.Start(t, func() otp.Server { return &committer{held: held} })
+		require.True(t, otp.Cast(p, "hold"))
+		synctest.Wait()
+		require.True(t, otp.Cast(p, "crash"))
+		var callers sync.WaitGroup
+		for range 10 {
+			callers.Go(func() {
+				if _, err := otp.Call[[]int](t.Context(), p, "sizes"); !errors.Is(err, errBoom) {
+					t.Errorf("not told of the crash: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(held)
+		callers.Wait()
 	})
 }
 
@@ -288,30 +253,27 @@ func TestHandled(t *testing.T) {
 		},
 		"in batches": func(held chan struct{}) otp.Server { return &committer{held: held} },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				held := make(chan struct{})
-				sys := otptest.New(t)
-				p, err := sys.Start("root", func() otp.Server { return mk(held) })
-				require.NoError(t, err)
-				require.True(t, otp.Cast(p, "hold"))
-				otptest.Advance(time.Second)
-				close(held)
-				_, err = otp.Call[any](t.Context(), p, 7)
-				require.NoError(t, err)
-				synctest.Wait()
+		otptest.Bubble(t, name, func(t otptest.T) {
+			held := make(chan struct{})
+			sys := otptest.New(t)
+			p, err := sys.Start("root", func() otp.Server { return mk(held) })
+			require.NoError(t, err)
+			require.True(t, otp.Cast(p, "hold"))
+			otptest.Advance(time.Second)
+			close(held)
+			_, err = otp.Call[any](t.Context(), p, 7)
+			require.NoError(t, err)
+			synctest.Wait()
 
-				node := sys.Tree(false)[0]
-				require.EqualValues(t, 2, node.Messages)
-				require.Equal(t, time.Second, node.Busy)
-				require.True(t, otp.Cast(p, "crash"))
-				_ = otptest.Ended(t, p)
-				synctest.Wait()
-				messages, busy := p.Handled()
-				require.EqualValues(t, 3, messages)
-				require.Equal(t, time.Second, busy)
-			})
+			node := sys.Tree(false)[0]
+			require.EqualValues(t, 2, node.Messages)
+			require.Equal(t, time.Second, node.Busy)
+			require.True(t, otp.Cast(p, "crash"))
+			_ = otptest.Ended(t, p)
+			synctest.Wait()
+			messages, busy := p.Handled()
+			require.EqualValues(t, 3, messages)
+			require.Equal(t, time.Second, busy)
 		})
 	}
 }

@@ -40,26 +40,6 @@ func TestMaxChildren(t *testing.T) {
 	startTask(t, root, "b", waits)
 }
 
-func TestInstancesAreStoppedAtOnce(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		sys := otptest.New(t)
-		root := otptest.Tree(t, sys, pool(otp.SupSpec{}))
-		held := make(chan struct{})
-		for range 100 {
-			startTask(t, root, "deaf", func(context.Context) error { <-held; return nil })
-		}
-		synctest.Wait()
-		begin := time.Now()
-		otptest.Crash(t, root, otp.ErrShutdown)
-		require.Equal(t, time.Second+50*time.Millisecond, time.Since(begin), "one deadline for all")
-		require.Equal(t, 100, sys.Leaked())
-		close(held)
-		synctest.Wait()
-		require.Zero(t, sys.Leaked())
-	})
-}
-
 func TestKeysNameInstances(t *testing.T) {
 	t.Parallel()
 	sys := otptest.New(t)
@@ -156,42 +136,39 @@ func TestKilledWhileItWaits(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var seen journal
-				sys := otptest.New(t, seen.hook)
-				var reasons []error
-				made := 0
-				tc.hold.ID = "hold"
-				root := otptest.Tree(t, sys, otp.SupSpec{Strategy: tc.strategy, Children: []otp.ChildSpec{
-					{ID: "a", Shutdown: otp.BrutalKill, Server: func() otp.Server {
-						made++
-						return puppet{terminate: func(_ *otp.Ctx, reason error) { reasons = append(reasons, reason) }}.make()
-					}},
-					tc.hold,
-				}})
-				a, hold := sys.Whereis("root/a"), sys.Whereis("root/hold")
-				told := make(chan error, 1)
-				go func() { told <- tc.wait(t.Context(), root) }()
-				otptest.Advance(time.Second)
-				started := len(seen.of(otp.EventStarted))
-				begin := time.Now()
-				root.Kill()
-				var down *otp.DownError
-				require.ErrorAs(t, <-told, &down)
-				require.ErrorIs(t, down, otp.ErrKilled)
-				require.Zero(t, time.Since(begin), "at once")
-				require.Equal(t, otp.ErrKilled, otptest.Ended(t, a))
-				require.Equal(t, []error{otp.ErrKilled}, reasons, "terminated, not killed")
-				_ = otptest.Ended(t, hold)
-				otptest.Advance(time.Minute)
-				require.Empty(t, sys.Names())
-				require.Len(t, seen.of(otp.EventStarted), started)
-				require.Equal(t, 1, made, "nobody is started again")
-				require.Empty(t, seen.of(otp.EventStartFailed))
-				require.Zero(t, sys.Leaked())
-			})
+		otptest.Bubble(t, name, func(t otptest.T) {
+			var seen journal
+			sys := otptest.New(t, seen.hook)
+			var reasons []error
+			made := 0
+			tc.hold.ID = "hold"
+			root := otptest.Tree(t, sys, otp.SupSpec{Strategy: tc.strategy, Children: []otp.ChildSpec{
+				{ID: "a", Shutdown: otp.BrutalKill, Server: func() otp.Server {
+					made++
+					return puppet{terminate: func(_ *otp.Ctx, reason error) { reasons = append(reasons, reason) }}.make()
+				}},
+				tc.hold,
+			}})
+			a, hold := sys.Whereis("root/a"), sys.Whereis("root/hold")
+			told := make(chan error, 1)
+			go func() { told <- tc.wait(t.Context(), root) }()
+			otptest.Advance(time.Second)
+			started := len(seen.of(otp.EventStarted))
+			begin := time.Now()
+			root.Kill()
+			var down *otp.DownError
+			require.ErrorAs(t, <-told, &down)
+			require.ErrorIs(t, down, otp.ErrKilled)
+			require.Zero(t, time.Since(begin), "at once")
+			require.Equal(t, otp.ErrKilled, otptest.Ended(t, a))
+			require.Equal(t, []error{otp.ErrKilled}, reasons, "terminated, not killed")
+			_ = otptest.Ended(t, hold)
+			otptest.Advance(time.Minute)
+			require.Empty(t, sys.Names())
+			require.Len(t, seen.of(otp.EventStarted), started)
+			require.Equal(t, 1, made, "nobody is started again")
+			require.Empty(t, seen.of(otp.EventStartFailed))
+			require.Zero(t, sys.Leaked())
 		})
 	}
 }
@@ -215,31 +192,28 @@ func TestShutdownReport(t *testing.T) {
 		_, err := sys.Start("late", puppet{}.make)
 		require.ErrorIs(t, err, otp.ErrShutdown)
 	})
-	t.Run("kills what is left at the deadline and names it", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			sys := otp.New(otp.Options{})
-			held := make(chan struct{})
-			_, err := sys.StartRoot(t.Context(), "root", otp.SupSpec{Children: []otp.ChildSpec{
-				{ID: "a", Task: sleeper},
-				{ID: "s", Supervisor: func() otp.SupSpec {
-					return otp.SupSpec{Children: []otp.ChildSpec{{
-						ID: "deaf", Shutdown: otp.Infinity,
-						Task: func(context.Context) error { <-held; return nil },
-					}}}
-				}},
-			}})
-			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			begin := time.Now()
-			require.Equal(t, []string{"root/s/deaf"}, sys.Shutdown(ctx))
-			require.Less(t, time.Since(begin), 2*time.Second)
-			require.Empty(t, sys.Names())
-			close(held)
-			synctest.Wait()
-			require.Empty(t, sys.Shutdown(t.Context()))
-		})
+	otptest.Bubble(t, "kills what is left at the deadline and names it", func(t otptest.T) {
+		sys := otp.New(otp.Options{})
+		held := make(chan struct{})
+		_, err := sys.StartRoot(t.Context(), "root", otp.SupSpec{Children: []otp.ChildSpec{
+			{ID: "a", Task: sleeper},
+			{ID: "s", Supervisor: func() otp.SupSpec {
+				return otp.SupSpec{Children: []otp.ChildSpec{{
+					ID: "deaf", Shutdown: otp.Infinity,
+					Task: func(context.Context) error { <-held; return nil },
+				}}}
+			}},
+		}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		require.Equal(t, []string{"root/s/deaf"}, sys.Shutdown(ctx))
+		require.Less(t, time.Since(begin), 2*time.Second)
+		require.Empty(t, sys.Names())
+		close(held)
+		synctest.Wait()
+		require.Empty(t, sys.Shutdown(t.Context()))
 	})
 }
 

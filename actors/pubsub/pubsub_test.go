@@ -2,7 +2,6 @@ package pubsub_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"takt/actors/otp"
+	"takt/actors/otp/otptest"
 	"takt/actors/pubsub"
 )
 
@@ -27,17 +27,13 @@ type bundle struct {
 }
 
 // inBubble runs f with a bus in a bubble of fake time.
-func inBubble(t *testing.T, f func(b bundle)) {
+func inBubble(t *testing.T, name string, f func(b bundle)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		b := bundle{T: t, bus: pubsub.New(), logs: &bytes.Buffer{}}
-		b.sys = otp.New(otp.Options{Logger: zerolog.New(zerolog.SyncWriter(b.logs))})
+	otptest.Bubble(t, name, func(t otptest.T) {
+		b := bundle{T: t.T, bus: pubsub.New(), logs: &bytes.Buffer{}}
+		b.sys = otptest.New(t, func(o *otp.Options) { o.Logger = zerolog.New(zerolog.SyncWriter(b.logs)) })
 		_, err := b.sys.StartRoot(t.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{b.bus.Spec()}})
 		require.NoError(t, err)
-		defer func() {
-			b.sys.Shutdown(context.WithoutCancel(t.Context()))
-			synctest.Wait()
-		}()
 		f(b)
 	})
 }
@@ -111,97 +107,82 @@ func changed(data any) pubsub.Event { return pubsub.Event{Topic: pubsub.Settings
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a process gets its topic's events from the moment in which Listen returns", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b bundle) {
-			_, one := b.listener("one")
-			_, two := b.listener("two")
-			b.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
-			b.bus.Publish(pubsub.QueueUpdated, "nobody listens")
-			want := []any{pubsub.Event{Topic: pubsub.SettingsChanged, Data: "heartbeat", Remote: true}}
-			require.Equal(b, want, one.take())
-			require.Equal(b, want, two.take())
-		})
+	inBubble(t, "a process gets its topic's events from the moment in which Listen returns", func(b bundle) {
+		_, one := b.listener("one")
+		_, two := b.listener("two")
+		b.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
+		b.bus.Publish(pubsub.QueueUpdated, "nobody listens")
+		want := []any{pubsub.Event{Topic: pubsub.SettingsChanged, Data: "heartbeat", Remote: true}}
+		require.Equal(b, want, one.take())
+		require.Equal(b, want, two.take())
 	})
 
-	t.Run("the events of each publisher arrive in their order", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b bundle) {
-			_, l := b.listener("one")
-			for publisher := range 4 {
-				go func() {
-					for i := range 100 {
-						b.bus.Publish(pubsub.SettingsChanged, [2]int{publisher, i})
-					}
-				}()
-			}
-			next := [4]int{}
-			for _, msg := range l.take() {
-				e, ok := msg.(pubsub.Event)
-				require.True(b, ok)
-				data, ok := e.Data.([2]int)
-				require.True(b, ok)
-				require.Equal(b, next[data[0]], data[1])
-				next[data[0]]++
-			}
-			require.Equal(b, [4]int{100, 100, 100, 100}, next)
-		})
+	inBubble(t, "the events of each publisher arrive in their order", func(b bundle) {
+		_, l := b.listener("one")
+		for publisher := range 4 {
+			go func() {
+				for i := range 100 {
+					b.bus.Publish(pubsub.SettingsChanged, [2]int{publisher, i})
+				}
+			}()
+		}
+		next := [4]int{}
+		for _, msg := range l.take() {
+			e, ok := msg.(pubsub.Event)
+			require.True(b, ok)
+			data, ok := e.Data.([2]int)
+			require.True(b, ok)
+			require.Equal(b, next[data[0]], data[1])
+			next[data[0]]++
+		}
+		require.Equal(b, [4]int{100, 100, 100, 100}, next)
 	})
 
-	t.Run("a process that hangs hinders no publisher", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b bundle) {
-			_, slow := b.listener("slow")
-			gate := make(chan struct{})
-			b.bus.Publish(pubsub.SettingsChanged, gate)
-			synctest.Wait()
-			_, quick := b.listener("quick")
-			for i := range 1000 {
-				b.bus.Publish(pubsub.SettingsChanged, i)
-			}
-			require.Len(b, quick.take(), 1000)
-			require.Empty(b, slow.take())
-			close(gate)
-			require.Len(b, slow.take(), 1001)
-		})
+	inBubble(t, "a process that hangs hinders no publisher", func(b bundle) {
+		_, slow := b.listener("slow")
+		gate := make(chan struct{})
+		b.bus.Publish(pubsub.SettingsChanged, gate)
+		synctest.Wait()
+		_, quick := b.listener("quick")
+		for i := range 1000 {
+			b.bus.Publish(pubsub.SettingsChanged, i)
+		}
+		require.Len(b, quick.take(), 1000)
+		require.Empty(b, slow.take())
+		close(gate)
+		require.Len(b, slow.take(), 1001)
 	})
 
-	t.Run("a restart of pubsub loses no subscriber and no event", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b bundle) {
-			_, l := b.listener("one")
-			b.crash()
-			b.bus.Publish(pubsub.SettingsChanged, 1)
-			require.Equal(b, []any{changed(1)}, l.take())
+	inBubble(t, "a restart of pubsub loses no subscriber and no event", func(b bundle) {
+		_, l := b.listener("one")
+		b.crash()
+		b.bus.Publish(pubsub.SettingsChanged, 1)
+		require.Equal(b, []any{changed(1)}, l.take())
 
-			sup := b.sys.Ref("takt")
-			require.NoError(b, otp.TerminateChild(b.Context(), sup, "pubsub"))
-			_, late := b.listener("late")
-			b.bus.Publish(pubsub.SettingsChanged, 2)
-			require.Equal(b, []any{changed(2)}, l.take())
-			require.Equal(b, []any{changed(2)}, late.take())
-		})
+		sup := b.sys.Ref("takt")
+		require.NoError(b, otp.TerminateChild(b.Context(), sup, "pubsub"))
+		_, late := b.listener("late")
+		b.bus.Publish(pubsub.SettingsChanged, 2)
+		require.Equal(b, []any{changed(2)}, l.take())
+		require.Equal(b, []any{changed(2)}, late.take())
 	})
 }
 
 func TestFunctions(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a function gets its topics' events until it is ended, twice if one likes", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b bundle) {
-			one, two := &list{}, &list{}
-			end := b.bus.Subscribe(one.event, pubsub.QueueUpdated, pubsub.JobAvailable)
-			defer b.bus.Subscribe(two.event, pubsub.JobAvailable)()
-			b.bus.Publish(pubsub.QueueUpdated, 7)
-			b.bus.PublishRemote(pubsub.JobAvailable, "ios")
-			require.Equal(b, []any{7, "ios"}, one.take())
-			end()
-			end()
-			b.bus.Publish(pubsub.JobAvailable, "android")
-			require.Empty(b, one.take())
-			require.Equal(b, []any{"ios", "android"}, two.take())
-		})
+	inBubble(t, "a function gets its topics' events until it is ended, twice if one likes", func(b bundle) {
+		one, two := &list{}, &list{}
+		end := b.bus.Subscribe(one.event, pubsub.QueueUpdated, pubsub.JobAvailable)
+		defer b.bus.Subscribe(two.event, pubsub.JobAvailable)()
+		b.bus.Publish(pubsub.QueueUpdated, 7)
+		b.bus.PublishRemote(pubsub.JobAvailable, "ios")
+		require.Equal(b, []any{7, "ios"}, one.take())
+		end()
+		end()
+		b.bus.Publish(pubsub.JobAvailable, "android")
+		require.Empty(b, one.take())
+		require.Equal(b, []any{"ios", "android"}, two.take())
 	})
 
 	t.Run("one that names no topic gets all events", func(t *testing.T) {
@@ -215,38 +196,32 @@ func TestFunctions(t *testing.T) {
 		require.Equal(t, []any{pubsub.QueueUpdated, pubsub.JobAvailable}, all.got, "without a process too")
 	})
 
-	t.Run("one that panics is told of and hurts neither its publisher nor others", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b bundle) {
-			other := &list{}
-			defer b.bus.Subscribe(func(pubsub.Event) { panic("a defect") }, pubsub.QueueUpdated)()
-			defer b.bus.Subscribe(other.event, pubsub.QueueUpdated)()
-			b.bus.Publish(pubsub.QueueUpdated, 1)
-			require.Equal(b, []any{1}, other.take())
-			require.Contains(b, b.logs.String(), "a defect")
-		})
+	inBubble(t, "one that panics is told of and hurts neither its publisher nor others", func(b bundle) {
+		other := &list{}
+		defer b.bus.Subscribe(func(pubsub.Event) { panic("a defect") }, pubsub.QueueUpdated)()
+		defer b.bus.Subscribe(other.event, pubsub.QueueUpdated)()
+		b.bus.Publish(pubsub.QueueUpdated, 1)
+		require.Equal(b, []any{1}, other.take())
+		require.Contains(b, b.logs.String(), "a defect")
 	})
 
-	t.Run("one may publish, subscribe and end while it is called", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b bundle) {
-			l := &list{}
-			var end func()
-			end = b.bus.Subscribe(func(pubsub.Event) {
-				end()
-				b.bus.Subscribe(l.event, pubsub.JobAvailable)
-				b.bus.Publish(pubsub.JobAvailable, "inner")
-			}, pubsub.QueueUpdated)
-			b.bus.Publish(pubsub.QueueUpdated, nil)
-			b.bus.Publish(pubsub.QueueUpdated, nil)
-			require.Equal(b, []any{"inner"}, l.take())
-		})
+	inBubble(t, "one may publish, subscribe and end while it is called", func(b bundle) {
+		l := &list{}
+		var end func()
+		end = b.bus.Subscribe(func(pubsub.Event) {
+			end()
+			b.bus.Subscribe(l.event, pubsub.JobAvailable)
+			b.bus.Publish(pubsub.JobAvailable, "inner")
+		}, pubsub.QueueUpdated)
+		b.bus.Publish(pubsub.QueueUpdated, nil)
+		b.bus.Publish(pubsub.QueueUpdated, nil)
+		require.Equal(b, []any{"inner"}, l.take())
 	})
 }
 
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(b bundle) {
+	inBubble(t, "ten at once", func(b bundle) {
 		var wg sync.WaitGroup
 		_, l := b.listener("one")
 		for i := range 10 {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"takt/actors/otp"
+	"takt/actors/otp/otptest"
 	"takt/actors/request"
 	"takt/store"
 )
@@ -41,194 +42,164 @@ type bubble struct {
 	requests request.Requests
 }
 
-func inBubble(t *testing.T, f func(b *bubble)) {
+func inBubble(t *testing.T, name string, f func(b *bubble)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	otptest.Bubble(t, name, func(t otptest.T) {
 		sys, requests := setup(t)
 		defer sys.Shutdown(context.Background())
-		f(&bubble{t, sys, requests})
+		f(&bubble{t.T, sys, requests})
 	})
 }
 
 func TestRun(t *testing.T) {
 	t.Parallel()
 
-	t.Run("the function's error is the caller's and no crash", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b *bubble) {
-			refused := store.NewError(store.NotFound, "Build not found")
-			require.Equal(b, refused, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return refused }))
-			require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }))
-		})
+	inBubble(t, "the function's error is the caller's and no crash", func(b *bubble) {
+		refused := store.NewError(store.NotFound, "Build not found")
+		require.Equal(b, refused, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return refused }))
+		require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }))
 	})
 
-	t.Run("a panic costs its own request only", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b *bubble) {
-			sup := b.sys.Whereis("takt/request_sup/fleet")
-			var wg sync.WaitGroup
-			gate := make(chan struct{})
-			for range 10 {
-				wg.Go(func() {
-					err := b.requests.Run(b.Context(), pool, &store.Work{Route: "waits"}, func(context.Context) error { <-gate; return nil })
-					require.NoError(b, err)
-				})
-			}
-			for range 50 {
-				err := b.requests.Run(b.Context(), pool, &store.Work{Route: "panics"}, func(context.Context) error { panic("a defect") })
-				var crash *otp.PanicError
-				require.ErrorAs(b, err, &crash)
-				require.Equal(b, "a defect", crash.Value)
-				require.Contains(b, string(crash.Stack), "request_test")
-			}
-			close(gate)
-			wg.Wait()
-			require.Same(b, sup, b.sys.Whereis("takt/request_sup/fleet"))
-		})
-	})
-
-	t.Run("a function that ends its goroutine costs its own request only", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b *bubble) {
-			over := make(chan struct{})
-			go func() {
-				defer close(over)
-				_ = b.requests.Run(b.Context(), pool, &store.Work{Route: "exits"}, func(context.Context) error { runtime.Goexit(); return nil })
-				b.Error("it has ended")
-			}()
-			<-over
-			require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }))
-		})
-	})
-
-	t.Run("an error of the function that looks like a missing supervisor is not tried again", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b *bubble) {
-			runs, down := 0, &otp.DownError{Name: "takt/request_sup/fleet", Reason: otp.ErrNoProc}
-			require.Equal(b, down, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { runs++; return down }))
-			require.Equal(b, 1, runs)
-		})
-	})
-
-	t.Run("it runs in the caller's goroutine and is shown in its pool", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b *bubble) {
-			require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "GET /r", ID: "7"}, func(context.Context) error {
-				stack := make([]byte, 16<<10)
-				stack = stack[:runtime.Stack(stack, false)]
-				require.Contains(b, string(stack), "TestRun", "the caller's frames are below")
-				children, err := otp.WhichChildren(context.Background(), b.sys.Ref("takt/request_sup/fleet"))
+	inBubble(t, "a panic costs its own request only", func(b *bubble) {
+		sup := b.sys.Whereis("takt/request_sup/fleet")
+		var wg sync.WaitGroup
+		gate := make(chan struct{})
+		for range 10 {
+			wg.Go(func() {
+				err := b.requests.Run(b.Context(), pool, &store.Work{Route: "waits"}, func(context.Context) error { <-gate; return nil })
 				require.NoError(b, err)
-				require.Len(b, children, 1)
-				require.Equal(b, "takt/request_sup/fleet/GET /r 7", children[0].Proc.Path())
-				pools := b.sys.Tree(true)[0].Children[0].Children
-				require.Equal(b, []string{"fleet", "GET /r 7"}, []string{pools[0].ID, pools[0].Children[0].ID})
-				require.Equal(b, time.Now(), pools[0].Children[0].StartedAt)
-				return nil
-			}))
-		})
+			})
+		}
+		for range 50 {
+			err := b.requests.Run(b.Context(), pool, &store.Work{Route: "panics"}, func(context.Context) error { panic("a defect") })
+			var crash *otp.PanicError
+			require.ErrorAs(b, err, &crash)
+			require.Equal(b, "a defect", crash.Value)
+			require.Contains(b, string(crash.Stack), "request_test")
+		}
+		close(gate)
+		wg.Wait()
+		require.Same(b, sup, b.sys.Whereis("takt/request_sup/fleet"))
 	})
 
-	t.Run("the caller's values and cancellation reach the function", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b *bubble) {
-			type id struct{}
-			gone := errors.New("client disconnected")
-			ctx, cancel := context.WithCancelCause(context.WithValue(b.Context(), id{}, 7))
-			time.AfterFunc(time.Second, func() { cancel(gone) })
-			err := b.requests.Run(ctx, pool, &store.Work{Route: "r"}, func(ctx context.Context) error {
-				require.Equal(b, 7, ctx.Value(id{}))
+	inBubble(t, "a function that ends its goroutine costs its own request only", func(b *bubble) {
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			_ = b.requests.Run(b.Context(), pool, &store.Work{Route: "exits"}, func(context.Context) error { runtime.Goexit(); return nil })
+			b.Error("it has ended")
+		}()
+		<-over
+		require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }))
+	})
+
+	inBubble(t, "an error of the function that looks like a missing supervisor is not tried again", func(b *bubble) {
+		runs, down := 0, &otp.DownError{Name: "takt/request_sup/fleet", Reason: otp.ErrNoProc}
+		require.Equal(b, down, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { runs++; return down }))
+		require.Equal(b, 1, runs)
+	})
+
+	inBubble(t, "it runs in the caller's goroutine and is shown in its pool", func(b *bubble) {
+		require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "GET /r", ID: "7"}, func(context.Context) error {
+			stack := make([]byte, 16<<10)
+			stack = stack[:runtime.Stack(stack, false)]
+			require.Contains(b, string(stack), "TestRun", "the caller's frames are below")
+			children, err := otp.WhichChildren(context.Background(), b.sys.Ref("takt/request_sup/fleet"))
+			require.NoError(b, err)
+			require.Len(b, children, 1)
+			require.Equal(b, "takt/request_sup/fleet/GET /r 7", children[0].Proc.Path())
+			pools := b.sys.Tree(true)[0].Children[0].Children
+			require.Equal(b, []string{"fleet", "GET /r 7"}, []string{pools[0].ID, pools[0].Children[0].ID})
+			require.Equal(b, time.Now(), pools[0].Children[0].StartedAt)
+			return nil
+		}))
+	})
+
+	inBubble(t, "the caller's values and cancellation reach the function", func(b *bubble) {
+		type id struct{}
+		gone := errors.New("client disconnected")
+		ctx, cancel := context.WithCancelCause(context.WithValue(b.Context(), id{}, 7))
+		time.AfterFunc(time.Second, func() { cancel(gone) })
+		err := b.requests.Run(ctx, pool, &store.Work{Route: "r"}, func(ctx context.Context) error {
+			require.Equal(b, 7, ctx.Value(id{}))
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		require.ErrorIs(b, err, gone)
+	})
+
+	inBubble(t, "a stop of the supervisor ends running requests, and new ones are refused", func(b *bubble) {
+		result := make(chan error, 1)
+		go func() {
+			result <- b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(ctx context.Context) error {
 				<-ctx.Done()
 				return context.Cause(ctx)
 			})
-			require.ErrorIs(b, err, gone)
-		})
+		}()
+		synctest.Wait()
+		b.sys.Shutdown(context.Background())
+		ended := <-result
+		require.ErrorIs(b, ended, otp.ErrShutdown)
+		require.Equal(b, store.Unavailable, store.CodeOf(ended), "the request may be made again")
+
+		before := time.Now()
+		err := b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { panic("not reached") })
+		require.Equal(b, store.Unavailable, store.CodeOf(err))
+		require.Equal(b, request.RestartGap, time.Since(before))
 	})
 
-	t.Run("a stop of the supervisor ends running requests, and new ones are refused", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b *bubble) {
-			result := make(chan error, 1)
-			go func() {
-				result <- b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(ctx context.Context) error {
-					<-ctx.Done()
-					return context.Cause(ctx)
-				})
-			}()
-			synctest.Wait()
-			b.sys.Shutdown(context.Background())
-			ended := <-result
-			require.ErrorIs(b, ended, otp.ErrShutdown)
-			require.Equal(b, store.Unavailable, store.CodeOf(ended), "the request may be made again")
-
-			before := time.Now()
-			err := b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { panic("not reached") })
-			require.Equal(b, store.Unavailable, store.CodeOf(err))
-			require.Equal(b, request.RestartGap, time.Since(before))
+	inBubble(t, "a restart of the supervisor is bridged", func(b *bubble) {
+		require.NoError(b, otp.TerminateChild(b.Context(), b.sys.Ref("takt"), "request_sup"))
+		time.AfterFunc(request.RestartGap/2, func() {
+			_, err := otp.RestartChild(context.Background(), b.sys.Ref("takt"), "request_sup")
+			require.NoError(b, err)
 		})
+		require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }))
 	})
 
-	t.Run("a restart of the supervisor is bridged", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b *bubble) {
-			require.NoError(b, otp.TerminateChild(b.Context(), b.sys.Ref("takt"), "request_sup"))
-			time.AfterFunc(request.RestartGap/2, func() {
-				_, err := otp.RestartChild(context.Background(), b.sys.Ref("takt"), "request_sup")
-				require.NoError(b, err)
+	inBubble(t, "a request that comes while the supervisor stops waits for the next one", func(b *bubble) {
+		var told atomic.Int32
+		result := make(chan error, 1)
+		go func() {
+			w := &store.Work{Route: "lingers", Told: func() { told.Add(1) }}
+			result <- b.requests.Run(b.Context(), pool, w, func(ctx context.Context) error {
+				<-ctx.Done()
+				<-time.After(request.RestartGap / 2)
+				return ctx.Err()
 			})
-			require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }))
-		})
+		}()
+		synctest.Wait()
+		stopping := b.sys.Whereis("takt/request_sup/fleet")
+		stopping.Exit(errors.New("crashed on purpose"))
+		synctest.Wait()
+		require.True(b, stopping.Alive())
+		require.EqualValues(b, 1, told.Load())
+
+		before := time.Now()
+		require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }))
+		require.Equal(b, request.RestartGap/2, time.Since(before))
+		require.Equal(b, store.Unavailable, store.CodeOf(<-result))
 	})
 
-	t.Run("a request that comes while the supervisor stops waits for the next one", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b *bubble) {
-			var told atomic.Int32
-			result := make(chan error, 1)
-			go func() {
-				w := &store.Work{Route: "lingers", Told: func() { told.Add(1) }}
-				result <- b.requests.Run(b.Context(), pool, w, func(ctx context.Context) error {
-					<-ctx.Done()
-					<-time.After(request.RestartGap / 2)
-					return ctx.Err()
-				})
-			}()
-			synctest.Wait()
-			stopping := b.sys.Whereis("takt/request_sup/fleet")
-			stopping.Exit(errors.New("crashed on purpose"))
-			synctest.Wait()
-			require.True(b, stopping.Alive())
-			require.EqualValues(b, 1, told.Load())
-
-			before := time.Now()
-			require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }))
-			require.Equal(b, request.RestartGap/2, time.Since(before))
-			require.Equal(b, store.Unavailable, store.CodeOf(<-result))
-		})
-	})
-
-	t.Run("a function that ignores its end is awaited", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(b *bubble) {
-			var ended atomic.Bool
-			result, gate := make(chan error, 1), make(chan struct{})
-			go func() {
-				result <- b.requests.Run(b.Context(), pool, &store.Work{Route: "stuck"}, func(context.Context) error {
-					<-gate
-					ended.Store(true)
-					return nil
-				})
-			}()
-			synctest.Wait()
-			before := time.Now()
-			require.NoError(b, otp.TerminateChild(b.Context(), b.sys.Ref("takt"), "request_sup"))
-			require.Less(b, time.Since(before), 10*time.Second, "the tree does not wait for it")
-			require.Equal(b, 1, b.sys.Leaked())
-			require.Empty(b, result)
-			close(gate)
-			require.Equal(b, store.Unavailable, store.CodeOf(<-result))
-			require.True(b, ended.Load())
-		})
+	inBubble(t, "a function that ignores its end is awaited", func(b *bubble) {
+		var ended atomic.Bool
+		result, gate := make(chan error, 1), make(chan struct{})
+		go func() {
+			result <- b.requests.Run(b.Context(), pool, &store.Work{Route: "stuck"}, func(context.Context) error {
+				<-gate
+				ended.Store(true)
+				return nil
+			})
+		}()
+		synctest.Wait()
+		before := time.Now()
+		require.NoError(b, otp.TerminateChild(b.Context(), b.sys.Ref("takt"), "request_sup"))
+		require.Less(b, time.Since(before), 10*time.Second, "the tree does not wait for it")
+		require.Equal(b, 1, b.sys.Leaked())
+		require.Empty(b, result)
+		close(gate)
+		require.Equal(b, store.Unavailable, store.CodeOf(<-result))
+		require.True(b, ended.Load())
 	})
 }
 

@@ -8,11 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"takt/actors/otp"
+	"takt/actors/otp/otptest"
 	"takt/actors/pubsub"
 	"takt/actors/settings"
 	"takt/store"
@@ -102,18 +102,11 @@ type world struct {
 	others  []any
 }
 
-func inBubble(t *testing.T, f func(w *world)) {
+func inBubble(t *testing.T, name string, f func(w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, bus: pubsub.New(), db: saved{value: 1, takes: 100 * time.Millisecond}}
-		sys := otp.New(otp.Options{Logger: zerolog.New(t.Output())})
-		defer func() {
-			sys.Shutdown(context.WithoutCancel(t.Context()))
-			synctest.Wait()
-		}()
-		var err error
-		w.proc, err = sys.Start("keeper", func() otp.Server { return &keeper{w: w} })
-		require.NoError(t, err)
+	otptest.Bubble(t, name, func(t otptest.T) {
+		w := &world{T: t.T, bus: pubsub.New(), db: saved{value: 1, takes: 100 * time.Millisecond}}
+		w.proc = otptest.Start(t, func() otp.Server { return &keeper{w: w} })
 		f(w)
 	})
 }
@@ -135,101 +128,77 @@ func (w *world) save(value int) {
 func TestWatcher(t *testing.T) {
 	t.Parallel()
 
-	t.Run("what is saved is read at the start and after each change", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(w *world) {
-			require.Equal(w, []int{1}, w.passes(time.Second))
-			w.save(2)
-			require.Equal(w, []int{2}, w.passes(time.Second))
-			w.bus.PublishRemote(pubsub.SettingsChanged, "other")
-			require.Empty(w, w.passes(time.Second))
-			require.Equal(w, 2, w.db.reads)
-			require.Empty(w, w.others)
-		})
+	inBubble(t, "what is saved is read at the start and after each change", func(w *world) {
+		require.Equal(w, []int{1}, w.passes(time.Second))
+		w.save(2)
+		require.Equal(w, []int{2}, w.passes(time.Second))
+		w.bus.PublishRemote(pubsub.SettingsChanged, "other")
+		require.Empty(w, w.passes(time.Second))
+		require.Equal(w, 2, w.db.reads)
+		require.Empty(w, w.others)
 	})
 
-	t.Run("missed notifications have it read", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(w *world) {
-			w.passes(time.Second)
-			w.db.set(func() { w.db.value = 2 })
-			w.bus.Publish(pubsub.ListenerResumed, nil)
-			require.Equal(w, []int{2}, w.passes(time.Second))
-		})
+	inBubble(t, "missed notifications have it read", func(w *world) {
+		w.passes(time.Second)
+		w.db.set(func() { w.db.value = 2 })
+		w.bus.Publish(pubsub.ListenerResumed, nil)
+		require.Equal(w, []int{2}, w.passes(time.Second))
 	})
 
-	t.Run("a change while it is being read has it read again, and the old one is not applied", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(w *world) {
-			for i := range 5 { // during the first read
-				w.save(2 + i)
-			}
-			require.Equal(w, []int{6}, w.passes(time.Second))
-			require.Equal(w, 2, w.db.reads)
-		})
+	inBubble(t, "a change while it is being read has it read again, and the old one is not applied", func(w *world) {
+		for i := range 5 { // during the first read
+			w.save(2 + i)
+		}
+		require.Equal(w, []int{6}, w.passes(time.Second))
+		require.Equal(w, 2, w.db.reads)
 	})
 
-	t.Run("an outage is outlasted with what is in force", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(w *world) {
-			w.passes(time.Second)
-			for _, err := range []error{store.NewError(store.Unavailable, "away"), errors.New("a defect")} {
-				w.db.set(func() { w.db.err = err })
-				w.save(w.db.value + 1)
-				require.Empty(w, w.passes(10*time.Second))
-				w.db.set(func() { w.db.err = nil })
-				require.Equal(w, []int{w.db.value}, w.passes(2*time.Second))
-			}
-			w.db.set(func() { w.db.takes = time.Hour })
-			w.save(9)
-			require.Empty(w, w.passes(5*time.Second))
-			w.db.set(func() { w.db.takes = 0 })
-			require.Equal(w, []int{9}, w.passes(2*time.Second))
-		})
+	inBubble(t, "an outage is outlasted with what is in force", func(w *world) {
+		w.passes(time.Second)
+		for _, err := range []error{store.NewError(store.Unavailable, "away"), errors.New("a defect")} {
+			w.db.set(func() { w.db.err = err })
+			w.save(w.db.value + 1)
+			require.Empty(w, w.passes(10*time.Second))
+			w.db.set(func() { w.db.err = nil })
+			require.Equal(w, []int{w.db.value}, w.passes(2*time.Second))
+		}
+		w.db.set(func() { w.db.takes = time.Hour })
+		w.save(9)
+		require.Empty(w, w.passes(5*time.Second))
+		w.db.set(func() { w.db.takes = 0 })
+		require.Equal(w, []int{9}, w.passes(2*time.Second))
 	})
 
-	t.Run("what the actor changes is in force when it is answered", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(w *world) {
-			w.passes(time.Second)
-			_, err := otp.Call[any](w.Context(), w.proc, 7)
-			require.NoError(w, err)
-			require.Equal(w, []int{7}, w.passes(0))
-			require.Equal(w, []int{7}, w.passes(time.Second), "and read back")
-		})
+	inBubble(t, "what the actor changes is in force when it is answered", func(w *world) {
+		w.passes(time.Second)
+		_, err := otp.Call[any](w.Context(), w.proc, 7)
+		require.NoError(w, err)
+		require.Equal(w, []int{7}, w.passes(0))
+		require.Equal(w, []int{7}, w.passes(time.Second), "and read back")
 	})
 
-	t.Run("of two changes at once the later one to be saved counts", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(w *world) {
-			w.passes(time.Second)
-			_, err := otp.Call[any](w.Context(), w.proc, 7)
-			require.NoError(w, err)
-			w.save(8) // the read after 7 may not have seen it
-			require.Equal(w, []int{7, 8}, w.passes(time.Second))
-		})
+	inBubble(t, "of two changes at once the later one to be saved counts", func(w *world) {
+		w.passes(time.Second)
+		_, err := otp.Call[any](w.Context(), w.proc, 7)
+		require.NoError(w, err)
+		w.save(8) // the read after 7 may not have seen it
+		require.Equal(w, []int{7, 8}, w.passes(time.Second))
 	})
 
-	t.Run("a change that fails changes nothing and says so", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(w *world) {
-			w.passes(time.Second)
-			away := store.NewError(store.Unavailable, "away")
-			w.db.set(func() { w.db.err = away })
-			_, err := otp.Call[any](w.Context(), w.proc, 7)
-			require.ErrorIs(w, err, away)
-			require.Empty(w, w.passes(time.Second))
-		})
+	inBubble(t, "a change that fails changes nothing and says so", func(w *world) {
+		w.passes(time.Second)
+		away := store.NewError(store.Unavailable, "away")
+		w.db.set(func() { w.db.err = away })
+		_, err := otp.Call[any](w.Context(), w.proc, 7)
+		require.ErrorIs(w, err, away)
+		require.Empty(w, w.passes(time.Second))
 	})
 
-	t.Run("what is not its own is left to the actor", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(w *world) {
-			other := pubsub.Event{Topic: pubsub.JobAvailable, Data: "keeper"}
-			otp.Cast(w.proc, other)
-			otp.Cast(w.proc, "what")
-			w.passes(time.Second)
-			require.Equal(w, []any{other, "what"}, w.others)
-		})
+	inBubble(t, "what is not its own is left to the actor", func(w *world) {
+		other := pubsub.Event{Topic: pubsub.JobAvailable, Data: "keeper"}
+		otp.Cast(w.proc, other)
+		otp.Cast(w.proc, "what")
+		w.passes(time.Second)
+		require.Equal(w, []any{other, "what"}, w.others)
 	})
 }

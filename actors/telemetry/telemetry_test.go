@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"takt/actors/otp"
+	"takt/actors/otp/otptest"
 	"takt/actors/pubsub"
 	"takt/actors/telemetry"
 )
@@ -99,70 +100,58 @@ func run(t *testing.T, logs *fragile) (*telemetry.Telemetry, *listener, *otp.Sys
 func TestEvents(t *testing.T) {
 	t.Parallel()
 
-	t.Run("an event becomes a line, a metric and an event on the bus", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			var logs fragile
-			tel, l, sys := run(t, &logs)
-			defer sys.Shutdown(context.Background())
-			logs.Reset()
-			sys.Whereis("takt/idle").Exit(errors.New("a defect"))
+	otptest.Bubble(t, "an event becomes a line, a metric and an event on the bus", func(t otptest.T) {
+		var logs fragile
+		tel, l, sys := run(t.T, &logs)
+		defer sys.Shutdown(context.Background())
+		logs.Reset()
+		sys.Whereis("takt/idle").Exit(errors.New("a defect"))
+		synctest.Wait()
+
+		restarts, _ := metric(t.T, tel.Gatherer(), "takt_supervisor_restarts_total", "takt/idle")
+		require.InDelta(t, 1, restarts, 0)
+		exits, _ := metric(t.T, tel.Gatherer(), "takt_supervisor_events_total", "exit")
+		require.InDelta(t, 1, exits, 0)
+
+		var line map[string]any
+		require.NoError(t, json.NewDecoder(&logs).Decode(&line))
+		require.Equal(t, "exit", line["event"])
+		require.Equal(t, "error", line["level"])
+		require.Equal(t, "a defect", line["reason"])
+
+		require.Equal(t, "started", l.last().Event)
+		require.Equal(t, "takt/idle", l.last().Path)
+	})
+
+	otptest.Bubble(t, "its own crash loses one event at most", func(t otptest.T) {
+		var logs fragile
+		tel, _, sys := run(t.T, &logs)
+		defer sys.Shutdown(context.Background())
+		logs.panics.Store(true)
+		sys.Whereis("takt/idle").Exit(errors.New("a defect"))
+		synctest.Wait()
+		restarts, _ := metric(t.T, tel.Gatherer(), "takt_supervisor_restarts_total", "takt/telemetry")
+		require.InDelta(t, 1, restarts, 0)
+		require.Contains(t, logs.String(), "telemetry.(*Telemetry).run", "the stack of its own crash is told")
+	})
+
+	otptest.Bubble(t, "what is queued at the stop is told", func(t otptest.T) {
+		_, l, sys := run(t.T, &fragile{})
+		sys.Shutdown(context.Background())
+		require.Equal(t, "takt/idle", l.last().Path)
+		require.Equal(t, "exit", l.last().Event)
+	})
+
+	otptest.Bubble(t, "the newest are kept", func(t otptest.T) {
+		tel, l, sys := run(t.T, &fragile{})
+		for i := range 501 {
+			tel.Hook(otp.Event{Kind: otp.EventStarted, Path: "x", Restarts: i})
 			synctest.Wait()
-
-			restarts, _ := metric(t, tel.Gatherer(), "takt_supervisor_restarts_total", "takt/idle")
-			require.InDelta(t, 1, restarts, 0)
-			exits, _ := metric(t, tel.Gatherer(), "takt_supervisor_events_total", "exit")
-			require.InDelta(t, 1, exits, 0)
-
-			var line map[string]any
-			require.NoError(t, json.NewDecoder(&logs).Decode(&line))
-			require.Equal(t, "exit", line["event"])
-			require.Equal(t, "error", line["level"])
-			require.Equal(t, "a defect", line["reason"])
-
-			require.Equal(t, "started", l.last().Event)
-			require.Equal(t, "takt/idle", l.last().Path)
-		})
-	})
-
-	t.Run("its own crash loses one event at most", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			var logs fragile
-			tel, _, sys := run(t, &logs)
-			defer sys.Shutdown(context.Background())
-			logs.panics.Store(true)
-			sys.Whereis("takt/idle").Exit(errors.New("a defect"))
-			synctest.Wait()
-			restarts, _ := metric(t, tel.Gatherer(), "takt_supervisor_restarts_total", "takt/telemetry")
-			require.InDelta(t, 1, restarts, 0)
-			require.Contains(t, logs.String(), "telemetry.(*Telemetry).run", "the stack of its own crash is told")
-		})
-	})
-
-	t.Run("what is queued at the stop is told", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			_, l, sys := run(t, &fragile{})
-			sys.Shutdown(context.Background())
-			require.Equal(t, "takt/idle", l.last().Path)
-			require.Equal(t, "exit", l.last().Event)
-		})
-	})
-
-	t.Run("the newest are kept", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			tel, l, sys := run(t, &fragile{})
-			for i := range 501 {
-				tel.Hook(otp.Event{Kind: otp.EventStarted, Path: "x", Restarts: i})
-				synctest.Wait()
-			}
-			sys.Shutdown(context.Background())
-			recent := tel.Recent()
-			require.Len(t, recent, 500)
-			require.Equal(t, l.last(), recent[499])
-		})
+		}
+		sys.Shutdown(context.Background())
+		recent := tel.Recent()
+		require.Len(t, recent, 500)
+		require.Equal(t, l.last(), recent[499])
 	})
 
 	t.Run("the hook never blocks and counts what it drops", func(t *testing.T) {

@@ -62,6 +62,18 @@ func Tree(tb testing.TB, sys *otp.System, spec otp.SupSpec) *otp.Proc {
 	return root
 }
 
+// T is a test in a synctest bubble.
+type T struct{ *testing.T }
+
+// Bubble runs a parallel subtest in a synctest bubble.
+func Bubble(t *testing.T, name string, f func(t T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) { f(T{t}) })
+	})
+}
+
 // Ended waits until p has ended and returns its reason.
 func Ended(tb testing.TB, p *otp.Proc) error {
 	tb.Helper()
