@@ -125,25 +125,19 @@ func (b *Batcher) write(hard context.Context, list []*accepting) error {
 
 // busy returns the queues that have actions, once portal_queue_sup can serve them. After an
 // error the queues' jobs wake the portals later.
-func (b *Batcher) busy(ctx context.Context) busy {
+func (b *Batcher) busy(ctx context.Context) ([]store.QueueKey, error) {
 	ctx, cancel := transaction(ctx)
 	defer cancel()
 	if _, err := b.portals.sup.Await(ctx); err != nil {
-		return nil
+		return nil, err
 	}
-	queues, err := b.db.BusyQueues(ctx, 0, 0, restoreLimit)
-	if err != nil {
-		return nil
-	}
-	return queues
+	return b.db.BusyQueues(ctx, 0, 0, restoreLimit)
 }
 
-// The messages.
+// The messages, casts.
 type (
-	news   map[store.QueueKey]int // cast: how many new actions queues have
-	woken  struct{}               // portals were woken for news
-	resume struct{}               // cast: wake the portals of all queues with actions
-	busy   []store.QueueKey       // the answer to resume
+	news   map[store.QueueKey]int // how many new actions queues have
+	resume struct{}               // wake the portals of all queues with actions
 )
 
 // actionBatcher is the ActionBatcher actor. It opens the Committer that makes actions
@@ -151,13 +145,28 @@ type (
 // refused; a transaction that runs still answers its callers.
 type actionBatcher struct {
 	otp.Base
-	b      *Batcher
-	news   news
-	waking bool
+	b       *Batcher
+	news    news
+	wakes   otp.Job[any]              // wakes the portals of news
+	resumes otp.Job[[]store.QueueKey] // finds the queues with actions
 }
 
 // Init opens the Committer.
 func (s *actionBatcher) Init(c *otp.Ctx) error {
+	s.wakes = otp.Job[any]{Begin: s.wake, Done: func(c *otp.Ctx, _ any, _ error) time.Duration {
+		s.wakes.Tick(c) // for what arrived meanwhile
+		return 0
+	}}
+	s.resumes = otp.Job[[]store.QueueKey]{
+		Begin: func() func(context.Context) ([]store.QueueKey, error) { return s.b.busy },
+		Done: func(c *otp.Ctx, queues []store.QueueKey, _ error) time.Duration {
+			for _, key := range queues {
+				s.news[key] += 0
+			}
+			s.wakes.Tick(c)
+			return 0
+		},
+	}
 	hard := c.Context()
 	s.b.committer.Store(batching.New(batching.Config[*accepting]{
 		Commit:  func(list []*accepting) error { return s.b.write(hard, list) },
@@ -168,34 +177,30 @@ func (s *actionBatcher) Init(c *otp.Ctx) error {
 }
 
 // HandleCast wakes portals.
-func (s *actionBatcher) HandleCast(c *otp.Ctx, msg any) { s.HandleInfo(c, msg) }
-
-// HandleInfo wakes portals, one time after another.
-func (s *actionBatcher) HandleInfo(c *otp.Ctx, msg any) {
+func (s *actionBatcher) HandleCast(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
 	case news:
 		for key, n := range msg {
 			s.news[key] += n
 		}
-	case woken:
-		s.waking = false
+		s.wakes.Tick(c)
 	case resume:
-		c.Async(func(ctx context.Context) any { return s.b.busy(ctx) })
-	case busy:
-		for _, key := range msg {
-			s.news[key] += 0
-		}
+		s.resumes.Start(c)
 	default:
-		s.Base.HandleInfo(c, msg)
+		s.Base.HandleCast(c, msg)
 	}
-	if len(s.news) > 0 && !s.waking {
-		s.waking = true
-		queues, portals := s.news, s.b.portals
-		s.news = news{}
-		c.Async(func(ctx context.Context) any {
-			portals.wakeAll(ctx, queues)
-			return woken{}
-		})
+}
+
+// wake wakes the portals of news.
+func (s *actionBatcher) wake() func(context.Context) (any, error) {
+	if len(s.news) == 0 {
+		return nil
+	}
+	queues, portals := s.news, s.b.portals
+	s.news = news{}
+	return func(ctx context.Context) (any, error) {
+		portals.wakeAll(ctx, queues)
+		return struct{}{}, nil
 	}
 }
 

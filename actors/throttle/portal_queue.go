@@ -19,13 +19,6 @@ type (
 	beatNow struct{} // timer
 	idleNow struct{} // timer: no work has arrived for a while
 
-	claimed struct { // a claim has ended
-		asked   []string
-		token   Token
-		claims  store.Claims
-		err     error // of the database
-		noToken error // why there is no token
-	}
 	sent struct { // a call has ended; its outcome was recorded, or recording failed
 		claim store.Claim
 		sum   summary
@@ -52,6 +45,14 @@ const (
 	beatEvery = 10 * time.Second
 )
 
+// claimed is the result of a claim.
+type claimed struct {
+	asked   []string
+	token   Token
+	claims  store.Claims
+	noToken error // why there is no token
+}
+
 // portalQueue is a PortalQueue. It claims the due actions of one portal's queues and
 // sends them. Calls are pipelined: a claim does not wait for the call before it. A
 // restart loses only timers, because the queues' jobs start another PortalQueue.
@@ -61,17 +62,17 @@ type portalQueue struct {
 	id     int64
 	queues *queues
 
-	claiming bool
-	running  int // calls that run
-	start    slowStart
-	until    time.Time // no claims before this time
-	timer    func()    // cancels dueNow
-	idle     func()    // cancels idleNow
-	outage   bool
+	claims  otp.Job[claimed]
+	running int // calls that run
+	start   slowStart
+	until   time.Time // no claims before this time
+	timer   func()    // cancels dueNow
+	idle    func()    // cancels idleNow
 }
 
 // Init starts without queues, because its starter then calls it with wake.
 func (s *portalQueue) Init(c *otp.Ctx) error {
+	s.claims = otp.Job[claimed]{Begin: s.claim, Done: s.claimed, Outage: store.DescribeOutage}
 	s.queues = newQueues(maxLinger, s.p.cfg.Ahead)
 	c.SendEvery(beatEvery, beatNow{})
 	s.p.metrics.portals.Inc()
@@ -110,7 +111,7 @@ func (s *portalQueue) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error
 // rests reports whether nothing runs, and until when nothing will.
 func (s *portalQueue) rests() (until time.Time, resting bool) {
 	until, any := s.queues.next()
-	return later(until, s.until), any && s.running == 0 && !s.claiming
+	return later(until, s.until), any && s.running == 0 && !s.claims.Running()
 }
 
 // HandleCast implements otp.Server.
@@ -132,8 +133,6 @@ func (s *portalQueue) HandleInfo(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
 	case dueNow:
 		s.timer = nil
-	case claimed:
-		s.claimed(c, msg)
 	case sent:
 		s.sent(c, msg)
 	case beatNow:
@@ -155,7 +154,7 @@ func (s *portalQueue) HandleInfo(c *otp.Ctx, msg any) {
 
 // quiet reports whether there is nothing to serve.
 func (s *portalQueue) quiet() bool {
-	return len(s.queues.byID) == 0 && s.running == 0 && !s.claiming
+	return len(s.queues.byID) == 0 && s.running == 0 && !s.claims.Running()
 }
 
 // step begins a claim if one is due, and sets the timers.
@@ -177,7 +176,7 @@ func (s *portalQueue) step(c *otp.Ctx) {
 		s.p.resting.Delete(s.id)
 	}
 	at, any := s.queues.next()
-	if s.claiming || !any || s.running >= s.start.calls(s.p.cfg.Calls) {
+	if s.claims.Running() || !any || s.running >= s.start.calls(s.p.cfg.Calls) {
 		return // step runs again when the running claim or call ends
 	}
 	if at.Before(s.until) {
@@ -185,7 +184,7 @@ func (s *portalQueue) step(c *otp.Ctx) {
 	}
 	now := time.Now()
 	if !at.After(now) {
-		s.claim(c, s.queues.take(now))
+		s.claims.Tick(c)
 		return
 	}
 	if s.timer != nil {
@@ -194,12 +193,12 @@ func (s *portalQueue) step(c *otp.Ctx) {
 	s.timer = c.SendAfter(max(at.Sub(now), minPause), dueNow{})
 }
 
-// claim gets a token and claims actions, in a goroutine.
-func (s *portalQueue) claim(c *otp.Ctx, queues []string) {
+// claim gets a token and claims actions of the queues that are due.
+func (s *portalQueue) claim() func(context.Context) (claimed, error) {
+	queues := s.queues.take(time.Now())
 	if len(queues) == 0 {
-		return
+		return nil
 	}
-	s.claiming = true
 	p, id := s.p, s.id
 	free, ahead := s.start.calls(p.cfg.Calls)-s.running, p.cfg.Ahead
 	if free == 1 {
@@ -207,7 +206,7 @@ func (s *portalQueue) claim(c *otp.Ctx, queues []string) {
 	} else if ahead > 0 {
 		free-- // reserved for actions that are claimed ahead, because they get a call of their own
 	}
-	c.Async(func(ctx context.Context) any {
+	return func(ctx context.Context) (claimed, error) {
 		m := claimed{asked: queues}
 		limit := free * hubspot.MaxBatch
 		if m.token, m.noToken = p.tokens.Access(ctx, id); m.noToken != nil {
@@ -215,35 +214,28 @@ func (s *portalQueue) claim(c *otp.Ctx, queues []string) {
 		}
 		ctx, cancel := transaction(ctx)
 		defer cancel()
-		m.claims, m.err = p.db.Claim(ctx, store.ClaimRequest{
+		var err error
+		m.claims, err = p.db.Claim(ctx, store.ClaimRequest{
 			PortalID: id, Queues: queues, Limit: limit, Batch: hubspot.MaxBatch, Lease: p.cfg.lease, MaxLinger: maxLinger, Ahead: ahead,
 		})
-		if m.err == nil && m.noToken != nil && !store.IsUnavailable(m.noToken) {
-			m.err = p.db.Note(ctx, queues, "no token: "+explain(m.noToken))
+		if err == nil && m.noToken != nil && !store.IsUnavailable(m.noToken) {
+			err = p.db.Note(ctx, queues, "no token: "+explain(m.noToken))
 		}
-		return m
-	})
+		return m, err
+	}
 }
 
-func (s *portalQueue) claimed(c *otp.Ctx, m claimed) {
-	s.claiming = false
+func (s *portalQueue) claimed(c *otp.Ctx, m claimed, err error) (next time.Duration) {
+	defer s.step(c)
 	now := time.Now()
 	logger := c.Logger()
-	if m.err != nil {
+	if err != nil {
 		s.queues.retry(m.asked, now)
 		s.until = later(s.until, now.Add(outagePause))
-		switch {
-		case store.IsOutage(m.err):
-			s.outage = true
-			c.Suspend("database unavailable")
-		case !store.IsUnavailable(m.err):
-			logger.Error().Err(m.err).Msg("actions could not be claimed")
+		if !store.IsUnavailable(err) {
+			logger.Error().Err(err).Msg("actions could not be claimed")
 		}
-		return
-	}
-	if s.outage {
-		s.outage = false
-		c.Resume()
+		return 0
 	}
 	if n := m.claims.Expired; n > 0 {
 		s.p.metrics.finished.WithLabelValues("expired").Add(float64(n))
@@ -253,11 +245,11 @@ func (s *portalQueue) claimed(c *otp.Ctx, m claimed) {
 	if m.noToken != nil {
 		if store.IsUnavailable(m.noToken) {
 			s.until = later(s.until, now.Add(outagePause))
-			return
+			return 0
 		}
 		s.until = later(s.until, now.Add(tokenPause))
 		logger.Warn().Err(m.noToken).Msg("portal has no token")
-		return
+		return 0
 	}
 	for i, claim := range m.claims.Claims {
 		if claim.NotBefore.IsZero() && i > 0 {
@@ -265,6 +257,7 @@ func (s *portalQueue) claimed(c *otp.Ctx, m claimed) {
 		}
 		s.send(c, claim, m.token)
 	}
+	return 0
 }
 
 func later(a, b time.Time) time.Time {
