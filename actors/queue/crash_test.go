@@ -51,6 +51,20 @@ type shakyManager struct {
 	fuse *fuse
 }
 
+func (s *shakyManager) Init(c *otp.Ctx) error {
+	err := s.manager.Init(c)
+	begin, done := s.reads.Begin, s.reads.Done
+	s.reads.Begin = func() (work func(context.Context) (recounted, error)) {
+		s.fuse.burnAt("read", func() { work = begin() })
+		return work
+	}
+	s.reads.Done = func(c *otp.Ctx, r recounted, err error) (next time.Duration) {
+		s.fuse.burnAt("recounted", func() { next = done(c, r, err) })
+		return next
+	}
+	return err
+}
+
 func (s *shakyManager) HandleBatch(c *otp.Ctx, msgs []otp.Msg) {
 	for _, m := range msgs {
 		s.fuse.burn(m.Body, func() { s.manager.HandleBatch(c, []otp.Msg{m}) })
@@ -60,7 +74,7 @@ func (s *shakyManager) HandleBatch(c *otp.Ctx, msgs []otp.Msg) {
 func TestCrashInEveryMessage(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{
-		"poll", "leave", "expired", "enqueued", "freed", "batch", "recounted", "recountNow", "showNow", "Event",
+		"poll", "leave", "expired", "enqueued", "freed", "batch", "recounted", "read", "showNow", "Event",
 	} {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, after it %t", at, after), func(t *testing.T) {

@@ -287,13 +287,6 @@ func (m *memory) doubtful() bool {
 	return false
 }
 
-// worthwhile reports whether enough polls wait for another batch. While one batch runs,
-// there should be as many waiting polls as it has. A smaller batch would make the polls
-// that come right after it wait for the next.
-func (m *memory) worthwhile(limit int) bool {
-	return len(m.batches) == 0 || m.waiting.Len() >= min(limit, m.batched())
-}
-
 // batched returns how many polls are in batches.
 func (m *memory) batched() (n int) {
 	for _, b := range m.batches {

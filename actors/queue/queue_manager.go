@@ -13,6 +13,7 @@ import (
 	"takt/actors/pubsub"
 	"takt/store"
 	"takt/store/backoff"
+	"takt/store/batching"
 )
 
 // The messages, besides a *poll that arrives and a *batch that is done.
@@ -28,21 +29,21 @@ type (
 	freed  struct{ worker string }        // the worker has a slot again
 	warmed struct{ worker, cache string } // the worker's cache is warm
 
-	recountNow struct{} // timer: read the database
-	showNow    struct{} // timer: publish queue:updated
-	hurry      struct{} // timer: serve the polls that wait for more
-
-	recounted struct { // a read of the database has ended
-		known []store.WorkerSession // sessions that it compared with the rows
-		store.Recount
-		err         error
-		seen        [platforms]uint64
-		at          time.Time
-		beats       []store.Presence
-		written     []uint32
-		presenceErr error // why beats could not be written
-	}
+	showNow struct{} // timer: publish queue:updated
+	hurry   struct{} // timer: serve the polls that wait for more
 )
+
+// recounted is a read of the database.
+type recounted struct {
+	known []store.WorkerSession // sessions that it compared with the rows
+	store.Recount
+	err         error
+	seen        [platforms]uint64
+	at          time.Time
+	beats       []store.Presence
+	written     []uint32
+	presenceErr error // why beats could not be written
+}
 
 const (
 	// showEvery is how often queue:updated is published at most.
@@ -84,26 +85,24 @@ type manager struct {
 	q *Queue
 	*memory
 
-	counting bool // a read of the database is running
-	again    bool // another read is needed, because the running one may have begun too early
-	recount  func()
-	soon     bool // the recount timer is set to a short time
-	slow     bool // the recount timer is set to a long time, because the queue is unused
-	late     func()
-	hurry    bool // the waiting polls have waited long enough
-	showing  bool // the showNow timer is set
-	shown    Updated
+	reads   otp.Job[recounted] // of the database
+	pace    batching.Pace
+	late    func()
+	hurry   bool // the waiting polls have waited long enough
+	showing bool // the showNow timer is set
+	shown   Updated
 }
 
 // Init counts the pending builds, so that the first poll can be judged. During an
 // outage the count is repeated later.
 func (m *manager) Init(c *otp.Ctx) error {
 	m.memory = newMemory(m.q.cfg.MaxParked, &m.q.gauge)
+	m.pace = batching.Pace{Parallel: m.q.cfg.Batches, Most: m.q.cfg.BatchSize, Linger: linger}
 	m.q.bus.Listen(c, pubsub.JobAvailable, pubsub.WorkerChanged, pubsub.ListenerResumed)
 	ctx, cancel := context.WithTimeoutCause(c.Context(), firstLook, errTransactionTooSlow)
 	defer cancel()
-	m.recounted(c, m.q.look(ctx, m.look()))
-	m.step(c)
+	m.reads = otp.Job[recounted]{Begin: m.read, Done: m.recounted}
+	m.recounted(c, m.q.look(ctx, m.look()), nil)
 	return nil
 }
 
@@ -142,12 +141,6 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 		m.changed(m.byID[msg.worker])
 	case pubsub.Event:
 		m.notified(c, msg)
-	case recounted:
-		m.counting = false
-		m.recounted(c, msg)
-	case recountNow:
-		m.recount = nil
-		m.count(c)
 	case hurry:
 		m.late, m.hurry = nil, true
 	case showNow:
@@ -162,14 +155,15 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 func (m *manager) step(c *otp.Ctx) {
 	g := m.gauge
 	m.wake()
-	for len(m.batches) < m.q.cfg.Batches && m.waiting.Len() > 0 {
-		if !m.hurry && !m.worthwhile(m.q.cfg.BatchSize) {
-			if m.late == nil {
-				m.late = c.SendAfter(linger, hurry{})
+	for {
+		n, wait := m.pace.Next(m.waiting.Len(), m.hurry)
+		if n == 0 {
+			if wait > 0 && m.late == nil {
+				m.late = c.SendAfter(wait, hurry{})
 			}
 			break
 		}
-		m.serve(c, m.take(m.q.cfg.BatchSize))
+		m.serve(c, m.take(n))
 	}
 	m.hurry = false
 	m.arm(c)
@@ -183,23 +177,19 @@ func (m *manager) step(c *otp.Ctx) {
 	}
 }
 
-// arm sets the timer of the next read of the database.
+// arm plans the next read of the database.
 func (m *manager) arm(c *otp.Ctx) {
-	soon, unused := m.doubtful(), m.unused()
-	if m.counting || m.recount != nil && (m.soon || !soon) && (!m.slow || unused) {
+	if m.reads.Running() {
 		return
-	}
-	if m.recount != nil {
-		m.recount()
 	}
 	wait := min(m.q.cfg.Recount, time.Duration(m.q.presence.Load())/2)
 	switch {
-	case soon:
+	case m.doubtful():
 		wait = min(wait, doubtDelay)
-	case unused:
+	case m.unused():
 		wait = min(2*wait, maxAge)
 	}
-	m.soon, m.slow, m.recount = soon, unused, c.SendAfter(wait, recountNow{})
+	m.reads.In(c, wait)
 }
 
 // unused reports whether no worker has polled here lately and nothing is pending. A count
@@ -247,6 +237,7 @@ func levelOf(err error) zerolog.Level {
 // polls fail, because they would fail for the same reason.
 func (m *manager) served(c *otp.Ctx, b *batch) {
 	now := time.Now()
+	m.pace.Ended(len(b.polls))
 	m.takeBack(b, now)
 	for _, p := range m.postponed {
 		c.SendAfter(unlockWait.Wait(p.locked-1), unlocked{p})
@@ -274,7 +265,7 @@ func (m *manager) outage(c *otp.Ctx, cause error) {
 			return
 		}
 		c.Resume()
-		m.count(c)
+		m.reads.Start(c)
 	}
 }
 
@@ -285,23 +276,14 @@ func (m *manager) look() recounted {
 	return recounted{known: known, seen: m.pending.news, at: now, beats: m.due(now, time.Duration(m.q.presence.Load()))}
 }
 
-// count starts a read of the database, one at a time.
-func (m *manager) count(c *otp.Ctx) {
-	if m.counting {
-		m.again = true
-		return
-	}
-	m.counting, m.again = true, false
-	if m.recount != nil {
-		m.recount()
-		m.recount = nil
-	}
+// read returns the work of a read of the database.
+func (m *manager) read() func(context.Context) (recounted, error) {
 	q, r := m.q, m.look()
-	c.Async(func(ctx context.Context) any {
+	return func(ctx context.Context) (recounted, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, q.cfg.Timeout, errTransactionTooSlow)
 		defer cancel()
-		return q.look(ctx, r)
-	})
+		return q.look(ctx, r), nil
+	}
 }
 
 // look counts pending builds, reads changed rows and writes presence.
@@ -317,7 +299,7 @@ func (q *Queue) look(ctx context.Context, r recounted) recounted {
 
 // recounted stores the result of a read of the database. During an outage it skips its
 // turn and parked polls stay parked.
-func (m *manager) recounted(c *otp.Ctx, r recounted) {
+func (m *manager) recounted(c *otp.Ctx, r recounted, _ error) (next time.Duration) {
 	now := time.Now()
 	logger := c.Logger()
 	switch {
@@ -342,9 +324,8 @@ func (m *manager) recounted(c *otp.Ctx, r recounted) {
 	case !isOutage(r.presenceErr):
 		logger.WithLevel(levelOf(r.presenceErr)).Err(r.presenceErr).Msg("the presence of workers could not be recorded")
 	}
-	if m.again {
-		m.count(c)
-	}
+	m.step(c)
+	return 0 // step has planned it
 }
 
 // notified handles another controller's event that a build is pending or a worker has
@@ -354,7 +335,7 @@ func (m *manager) notified(c *otp.Ctx, e pubsub.Event) {
 	switch {
 	case e.Topic == pubsub.ListenerResumed:
 		m.missed()
-		m.count(c)
+		m.reads.Start(c)
 	case !e.Remote:
 	case e.Topic == pubsub.WorkerChanged:
 		if number, err := strconv.ParseUint(argument, 10, 32); err == nil {

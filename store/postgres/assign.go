@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"takt/store"
 	"takt/store/batching"
@@ -48,8 +49,14 @@ const (
 	sqlBegin    = `/* begin */ BEGIN`
 	sqlPatience = `/* patience */ SET LOCAL idle_in_transaction_session_timeout = '2s'`
 
+	// newest finds the row of a worker. While somebody holds an old snapshot, no dead version
+	// of a row can be vacuumed, and a look-up that reads them all becomes slower with each
+	// assignment. New versions come last in the index, so this reads it from its end; = would
+	// read it from the start.
+	newest = ` FROM workers w WHERE w.number BETWEEN p.worker AND p.worker ORDER BY w.number DESC LIMIT 1`
+
 	sqlLockWorkers = `/* lock_workers */
-SELECT ` + rowColumns + ` FROM workers w WHERE w.number = ANY (@numbers::bigint[]) FOR NO KEY UPDATE SKIP LOCKED`
+SELECT w.* FROM unnest(@numbers::bigint[]) AS p(worker) CROSS JOIN LATERAL (SELECT ` + rowColumns + newest + forUs + `) w`
 
 	claimColumns = `seq, position, id, platform, attempt, has_certs, submitted_at, updated_at, coalesce(worker_id, ''), handed`
 
@@ -89,10 +96,10 @@ SELECT seq, log_lines, 'Assigned to worker ' || worker_id || CASE WHEN attempt >
 FROM b`
 
 	sqlAssignWorkers = `/* assign_workers */
-UPDATE workers SET used = a.used, handed = a.handed, held = a.held, last_seen_at = now(),
-	status = CASE WHEN a.held > 0 THEN 'building' ELSE 'idle' END
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::int[]) AS a(worker, used, handed, held)
-WHERE number = a.worker`
+UPDATE workers SET used = p.used, handed = p.handed, held = p.held, last_seen_at = now(),
+	status = CASE WHEN p.held > 0 THEN 'building' ELSE 'idle' END
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::int[]) AS p(worker, used, handed, held) CROSS JOIN LATERAL (SELECT w.ctid` + newest + `) w
+WHERE workers.ctid = w.ctid`
 
 	sqlCommit   = `/* commit */ COMMIT`
 	sqlRollback = `/* rollback */ ROLLBACK`
@@ -139,10 +146,14 @@ func (q *Queue) serve(ctx context.Context, turns []*turn) error {
 		if err == nil && len(open) > 0 {
 			err = q.assign(ctx, open, pass > 0)
 		}
-		if turns = open; err != nil && pass == 0 {
+		switch turns = open; {
+		case err != nil && pass == 0:
 			return err
-		} else if err != nil {
+		case err != nil:
 			fail(turns, err)
+			return nil
+		case len(open) == 0:
+			return nil
 		}
 	}
 	for _, t := range unanswered(turns) {
@@ -224,7 +235,7 @@ func (q *Queue) assign(ctx context.Context, turns []*turn, whole bool) error {
 	var h *held
 	var p pass
 	err := operation{db: q.db, doing: "assigning", timeout: assignTimeout, writes: true}.do(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		p = q.db.head.begin(whole)
+		p, d = q.db.head.begin(whole), decision{}
 		var err error
 		if h, err = q.lock(ctx, c, turns, p); err == nil {
 			d = decide(turns, h)
@@ -237,6 +248,9 @@ func (q *Queue) assign(ctx context.Context, turns []*turn, whole bool) error {
 		return err
 	})
 	if err != nil {
+		if len(turns) == 1 && len(d.handOuts) == 1 && !d.stored {
+			turns[0].refused = d.handOuts[0].lockedBuild
+		}
 		return err
 	}
 	q.db.head.end(p, h.first)
@@ -270,9 +284,8 @@ func (q *Queue) lock(ctx context.Context, c *pgx.Conn, turns []*turn, p pass) (*
 	batch := &pgx.Batch{}
 	batch.Queue(sqlBegin)
 	batch.Queue(sqlPatience)
-	batch.Queue(sqlLockWorkers, pgx.NamedArgs{"numbers": numbers, "spare": q.cfg.SpareCritical}).Query(func(rows pgx.Rows) error {
-		return scanWorkers(rows, h.workers)
-	})
+	args := q.locking.args(map[string]any{"numbers": numbers, "spare": q.cfg.SpareCritical})
+	batch.Queue(q.locking.sql, args...).Query(func(rows pgx.Rows) error { return scanWorkers(rows, h.workers) })
 	if len(ids) > 0 {
 		batch.Queue(sqlLockRepeats, ids).Query(func(rows pgx.Rows) (err error) {
 			h.repeats, err = pgx.CollectRows(rows, scanRepeat)
@@ -280,10 +293,11 @@ func (q *Queue) lock(ctx context.Context, c *pgx.Conn, turns []*turn, p pass) (*
 		})
 	}
 	if wanted != (perKind[int]{}) {
-		batch.Queue(sqlClaimBuilds, pgx.NamedArgs{
+		args := q.claiming.args(map[string]any{
 			"from_all": p.from[takesAll], "from_ios": p.from[takesIOS], "from_android": p.from[takesAndroid],
 			"all": wanted[takesAll], "ios": wanted[takesIOS], "android": wanted[takesAndroid], "skip": q.skip.list(),
-		}).Query(func(rows pgx.Rows) error { return h.scanPending(rows) })
+		})
+		batch.Queue(q.claiming.sql, args...).Query(h.scanPending)
 	}
 	err := c.SendBatch(ctx, batch).Close()
 	for k := range h.pending {
@@ -344,7 +358,10 @@ func (q *Queue) write(ctx context.Context, c *pgx.Conn, d *decision) error {
 		for i, o := range d.handOuts {
 			builds[i], workers[i], counters[i] = o.seq, o.to.ID, int64(o.to.Handed)
 		}
-		batch.Queue(sqlAssignBuilds, builds, workers, counters)
+		batch.Queue(sqlAssignBuilds, builds, workers, counters).Exec(func(pgconn.CommandTag) error {
+			d.stored = true
+			return nil
+		})
 	}
 	if n := len(d.written); n > 0 {
 		numbers, used, handed, held := make([]int64, n), make([]int64, n), make([]int64, n), make([]int, n)
@@ -361,7 +378,7 @@ func (q *Queue) write(ctx context.Context, c *pgx.Conn, d *decision) error {
 		end = sqlRollback
 	}
 	batch.Queue(end)
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), opTimeout, errSlow)
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), assignTimeout, errSlow)
 	defer cancel()
 	err := c.SendBatch(ctx, batch).Close()
 	switch {

@@ -42,6 +42,8 @@ type turn struct {
 	result *store.PollResult
 	done   bool // result is the answer
 	missed bool // the worker's row could not be locked
+	// refused is the build that the database did not let this poll alone have.
+	refused *lockedBuild
 }
 
 func (t *turn) answer(r store.PollResult) { *t.result, t.done = r, true }
@@ -97,6 +99,7 @@ type decision struct {
 	handOuts []handOut
 	written  []*row           // workers whose rows change
 	unused   []store.Platform // of the builds that were locked and not handed out
+	stored   bool             // the hand-outs are written
 }
 
 // decide gives builds to polls of different workers. A poll counts only if no other

@@ -1,11 +1,9 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -40,94 +38,28 @@ func isDataError(err error) bool {
 	return errors.As(err, &pgErr) && pgErr.Severity == "ERROR" && !isOutage(err) && !isContention(err)
 }
 
-// assignAlone serves a poll whose assignment failed by itself. If a build is the
-// reason, that build is quarantined and the poll gets the next one.
+// assignAlone serves a poll whose assignment failed by itself. If the database refused the
+// build, the build is quarantined and the poll gets the next one.
 func (q *Queue) assignAlone(ctx context.Context, t *turn, cause error) error {
 	for range MaxBatch {
-		found, err := q.quarantineNext(ctx, t.WorkerID)
-		if err != nil {
-			return err
-		}
-		if !found {
+		if t.refused == nil {
 			break
 		}
-		if err = q.serve(ctx, []*turn{t}); !isDataError(err) {
+		if err := q.isolate(ctx, *t.refused, cause); err != nil {
 			return err
 		}
-		cause = err
+		t.refused = nil
+		if cause = q.serve(ctx, []*turn{t}); !isDataError(cause) {
+			return cause
+		}
 	}
 	fail([]*turn{t}, cause)
 	return nil
 }
 
-// sqlSuspects locks the first builds of the queue.
-const sqlSuspects = `/* suspects */
-SELECT seq, id, platform, submitted_at FROM builds WHERE state = 'pending' AND seq <> ALL ($1::bigint[])
-ORDER BY position LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED`
-
-// suspect is a build that may be the reason of a refusal.
-type suspect struct {
-	Seq         int64
-	ID          string
-	Platform    store.Platform
-	SubmittedAt time.Time
-}
-
-// sqlTryAssign assigns build $1 to worker $2 as sqlAssignBuilds would.
-const sqlTryAssign = `/* try_assign */
-WITH b AS (
-	UPDATE builds SET state = 'assigned', worker_id = $2, attempt = attempt + 1, started_at = now(),
-		last_seen_at = NULL, updated_at = now(), log_lines = log_lines + 1
-	WHERE seq = $1 RETURNING seq, attempt, log_lines
-)
-INSERT INTO build_logs (build, number, message, kind, worker, attempt)
-SELECT seq, log_lines, 'Trial', 'assigned', $2, attempt FROM b`
-
-// quarantineNext tries the first builds of the queue one by one and quarantines the
-// first that can't be assigned. It reports whether there was one.
-func (q *Queue) quarantineNext(ctx context.Context, worker string) (found bool, err error) {
-	err = q.db.write("looking for a build that can't be assigned").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		found = false
-		suspects, err := collect(ctx, tx, pgx.RowToStructByPos[suspect], sqlSuspects, q.skip.list())
-		if err != nil {
-			return err
-		}
-		for _, s := range suspects {
-			cause, err := attempt(ctx, tx, errUndo, sqlTryAssign, s.Seq, worker)
-			if err != nil {
-				return err
-			}
-			if cause != nil {
-				found = true
-				return q.isolate(ctx, tx, s, cause)
-			}
-		}
-		return nil
-	})
-	return found && err == nil, err
-}
-
-// errUndo rolls a trial back.
-var errUndo = errors.New("undo")
-
-// attempt runs a statement in a savepoint, which it rolls back if undo is not nil.
-// refused is the database's reason for a refusal.
-func attempt(ctx context.Context, tx pgx.Tx, undo error, sql string, args ...any) (refused, err error) {
-	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, sql, args...)
-		return cmp.Or(err, undo)
-	})
-	switch {
-	case isDataError(err):
-		return err, nil
-	case errors.Is(err, errUndo):
-		return nil, nil
-	}
-	return nil, err
-}
-
 const sqlFailBuild = `/* fail_build */
-UPDATE builds SET state = 'failed', error_message = $2, completed_at = now(), updated_at = now(), log_lines = log_lines + 1 WHERE seq = $1`
+UPDATE builds SET state = 'failed', error_message = $2, completed_at = now(), updated_at = now(), log_lines = log_lines + 1
+WHERE seq = $1 AND state = 'pending'`
 
 // sqlLogRefused has no number for the line if sqlFailBuild was refused.
 const sqlLogRefused = `/* log_refused */
@@ -140,19 +72,24 @@ const messageQuarantined = "Build cannot be assigned: the database refuses it"
 
 // isolate fails the build with a visible message. If the database refuses even that,
 // claims skip the build from now on.
-func (q *Queue) isolate(ctx context.Context, tx pgx.Tx, s suspect, cause error) error {
-	refused, err := attempt(ctx, tx, nil, sqlFailBuild, s.Seq, messageQuarantined)
-	if err != nil {
-		return err
+func (q *Queue) isolate(ctx context.Context, b lockedBuild, cause error) error {
+	err := q.db.write("failing a build that can't be assigned").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		for _, sql := range []string{sqlFailBuild, sqlLogRefused} {
+			err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, sql, b.seq, messageQuarantined)
+				return err
+			})
+			switch {
+			case isDataError(err) && sql == sqlFailBuild:
+				q.skip.add(b.seq)
+			case err != nil && !isDataError(err):
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil && q.cfg.Quarantined != nil {
+		q.cfg.Quarantined(store.BuildRef{ID: b.BuildID, Platform: b.Platform, SubmittedAt: b.SubmittedAt}, cause)
 	}
-	if refused != nil {
-		q.skip.add(s.Seq)
-	}
-	if _, err := attempt(ctx, tx, nil, sqlLogRefused, s.Seq, messageQuarantined); err != nil {
-		return err
-	}
-	if q.cfg.Quarantined != nil {
-		q.cfg.Quarantined(store.BuildRef{ID: s.ID, Platform: s.Platform, SubmittedAt: s.SubmittedAt.UTC()}, cause)
-	}
-	return nil
+	return err
 }

@@ -49,11 +49,11 @@ func (o operation) do(ctx context.Context, f func(context.Context, *pgx.Conn) er
 	pauses := backoff.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}
 	for n := 0; ; n++ {
 		err := o.db.run(ctx, o.timeout, f)
-		pause := pauses.Wait(n)
-		if !errors.Is(err, store.ErrContention) || !o.writes || o.called != nil && *o.called || time.Until(deadline) < pause+lockTimeout {
+		if !errors.Is(err, store.ErrContention) || !o.writes || o.called != nil && *o.called {
 			return o.failure(err)
 		}
-		if backoff.Pause(ctx, pause) != nil {
+		pause := pauses.Wait(n)
+		if time.Until(deadline) < pause+lockTimeout || backoff.Pause(ctx, pause) != nil {
 			return o.failure(err)
 		}
 	}

@@ -26,13 +26,16 @@ type QueueConfig struct {
 // Queue hands builds to workers and requeues them. Safe for concurrent use. Two
 // concurrent batches keep PostgreSQL busy; more would only wait for each other.
 type Queue struct {
-	db   *DB
-	cfg  QueueConfig
-	skip quarantine
+	db                *DB
+	cfg               QueueConfig
+	skip              quarantine
+	locking, claiming numbered // sqlLockWorkers, sqlClaimBuilds
 }
 
 // NewQueue returns the queue of db.
-func NewQueue(db *DB, cfg QueueConfig) *Queue { return &Queue{db: db, cfg: cfg} }
+func NewQueue(db *DB, cfg QueueConfig) *Queue {
+	return &Queue{db: db, cfg: cfg, locking: number(sqlLockWorkers), claiming: number(sqlClaimBuilds)}
+}
 
 // sqlPending counts, per platform, up to $1 pending builds at the positions from $2
 // to below $3, and finds the first.

@@ -51,7 +51,7 @@ func measure(ctx context.Context, list bool) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	takt := filepath.Join(dir, "takt")
-	if _, err := command(ctx, "go", "build", "-cover", "-covermode=atomic", "-coverpkg=takt/...", "-o", takt, "./cmd/takt"); err != nil {
+	if err := goTool(ctx, "build", "-cover", "-covermode=atomic", "-coverpkg=takt/...", "-o", takt, "./cmd/takt"); err != nil {
 		return err
 	}
 	for _, k := range []struct {
@@ -71,14 +71,13 @@ func measure(ctx context.Context, list bool) (err error) {
 	return nil
 }
 
-func command(ctx context.Context, name string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // the arguments are this program's own
+func goTool(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", name, args[0], err)
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("go %s: %w", args[0], err)
 	}
-	return out, nil
+	return nil
 }
 
 // run starts takt with so many pending builds, lets a worker poll n times, and returns how
@@ -98,7 +97,7 @@ func run(ctx context.Context, dir, takt string, builds, n int) (map[string]int, 
 		return nil, err
 	}
 	text := filepath.Join(dir, "counts.txt")
-	if _, err := command(ctx, "go", "tool", "covdata", "textfmt", "-i="+counters, "-o="+text); err != nil {
+	if err := goTool(ctx, "tool", "covdata", "textfmt", "-i="+counters, "-o="+text); err != nil {
 		return nil, err
 	}
 	data, err := os.ReadFile(text)
