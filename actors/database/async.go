@@ -6,16 +6,13 @@ import (
 	"takt/actors/otp"
 )
 
-// finished is the result of a goroutine that returns no value.
-type finished struct{}
-
 // goroutines runs functions as goroutines of the incarnation. A panic in one crashes the
 // actor, and the actor waits for all of them.
 func goroutines(c *otp.Ctx) spawn {
 	return func(f func()) {
 		c.Async(func(context.Context) any {
 			f()
-			return finished{}
+			return nil
 		})
 	}
 }
@@ -31,7 +28,7 @@ func untilStop(c *otp.Ctx) (ctx context.Context, release func()) {
 			cancel(context.Cause(soft))
 		case <-ctx.Done():
 		}
-		return finished{}
+		return nil
 	})
 	return ctx, func() { cancel(nil) }
 }

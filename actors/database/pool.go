@@ -253,7 +253,6 @@ func (s *poolServer) HandleInfo(c *otp.Ctx, msg any) {
 	case tick:
 		s.checks.Tick(c)
 		s.reportWaits(c)
-	case finished:
 	default:
 		s.Base.HandleInfo(c, msg)
 	}

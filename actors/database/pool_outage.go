@@ -105,7 +105,7 @@ func (s *poolServer) retire(c *otp.Ctx, l *lease) {
 		begun := time.Now()
 		l.close(ctx, drain, *log)
 		log.Info().Dur("took", time.Since(begun)).Msg("the connection pool is closed")
-		return finished{}
+		return nil
 	})
 }
 

@@ -123,7 +123,6 @@ func (s *postgresServer) HandleInfo(c *otp.Ctx, msg any) {
 		if m.process == s.process {
 			c.Stop(s.process.fate)
 		}
-	case finished: // from a goroutine that only reads or waits
 	default:
 		s.Base.HandleInfo(c, msg)
 	}

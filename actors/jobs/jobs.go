@@ -140,7 +140,6 @@ func (s *jobs) HandleCast(c *otp.Ctx, msg any) {
 // HandleInfo implements otp.Server.
 func (s *jobs) HandleInfo(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
-	case nil: // the actor is to end
 	case error:
 		c.Stop(msg)
 	default:

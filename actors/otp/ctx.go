@@ -85,7 +85,7 @@ func (c *Ctx) release() {
 }
 
 // Async runs f in a goroutine that belongs to this incarnation. Its result
-// arrives in HandleInfo. A panic in f is a crash of the process. ctx is
+// arrives in HandleInfo, unless it is nil. A panic in f is a crash of the process. ctx is
 // cancelled, with the reason as cause, as soon as the process is asked to end;
 // the process then waits for f to return, as if it were a callback.
 func (c *Ctx) Async(f func(ctx context.Context) any) {
@@ -93,7 +93,11 @@ func (c *Ctx) Async(f func(ctx context.Context) any) {
 	c.asyncs.Add(1)
 	c.s.p.sys.engine.pool.Schedule(func() {
 		defer c.asyncs.Done()
-		protect(func() { c.s.send(Msg{Kind: InfoMsg, Body: f(ctx)}) }, c.s.p.crash)
+		protect(func() {
+			if result := f(ctx); result != nil {
+				c.s.send(Msg{Kind: InfoMsg, Body: result})
+			}
+		}, c.s.p.crash)
 	})
 }
 

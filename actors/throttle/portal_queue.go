@@ -138,8 +138,6 @@ func (s *portalQueue) HandleInfo(c *otp.Ctx, msg any) {
 	case beatNow:
 		s.beat(c)
 		return
-	case nil: // a beat was written or failed; the next one follows soon
-		return
 	case idleNow:
 		s.idle = nil
 		if s.quiet() {
