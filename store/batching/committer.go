@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -165,8 +166,19 @@ func (c *Committer[T]) overdue() {
 	c.step()
 }
 
+// join adds what other goroutines that are ready to run bring now to a batch.
+func (c *Committer[T]) join(some []*entry[T]) []*entry[T] {
+	runtime.Gosched()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.pace.Join(len(c.waiting), len(some))
+	some, c.waiting = append(some, c.waiting[:n]...), c.waiting[n:]
+	return some
+}
+
 // run commits a batch.
 func (c *Committer[T]) run(some []*entry[T]) {
+	some = c.join(some)
 	open, err := some, ErrUnknown // open are not settled yet; Isolate keeps the order
 	defer func() {
 		c.settle(open, err)

@@ -44,11 +44,24 @@ func (p *Pace) Next(waiting int, late bool) (n int, wait time.Duration) {
 	if wait > 0 && !late && waiting < min(most, share*7/8) {
 		return 0, wait
 	}
-	n = min(waiting, most, max(share, cmp.Or(p.Least, most)))
+	n = min(waiting, p.limit())
 	p.running++
 	p.items += n
 	p.crowd = max(p.items+waiting-n, p.crowd-p.crowd/8)
 	return n, 0
+}
+
+// Join returns how many of the waiting items a batch of n still takes that is about to run.
+func (p *Pace) Join(waiting, n int) (more int) {
+	more = max(0, min(waiting, p.limit()-n))
+	p.items += more
+	return more
+}
+
+// limit is how many items a batch takes now.
+func (p *Pace) limit() int {
+	most, parallel := cmp.Or(p.Most, math.MaxInt), cmp.Or(p.Parallel, 1)
+	return min(most, max((p.crowd+parallel-1)/parallel, cmp.Or(p.Least, most)))
 }
 
 // Ended notes that a batch of n items has ended.
