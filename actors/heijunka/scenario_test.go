@@ -301,10 +301,13 @@ func TestRequestsThatWaitOutsideAreDemand(t *testing.T) {
 	inBubble(t, cfg, func(w *world) {
 		w.h.gate.set(store.HeijunkaLimits{Soft: 900, Hard: 1000, Reserved: 0.2})
 		var outside atomic.Int64
-		w.h.pools[1].outside = func() int { return int(outside.Load()) }
+		p := w.h.pools[1]
+		p.mu.Lock()
+		p.outside = func() int { return int(outside.Load()) }
+		p.mu.Unlock()
 		passes(time.Minute)
 		outside.Store(100)
-		require.InDelta(w, 10, w.h.pools[1].use().Demand, 0)
+		require.InDelta(w, 10, p.use().Demand, 0)
 		passes(2 * time.Second)
 		require.True(w, w.h.Status().Burst.Active)
 		require.InDelta(w, 5, w.h.Status().Burst.TriggerDemand, 0, "of both pools' places")
