@@ -123,7 +123,7 @@ func (r *run) assignedPolls(ctx context.Context, host *controller, naive databas
 		r.add(figure{
 			name: "A2", what: fmt.Sprintf("assigned polls over HTTP, %d connections, against naive pgbench without HTTP", n),
 			measured: fmt.Sprintf("%s, naive %.0f/s", &p.own, p.peer.rate()), cpu: p.own.cpu().String(),
-		}.atLeast(p.ratio(), []float64{5, 8}[i], ""))
+		}.atLeast(p.ratio(), []float64{4.5, 7}[i], ""))
 		if err := host.db.checkHandedOutOnce(ctx, pollers); err != nil {
 			return err
 		}
