@@ -31,11 +31,11 @@ func (*lever) Status() api.Heijunka {
 	at := api.NewMillis(time.Unix(1, 0))
 	return api.Heijunka{
 		Enabled:   true,
-		Regulator: api.HeijunkaRegulator{Level: "normal", Oldest: []api.HeijunkaHolder{{Domain: "query"}}},
-		Pools:     []api.HeijunkaPool{{Name: "fleet", Health: "healthy", LastScalingAt: at}, {Name: "query", Health: "critical"}},
-		Balance: api.HeijunkaBalance{
+		Regulator: store.HeijunkaRegulator{Level: "normal", Oldest: []store.HeijunkaHolder{{Domain: "query"}}},
+		Pools:     []store.HeijunkaPool{{Name: "fleet", Health: "healthy", LastScalingAt: at}, {Name: "query", Health: "critical"}},
+		Balance: store.HeijunkaBalance{
 			Affinity: map[string][]string{"query": {"query"}}, Spilled: map[string]int64{"query": 1},
-			Last: &api.HeijunkaRebalance{At: at, Pools: []api.HeijunkaPoolUse{}},
+			Last: &api.HeijunkaRebalance{At: at, Pools: []store.HeijunkaPoolUse{}},
 		},
 		Burst: api.HeijunkaBurst{Until: at}, Changed: json.RawMessage(`{"burst":{"enabled":true}}`),
 	}

@@ -13,7 +13,7 @@ import (
 	"takt/store"
 )
 
-func poolNamed(t *testing.T, l api.Heijunka, name string) api.HeijunkaPool {
+func poolNamed(t *testing.T, l api.Heijunka, name string) store.HeijunkaPool {
 	t.Helper()
 	for _, p := range l.Pools {
 		if p.Name == name {
@@ -21,7 +21,7 @@ func poolNamed(t *testing.T, l api.Heijunka, name string) api.HeijunkaPool {
 		}
 	}
 	require.Fail(t, "no pool "+name)
-	return api.HeijunkaPool{}
+	return store.HeijunkaPool{}
 }
 
 func TestLoadIsLevelledSeenAndChanged(t *testing.T) {

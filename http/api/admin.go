@@ -129,53 +129,37 @@ type TakeProfileIn struct {
 }
 
 // ShowTimeouts is GET /admin/heartbeat.
-var ShowTimeouts = declare[None, HeartbeatSettings](Route{
-	ID: "showTimeouts", Method: "GET", Path: "/admin/heartbeat",
-	Service: ServiceBuilds, Tag: "operators", Access: AdminKey, Class: Ops,
-	Summary: "Show the time-outs",
-})
+var ShowTimeouts = declare[None, HeartbeatSettings](buildOrders, AdminKey, Ops, "GET /admin/heartbeat", Route{ID: "showTimeouts", Summary: "Show the time-outs"})
 
 // ChangeTimeouts is PUT /admin/heartbeat.
-var ChangeTimeouts = declare[HeartbeatSettings, HeartbeatSettings](Route{
-	ID: "changeTimeouts", Method: "PUT", Path: "/admin/heartbeat",
-	Service: ServiceBuilds, Tag: "operators", Access: AdminKey, Class: Ops,
-	Summary: "Change the time-outs",
+var ChangeTimeouts = declare[HeartbeatSettings, HeartbeatSettings](buildOrders, AdminKey, Ops, "PUT /admin/heartbeat", Route{
+	ID: "changeTimeouts", Summary: "Change the time-outs",
 })
 
 // ShowDebug is GET /admin/debug.
-var ShowDebug = declare[None, Debug](Route{
-	ID: "showDebug", Method: "GET", Path: "/admin/debug",
-	Tag: "operators", Access: AdminKey, Class: Ops,
-	Summary: "Show build information, masked settings, the recent log, supervision events and the database's statistics",
+var ShowDebug = declare[None, Debug](operators, AdminKey, Ops, "GET /admin/debug", Route{
+	ID: "showDebug", Summary: "Show build information, masked settings, the recent log, supervision events and the database's statistics",
 })
 
 // TakeProfile is GET /admin/debug/pprof/:name.
-var TakeProfile = declare[TakeProfileIn, None](Route{
-	ID: "takeProfile", Method: "GET", Path: "/admin/debug/pprof/:name",
-	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{409},
-	Says: "The profile, for go tool pprof or go tool trace.", Media: []string{anyFile, "text/plain"},
-	Summary: "Take a profile of the process, one at a time",
+var TakeProfile = declare[TakeProfileIn, None](operators, AdminKey, Ops, "GET /admin/debug/pprof/:name", Route{
+	ID: "takeProfile", Errors: []int{409}, Media: []string{anyFile, "text/plain"}, Summary: "Take a profile of the process, one at a time",
+	Says: "The profile, for go tool pprof or go tool trace.",
 })
 
 // ShowAudit is GET /admin/audit.
-var ShowAudit = declare[ShowAuditIn, Audit](Route{
-	ID: "showAudit", Method: "GET", Path: "/admin/audit",
-	Tag: "operators", Access: AdminKey, Class: Ops, Headers: paged,
-	Summary: "Show what operators did, newest first",
+var ShowAudit = declare[ShowAuditIn, Audit](operators, AdminKey, Ops, "GET /admin/audit", Route{
+	ID: "showAudit", Headers: paged, Summary: "Show what operators did, newest first",
 })
 
 // CheckInvariants is GET /admin/audit/check.
-var CheckInvariants = declare[None, Invariants](Route{
-	ID: "checkInvariants", Method: "GET", Path: "/admin/audit/check",
-	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{400},
-	Summary: "Check what has to hold in the database",
+var CheckInvariants = declare[None, Invariants](operators, AdminKey, Ops, "GET /admin/audit/check", Route{
+	ID: "checkInvariants", Errors: []int{400}, Summary: "Check what has to hold in the database",
 })
 
 // RepairInvariants is POST /admin/audit/check.
-var RepairInvariants = declare[Order, Invariants](Route{
-	ID: "repairInvariants", Method: "POST", Path: "/admin/audit/check",
-	Tag: "operators", Access: AdminKey, Class: Ops,
-	Summary: "Check, and mend what can be mended without losing anything",
+var RepairInvariants = declare[Order, Invariants](operators, AdminKey, Ops, "POST /admin/audit/check", Route{
+	ID: "repairInvariants", Summary: "Check, and mend what can be mended without losing anything",
 })
 
 // MaxReason is the longest reason, in bytes.

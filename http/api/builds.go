@@ -207,114 +207,81 @@ type RequeueBuildIn struct {
 }
 
 // SubmitBuild is POST /api/builds.
-var SubmitBuild = declare[SubmitBuildIn, Submitted](Route{
-	ID: "submitBuild", Method: "POST", Path: "/api/builds",
-	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Transfer, Body: SourceBody, Status: 201, Takes: SubmitForm{}, Errors: []int{409, 422, 507},
-	Says: "The build is queued.", Headers: []string{HeaderReplayed},
+var SubmitBuild = declare[SubmitBuildIn, Submitted](builds, APIKey, Transfer, "POST /api/builds", Route{
+	ID: "submitBuild", Body: SourceBody, Status: 201, Errors: []int{409, 422, 507}, Headers: []string{HeaderReplayed}, Takes: SubmitForm{},
+	Says:    "The build is queued.",
 	Replies: []Reply{{Status: 200, Says: replayed, Headers: []string{HeaderReplayed}, Sends: Submitted{}}},
 	Summary: "Submit a build",
 	Text:    "The parts may come in any order; they are streamed. A refusal that needs no body is given before it is read (`Expect: 100-continue`). With an `Idempotency-Key` the same content within 24 hours makes one build and gets the first reply, with its status; other content is 422 `idempotency_mismatch`. 409 `idempotency_expired` says that the API key has changed since. 503 `queue_full` leaves nothing behind.",
 })
 
 // ListBuilds is GET /api/builds.
-var ListBuilds = declare[BuildFilter, []BuildItem](Route{
-	ID: "listBuilds", Method: "GET", Path: "/api/builds",
-	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Query,
-	Says: "A bare array; with `format=object` an object.", Headers: paged, Sends: []any{[]BuildItem{}, BuildList{}},
-	Summary: "List builds, newest first",
+var ListBuilds = declare[BuildFilter, []BuildItem](builds, APIKey, Query, "GET /api/builds", Route{
+	ID: "listBuilds", Headers: paged, Summary: "List builds, newest first",
+	Says: "A bare array; with `format=object` an object.", Sends: []any{[]BuildItem{}, BuildList{}},
 })
 
 // SubmitBuildLegacy is POST /api/builds/submit.
-var SubmitBuildLegacy = declare[SubmitBuildIn, Submitted](Route{
-	ID: "submitBuildLegacy", Method: "POST", Path: "/api/builds/submit",
-	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Transfer, Body: SourceBody, Takes: SubmitForm{}, Errors: []int{409, 422, 507},
-	Says: "The build is queued.", Headers: []string{HeaderReplayed},
+var SubmitBuildLegacy = declare[SubmitBuildIn, Submitted](builds, APIKey, Transfer, "POST /api/builds/submit", Route{
+	ID: "submitBuildLegacy", Body: SourceBody, Errors: []int{409, 422, 507}, Headers: []string{HeaderReplayed}, Takes: SubmitForm{},
+	Says:    "The build is queued.",
 	Replies: []Reply{{Status: 201, Says: replayed, Headers: []string{HeaderReplayed}, Sends: Submitted{}}},
 	Summary: "Submit a build",
 	Text:    "As POST /api/builds, for published clients.",
 })
 
 // ListActiveBuilds is GET /api/builds/active.
-var ListActiveBuilds = declare[Paging, ActiveBuilds](Route{
-	ID: "listActiveBuilds", Method: "GET", Path: "/api/builds/active",
-	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Query, Headers: paged,
-	Summary: "List the builds that workers hold",
+var ListActiveBuilds = declare[Paging, ActiveBuilds](builds, APIKey, Query, "GET /api/builds/active", Route{
+	ID: "listActiveBuilds", Headers: paged, Summary: "List the builds that workers hold",
 })
 
 // CountBuilds is GET /api/builds/statistics.
-var CountBuilds = declare[None, Statistics](Route{
-	ID: "countBuilds", Method: "GET", Path: "/api/builds/statistics",
-	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Query,
-	Summary: "Count builds by state",
-})
+var CountBuilds = declare[None, Statistics](builds, APIKey, Query, "GET /api/builds/statistics", Route{ID: "countBuilds", Summary: "Count builds by state"})
 
 // ShowBuild is GET /api/builds/:id.
-var ShowBuild = declare[BuildPath, BuildItem](Route{
-	ID: "showBuild", Method: "GET", Path: "/api/builds/:id",
-	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Query,
-	Summary: "Show a build",
-})
+var ShowBuild = declare[BuildPath, BuildItem](builds, APIKey, Query, "GET /api/builds/:id", Route{ID: "showBuild", Summary: "Show a build"})
 
 // PatchBuild is PATCH /api/builds/:id.
-var PatchBuild = declare[PatchBuildIn, BuildItem](Route{
-	ID: "patchBuild", Method: "PATCH", Path: "/api/builds/:id",
-	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Submit, Errors: []int{409},
-	Says:    "The build as it is now.",
-	Summary: "Change the priority of a build that waits",
-	Text:    "It goes to where its new priority puts it in the queue at once; among those of the same priority the older submission is first, as ever. 409 if it does not wait.",
+var PatchBuild = declare[PatchBuildIn, BuildItem](builds, APIKey, Submit, "PATCH /api/builds/:id", Route{
+	ID: "patchBuild", Errors: []int{409}, Summary: "Change the priority of a build that waits",
+	Says: "The build as it is now.",
+	Text: "It goes to where its new priority puts it in the queue at once; among those of the same priority the older submission is first, as ever. 409 if it does not wait.",
 })
 
 // ShowBuildStatus is GET /api/builds/:id/status.
-var ShowBuildStatus = declare[BuildAccess, BuildStatus](Route{
-	ID: "showBuildStatus", Method: "GET", Path: "/api/builds/:id/status",
-	Service: ServiceBuilds, Tag: "builds", Access: BuildKey, Class: Query,
-	Summary: "Show where a build stands",
+var ShowBuildStatus = declare[BuildAccess, BuildStatus](builds, BuildKey, Query, "GET /api/builds/:id/status", Route{
+	ID: "showBuildStatus", Summary: "Show where a build stands",
 })
 
 // ReadLogs is GET /api/builds/:id/logs.
-var ReadLogs = declare[ReadLogsIn, Logs](Route{
-	ID: "readLogs", Method: "GET", Path: "/api/builds/:id/logs",
-	Service: ServiceBuilds, Tag: "builds", Access: BuildKey, Class: Query,
-	Says:  "All lines, oldest first; or, if `Accept` says `text/event-stream`, a stream that goes on until the build ends.",
-	Media: []string{eventStream}, Sends: []any{LogEntry{}, LogEnd{}},
-	Summary: "Read a build's log, or follow it",
-	Text:    "A stream has one event `log` for each line, whose id is the line's number and whose data is a `LogEntry`, and at the end one event `end`, whose data is a `LogEnd`: close the stream then. It resumes from the rows, so nothing is lost or sent twice.",
+var ReadLogs = declare[ReadLogsIn, Logs](builds, BuildKey, Query, "GET /api/builds/:id/logs", Route{
+	ID: "readLogs", Media: []string{eventStream}, Summary: "Read a build's log, or follow it",
+	Says: "All lines, oldest first; or, if `Accept` says `text/event-stream`, a stream that goes on until the build ends.", Sends: []any{LogEntry{}, LogEnd{}},
+	Text: "A stream has one event `log` for each line, whose id is the line's number and whose data is a `LogEntry`, and at the end one event `end`, whose data is a `LogEnd`: close the stream then. It resumes from the rows, so nothing is lost or sent twice.",
 })
 
 // DownloadResult is GET /api/builds/:id/download.
-var DownloadResult = declare[BuildAccess, None](Route{
-	ID: "downloadResult", Method: "GET HEAD", Path: "/api/builds/:id/download",
-	Service: ServiceBuilds, Tag: "builds", Access: BuildKey, Class: Transfer,
-	Media:   []string{anyFile},
-	Summary: "Download the result",
+var DownloadResult = declare[BuildAccess, None](builds, BuildKey, Transfer, "GET HEAD /api/builds/:id/download", Route{
+	ID: "downloadResult", Media: []string{anyFile}, Summary: "Download the result",
 })
 
 // DownloadFile is GET /api/builds/:id/download/:type.
-var DownloadFile = declare[DownloadFileIn, None](Route{
-	ID: "downloadFile", Method: "GET HEAD", Path: "/api/builds/:id/download/:type",
-	Service: ServiceBuilds, Tag: "builds", Access: BuildKey, Class: Transfer,
-	Media:   []string{anyFile, zipFile},
-	Summary: "Download the source or the result",
+var DownloadFile = declare[DownloadFileIn, None](builds, BuildKey, Transfer, "GET HEAD /api/builds/:id/download/:type", Route{
+	ID: "downloadFile", Media: []string{anyFile, zipFile}, Summary: "Download the source or the result",
 })
 
 // CancelBuild is POST /api/builds/:id/cancel.
-var CancelBuild = declare[BuildPath, Cancelled](Route{
-	ID: "cancelBuild", Method: "POST", Path: "/api/builds/:id/cancel",
-	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Submit, Errors: []int{400},
-	Summary: "Cancel a build that has not ended",
+var CancelBuild = declare[BuildPath, Cancelled](builds, APIKey, Submit, "POST /api/builds/:id/cancel", Route{
+	ID: "cancelBuild", Errors: []int{400}, Summary: "Cancel a build that has not ended",
 })
 
 // RequeueBuild is POST /api/builds/:id/requeue.
-var RequeueBuild = declare[RequeueBuildIn, BuildItem](Route{
-	ID: "requeueBuild", Method: "POST", Path: "/api/builds/:id/requeue",
-	Service: ServiceBuilds, Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{409},
-	Summary: "Take a build from the worker that holds it",
-	Text:    "It is pending again at its old position and uses up no attempt. Its former worker may still send the result until another worker has the build.",
+var RequeueBuild = declare[RequeueBuildIn, BuildItem](buildOrders, AdminKey, Ops, "POST /api/builds/:id/requeue", Route{
+	ID: "requeueBuild", Errors: []int{409}, Summary: "Take a build from the worker that holds it",
+	Text: "It is pending again at its old position and uses up no attempt. Its former worker may still send the result until another worker has the build.",
 })
 
 // RetryBuild is POST /api/builds/:id/retry.
-var RetryBuild = declare[BuildAccess, Retried](Route{
-	ID: "retryBuild", Method: "POST", Path: "/api/builds/:id/retry",
-	Service: ServiceBuilds, Tag: "builds", Access: BuildKey, Class: Submit, Errors: []int{400, 409, 507},
-	Summary: "Submit the same build again",
+var RetryBuild = declare[BuildAccess, Retried](builds, BuildKey, Submit, "POST /api/builds/:id/retry", Route{
+	ID: "retryBuild", Errors: []int{400, 409, 507}, Summary: "Submit the same build again",
 })

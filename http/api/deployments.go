@@ -186,66 +186,47 @@ type RetryDeploymentIn struct {
 }
 
 // ListDeployments is GET /api/deployments.
-var ListDeployments = declare[ListDeploymentsIn, Deployments](Route{
-	ID: "listDeployments", Method: "GET", Path: "/api/deployments",
-	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Query, Headers: paged,
-	Summary: "List deployments, newest first",
+var ListDeployments = declare[ListDeploymentsIn, Deployments](deployments, APIKey, Query, "GET /api/deployments", Route{
+	ID: "listDeployments", Headers: paged, Summary: "List deployments, newest first",
 })
 
 // StartDeployment is POST /api/deployments.
-var StartDeployment = declare[DeploymentRequest, Deployment](Route{
-	ID: "startDeployment", Method: "POST", Path: "/api/deployments",
-	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, AdminToo: true, Class: Submit, Status: 202, Errors: []int{422},
-	Says: "It goes on until it is done.", Headers: []string{"Location"},
+var StartDeployment = declare[DeploymentRequest, Deployment](deployments, APIKey, Submit, "POST /api/deployments", Route{
+	ID: "startDeployment", AdminToo: true, Status: 202, Errors: []int{422}, Headers: []string{"Location"},
+	Says:    "It goes on until it is done.",
 	Summary: "Copy an organisation's repositories into another",
 })
 
 // ShowDeployment is GET /api/deployments/:id.
-var ShowDeployment = declare[ShowDeploymentIn, Deployment](Route{
-	ID: "showDeployment", Method: "GET", Path: "/api/deployments/:id",
-	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Query,
-	Says:    "How it is.",
-	Summary: "Show a deployment with its repositories",
+var ShowDeployment = declare[ShowDeploymentIn, Deployment](deployments, APIKey, Query, "GET /api/deployments/:id", Route{
+	ID: "showDeployment", Summary: "Show a deployment with its repositories",
+	Says: "How it is.",
 })
 
 // FollowDeployment is GET /api/deployments/:id/events.
-var FollowDeployment = declare[FollowDeploymentIn, None](Route{
-	ID: "followDeployment", Method: "GET", Path: "/api/deployments/:id/events",
-	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Query,
-	Says: "A stream of server-sent events until the deployment has ended.", Media: []string{eventStream},
-	Sends:   []any{DeploymentRepo{}, Deployment{}},
-	Summary: "Follow a deployment to its end",
-	Text:    "`repo` tells of a repository, all of them at first; its data is a `DeploymentRepo`. `progress` and, at last, `end` have a `Deployment` without its repositories.",
+var FollowDeployment = declare[FollowDeploymentIn, None](deployments, APIKey, Query, "GET /api/deployments/:id/events", Route{
+	ID: "followDeployment", Media: []string{eventStream}, Summary: "Follow a deployment to its end",
+	Says: "A stream of server-sent events until the deployment has ended.", Sends: []any{DeploymentRepo{}, Deployment{}},
+	Text: "`repo` tells of a repository, all of them at first; its data is a `DeploymentRepo`. `progress` and, at last, `end` have a `Deployment` without its repositories.",
 })
+
+func deploymentOrder(id, summary string) Route {
+	return Route{
+		ID: id, AdminToo: true, Errors: []int{409}, Summary: summary,
+		Text: "A deployment that spends takt's own forge credential needs the admin key, too; without it the answer is 401. Audited.",
+	}
+}
 
 // CancelDeployment is POST /api/deployments/:id/cancel.
-var CancelDeployment = declare[DeploymentOrder, Deployment](Route{
-	ID: "cancelDeployment", Method: "POST", Path: "/api/deployments/:id/cancel",
-	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, AdminToo: true, Class: Submit, Errors: []int{409},
-	Summary: "End a deployment; what is not copied yet is skipped",
-	Text:    "A deployment that spends takt's own forge credential needs the admin key, too; without it the answer is 401. Audited.",
-})
+var CancelDeployment = declare[DeploymentOrder, Deployment](deployments, APIKey, Submit, "POST /api/deployments/:id/cancel", deploymentOrder("cancelDeployment", "End a deployment; what is not copied yet is skipped"))
 
 // PauseDeployment is POST /api/deployments/:id/pause.
-var PauseDeployment = declare[DeploymentOrder, Deployment](Route{
-	ID: "pauseDeployment", Method: "POST", Path: "/api/deployments/:id/pause",
-	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, AdminToo: true, Class: Submit, Errors: []int{409},
-	Summary: "Stop the work on a deployment",
-	Text:    "A deployment that spends takt's own forge credential needs the admin key, too; without it the answer is 401. Audited.",
-})
+var PauseDeployment = declare[DeploymentOrder, Deployment](deployments, APIKey, Submit, "POST /api/deployments/:id/pause", deploymentOrder("pauseDeployment", "Stop the work on a deployment"))
 
 // ResumeDeployment is POST /api/deployments/:id/resume.
-var ResumeDeployment = declare[DeploymentOrder, Deployment](Route{
-	ID: "resumeDeployment", Method: "POST", Path: "/api/deployments/:id/resume",
-	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, AdminToo: true, Class: Submit, Errors: []int{409},
-	Summary: "Let a paused deployment go on",
-	Text:    "A deployment that spends takt's own forge credential needs the admin key, too; without it the answer is 401. Audited.",
-})
+var ResumeDeployment = declare[DeploymentOrder, Deployment](deployments, APIKey, Submit, "POST /api/deployments/:id/resume", deploymentOrder("resumeDeployment", "Let a paused deployment go on"))
 
 // RetryDeployment is POST /api/deployments/:id/retry.
-var RetryDeployment = declare[RetryDeploymentIn, DeploymentRetried](Route{
-	AdminToo: true,
-	ID:       "retryDeployment", Method: "POST", Path: "/api/deployments/:id/retry",
-	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Submit, Errors: []int{409},
-	Summary: "Try again what has failed, or was skipped by a cancel",
+var RetryDeployment = declare[RetryDeploymentIn, DeploymentRetried](deployments, APIKey, Submit, "POST /api/deployments/:id/retry", Route{
+	ID: "retryDeployment", AdminToo: true, Errors: []int{409}, Summary: "Try again what has failed, or was skipped by a cancel",
 })

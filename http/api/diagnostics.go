@@ -12,22 +12,16 @@ type DiagnosticPath struct {
 }
 
 // ReportDiagnostics is POST /api/diagnostics/report.
-var ReportDiagnostics = declare[PostDiagnostic, PostedDiagnostic](Route{
-	ID: "reportDiagnostics", Method: "POST", Path: "/api/diagnostics/report",
-	Service: ServiceBuilds, Tag: "diagnostics", Access: APIKey, Class: Fleet, Errors: []int{404, 507},
-	Summary: "Keep a diagnostic report",
+var ReportDiagnostics = declare[PostDiagnostic, PostedDiagnostic](diagnostics, APIKey, Fleet, "POST /api/diagnostics/report", Route{
+	ID: "reportDiagnostics", Errors: []int{404, 507}, Summary: "Keep a diagnostic report",
 })
 
 // ListDiagnostics is GET /api/diagnostics/:worker_id.
-var ListDiagnostics = declare[ListDiagnosticsIn, DiagnosticReports](Route{
-	ID: "listDiagnostics", Method: "GET", Path: "/api/diagnostics/:worker_id",
-	Service: ServiceBuilds, Tag: "diagnostics", Access: APIKey, Class: Query,
-	Summary: "List a worker's reports, newest first",
+var ListDiagnostics = declare[ListDiagnosticsIn, DiagnosticReports](diagnostics, APIKey, Query, "GET /api/diagnostics/:worker_id", Route{
+	ID: "listDiagnostics", Summary: "List a worker's reports, newest first",
 })
 
 // ShowLatestDiagnostic is GET /api/diagnostics/:worker_id/latest.
-var ShowLatestDiagnostic = declare[DiagnosticPath, DiagnosticReport](Route{
-	ID: "showLatestDiagnostic", Method: "GET", Path: "/api/diagnostics/:worker_id/latest",
-	Service: ServiceBuilds, Tag: "diagnostics", Access: APIKey, Class: Query,
-	Summary: "Show a worker's last report",
+var ShowLatestDiagnostic = declare[DiagnosticPath, DiagnosticReport](diagnostics, APIKey, Query, "GET /api/diagnostics/:worker_id/latest", Route{
+	ID: "showLatestDiagnostic", Summary: "Show a worker's last report",
 })

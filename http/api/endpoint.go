@@ -156,9 +156,31 @@ func Routes() []Route {
 	return sorted
 }
 
-// declare returns the endpoint of r and adds it to [Routes]. It panics if In can't be read
-// from a request, because that is a mistake in the declaration.
-func declare[In, Out any](r Route) Endpoint[In, Out] {
+// area is a part of the API: its service, "" for all, and its tag.
+type area string
+
+// The areas.
+const (
+	builds         area = ServiceBuilds + " builds"
+	workers        area = ServiceBuilds + " workers"
+	holding        area = ServiceBuilds + " holding"
+	diagnostics    area = ServiceBuilds + " diagnostics"
+	buildOrders    area = ServiceBuilds + " operators"
+	throttle       area = ServiceThrottle + " throttle"
+	throttleOrders area = ServiceThrottle + " operators"
+	deployments    area = ServiceDeployments + " deployments"
+	operators      area = " operators"
+	events         area = " events"
+	health         area = " health"
+)
+
+// declare returns the endpoint at a method and path, with what else r says, and adds it to
+// [Routes]. It panics if In can't be read from a request, because that is a mistake in the
+// declaration.
+func declare[In, Out any](of area, access Access, class Class, at string, r Route) Endpoint[In, Out] {
+	i := strings.LastIndexByte(at, ' ')
+	r.Method, r.Path, r.Access, r.Class = at[:i], at[i+1:], access, class
+	r.Service, r.Tag, _ = strings.Cut(string(of), " ")
 	r.in, r.out = reflect.TypeFor[In](), reflect.TypeFor[Out]()
 	r.Status = cmp.Or(r.Status, 200)
 	e := Endpoint[In, Out]{Route: r, decoder: NewDecoder[In]()}

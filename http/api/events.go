@@ -11,11 +11,8 @@ type FollowEventsIn struct {
 }
 
 // FollowEvents is GET /api/events.
-var FollowEvents = declare[FollowEventsIn, None](Route{
-	ID: "followEvents", Method: "GET", Path: "/api/events",
-	Tag: "events", Access: APIKey, Class: Query, Errors: []int{400},
-	Says: "A stream of server-sent events without end.", Media: []string{eventStream},
-	Sends:   []any{Named("QueueUpdated"), JobAvailable{}, Named("BuildAssigned"), store.BuildUpdate{}, store.WorkerUpdate{}, Named("SupervisorEvent")},
-	Summary: "Follow what happens",
-	Text:    "Events are `queue:updated`, `job:available`, `build:assigned`, `build:updated`, `worker:updated` and `supervisor:event`; their data are the schemas `QueueUpdated`, `JobAvailable`, `BuildAssigned`, `BuildUpdated`, `WorkerUpdated` and `SupervisorEvent`. They are hints: read what you act on. Each controller tells its own and remembers 10 000. A client that has missed some gets one event `reset` and then what happens from there on.",
+var FollowEvents = declare[FollowEventsIn, None](events, APIKey, Query, "GET /api/events", Route{
+	ID: "followEvents", Errors: []int{400}, Media: []string{eventStream}, Summary: "Follow what happens",
+	Says: "A stream of server-sent events without end.", Sends: []any{Named("QueueUpdated"), JobAvailable{}, Named("BuildAssigned"), store.BuildUpdate{}, store.WorkerUpdate{}, Named("SupervisorEvent")},
+	Text: "Events are `queue:updated`, `job:available`, `build:assigned`, `build:updated`, `worker:updated` and `supervisor:event`; their data are the schemas `QueueUpdated`, `JobAvailable`, `BuildAssigned`, `BuildUpdated`, `WorkerUpdated` and `SupervisorEvent`. They are hints: read what you act on. Each controller tells its own and remembers 10 000. A client that has missed some gets one event `reset` and then what happens from there on.",
 })

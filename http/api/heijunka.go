@@ -7,18 +7,8 @@ import "takt/store"
 type Heijunka = store.HeijunkaStatus
 
 type (
-	// HeijunkaRegulator is the state and the limits of admission.
-	HeijunkaRegulator = store.HeijunkaRegulator
-	// HeijunkaHolder is an admitted request.
-	HeijunkaHolder = store.HeijunkaHolder
-	// HeijunkaPool is one pool.
-	HeijunkaPool = store.HeijunkaPool
-	// HeijunkaBalance says how evenly the pools are used.
-	HeijunkaBalance = store.HeijunkaBalance
 	// HeijunkaRebalance is the move of a place, or the reason why none moved.
 	HeijunkaRebalance = store.HeijunkaRebalance
-	// HeijunkaPoolUse is a pool as rebalancing sees it.
-	HeijunkaPoolUse = store.HeijunkaPoolUse
 	// HeijunkaBurst says whether demand has jumped.
 	HeijunkaBurst = store.HeijunkaBursts
 )
@@ -152,44 +142,29 @@ type RebalanceHeijunkaIn struct {
 }
 
 // ShowHeijunka is GET /admin/heijunka.
-var ShowHeijunka = declare[None, Heijunka](Route{
-	ID: "showHeijunka", Method: "GET", Path: "/admin/heijunka",
-	Tag: "operators", Access: AdminKey, Class: Ops,
-	Summary: "Show how the load is levelled",
-})
+var ShowHeijunka = declare[None, Heijunka](operators, AdminKey, Ops, "GET /admin/heijunka", Route{ID: "showHeijunka", Summary: "Show how the load is levelled"})
 
 // ChangeHeijunkaLimits is PUT /admin/heijunka/limits.
-var ChangeHeijunkaLimits = declare[HeijunkaLimits, Heijunka](Route{
-	ID: "changeHeijunkaLimits", Method: "PUT", Path: "/admin/heijunka/limits",
-	Tag: "operators", Access: AdminKey, Class: Ops,
-	Summary: "Change the limits of admission",
+var ChangeHeijunkaLimits = declare[HeijunkaLimits, Heijunka](operators, AdminKey, Ops, "PUT /admin/heijunka/limits", Route{
+	ID: "changeHeijunkaLimits", Summary: "Change the limits of admission",
 })
 
 // ChangeHeijunkaAffinity is PUT /admin/heijunka/affinity.
-var ChangeHeijunkaAffinity = declare[HeijunkaAffinity, Heijunka](Route{
-	ID: "changeHeijunkaAffinity", Method: "PUT", Path: "/admin/heijunka/affinity",
-	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{404},
-	Summary: "Change the pools that a domain prefers",
+var ChangeHeijunkaAffinity = declare[HeijunkaAffinity, Heijunka](operators, AdminKey, Ops, "PUT /admin/heijunka/affinity", Route{
+	ID: "changeHeijunkaAffinity", Errors: []int{404}, Summary: "Change the pools that a domain prefers",
 })
 
 // RebalanceHeijunka is POST /admin/heijunka/rebalance.
-var RebalanceHeijunka = declare[RebalanceHeijunkaIn, HeijunkaRebalance](Route{
-	ID: "rebalanceHeijunka", Method: "POST", Path: "/admin/heijunka/rebalance",
-	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{409},
-	Takes:   Order{},
-	Summary: "Move a worker from the least to the most loaded pool",
+var RebalanceHeijunka = declare[RebalanceHeijunkaIn, HeijunkaRebalance](operators, AdminKey, Ops, "POST /admin/heijunka/rebalance", Route{
+	ID: "rebalanceHeijunka", Errors: []int{409}, Takes: Order{}, Summary: "Move a worker from the least to the most loaded pool",
 })
 
 // SurgeHeijunka is POST /admin/heijunka/surge.
-var SurgeHeijunka = declare[HeijunkaSurge, Heijunka](Route{
-	ID: "surgeHeijunka", Method: "POST", Path: "/admin/heijunka/surge",
-	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{409},
-	Summary: "Start or stop a surge, or the detection of bursts",
+var SurgeHeijunka = declare[HeijunkaSurge, Heijunka](operators, AdminKey, Ops, "POST /admin/heijunka/surge", Route{
+	ID: "surgeHeijunka", Errors: []int{409}, Summary: "Start or stop a surge, or the detection of bursts",
 })
 
 // ScalePool is POST /admin/heijunka/pools/:name/scale.
-var ScalePool = declare[ScalePoolIn, Heijunka](Route{
-	ID: "scalePool", Method: "POST", Path: "/admin/heijunka/pools/:name/scale",
-	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{409},
-	Summary: "Change the size of a pool, or its bounds",
+var ScalePool = declare[ScalePoolIn, Heijunka](operators, AdminKey, Ops, "POST /admin/heijunka/pools/:name/scale", Route{
+	ID: "scalePool", Errors: []int{409}, Summary: "Change the size of a pool, or its bounds",
 })

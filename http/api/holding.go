@@ -104,76 +104,53 @@ type UploadResultIn struct {
 }
 
 // WriteLogs is POST /api/builds/:id/logs.
-var WriteLogs = declare[WriteLogsIn, PostedLogs](Route{
-	ID: "writeLogs", Method: "POST", Path: "/api/builds/:id/logs",
-	Service: ServiceBuilds, Tag: "holding", Access: WorkerKey, Class: Fleet,
-	Summary: "Write to a build's log",
-})
+var WriteLogs = declare[WriteLogsIn, PostedLogs](holding, WorkerKey, Fleet, "POST /api/builds/:id/logs", Route{ID: "writeLogs", Summary: "Write to a build's log"})
 
 // FetchSource is GET /api/builds/:id/source.
-var FetchSource = declare[Holding, None](Route{
-	ID: "fetchSource", Method: "GET HEAD", Path: "/api/builds/:id/source",
-	Service: ServiceBuilds, Tag: "holding", Access: WorkerKey, Class: Transfer,
-	Media:   []string{zipFile},
-	Summary: "Fetch the source",
+var FetchSource = declare[Holding, None](holding, WorkerKey, Transfer, "GET HEAD /api/builds/:id/source", Route{
+	ID: "fetchSource", Media: []string{zipFile}, Summary: "Fetch the source",
 })
 
 // FetchCerts is GET /api/builds/:id/certs.
-var FetchCerts = declare[Holding, None](Route{
-	ID: "fetchCerts", Method: "GET HEAD", Path: "/api/builds/:id/certs",
-	Service: ServiceBuilds, Tag: "holding", Access: WorkerKey, Class: Transfer,
-	Media:   []string{zipFile},
-	Summary: "Fetch the certificates",
+var FetchCerts = declare[Holding, None](holding, WorkerKey, Transfer, "GET HEAD /api/builds/:id/certs", Route{
+	ID: "fetchCerts", Media: []string{zipFile}, Summary: "Fetch the certificates",
 })
 
 // FetchCertsSecure is GET /api/builds/:id/certs-secure.
-var FetchCertsSecure = declare[HoldingWithBuild, SecureCerts](Route{
-	ID: "fetchCertsSecure", Method: "GET", Path: "/api/builds/:id/certs-secure",
-	Service: ServiceBuilds, Tag: "holding", Access: HolderKey, Class: Transfer,
-	Summary: "Fetch the certificates, unpacked",
+var FetchCertsSecure = declare[HoldingWithBuild, SecureCerts](holding, HolderKey, Transfer, "GET /api/builds/:id/certs-secure", Route{
+	ID: "fetchCertsSecure", Summary: "Fetch the certificates, unpacked",
 })
 
 // PostTelemetry is POST /api/builds/:id/telemetry.
-var PostTelemetry = declare[PostTelemetryIn, Status](Route{
-	ID: "postTelemetry", Method: "POST", Path: "/api/builds/:id/telemetry",
-	Service: ServiceBuilds, Tag: "holding", Access: MonitorKey, Class: Fleet,
-	Summary: "Tell how the machine does; a sign of life",
-	Text:    "The API key may be left out if the controller is set to allow that.",
+var PostTelemetry = declare[PostTelemetryIn, Status](holding, MonitorKey, Fleet, "POST /api/builds/:id/telemetry", Route{
+	ID: "postTelemetry", Summary: "Tell how the machine does; a sign of life",
+	Text: "The API key may be left out if the controller is set to allow that.",
 })
 
 // BeatHeldBuild is POST /api/builds/:id/heartbeat.
-var BeatHeldBuild = declare[HeartbeatIn, HeartbeatReply](Route{
-	ID: "heartbeat", Method: "POST", Path: "/api/builds/:id/heartbeat",
-	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Fleet,
-	Summary: "Give a sign of life",
+var BeatHeldBuild = declare[HeartbeatIn, HeartbeatReply](holding, APIKey, Fleet, "POST /api/builds/:id/heartbeat", Route{
+	ID: "heartbeat", Summary: "Give a sign of life",
 })
 
 // FailHeldBuild is POST /api/workers/fail.
-var FailHeldBuild = declare[FailBuildIn, Uploaded](Route{
-	ID: "failBuild", Method: "POST", Path: "/api/workers/fail",
-	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Fleet, Errors: []int{404},
-	Summary: "Report that a build has failed",
+var FailHeldBuild = declare[FailBuildIn, Uploaded](holding, APIKey, Fleet, "POST /api/workers/fail", Route{
+	ID: "failBuild", Errors: []int{404}, Summary: "Report that a build has failed",
 })
 
 // BeatByBody is POST /api/workers/heartbeat.
-var BeatByBody = declare[BeatBuildIn, BeatReply](Route{
-	ID: "heartbeatOfBuild", Method: "POST", Path: "/api/workers/heartbeat",
-	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Fleet, Errors: []int{404},
-	Summary: "Give a sign of life for a build",
+var BeatByBody = declare[BeatBuildIn, BeatReply](holding, APIKey, Fleet, "POST /api/workers/heartbeat", Route{
+	ID: "heartbeatOfBuild", Errors: []int{404}, Summary: "Give a sign of life for a build",
 })
+
+func uploadRoute(id string) Route {
+	return Route{
+		ID: id, Body: ResultBody, Errors: []int{404, 507}, Takes: UploadForm{}, Summary: "Report a build's end, with its result",
+		Text: "The parts may come in any order. A result is accepted once; the identical repeat is 200, anything else for a build that has ended 409.",
+	}
+}
 
 // UploadResult is POST /api/workers/upload.
-var UploadResult = declare[UploadResultIn, Uploaded](Route{
-	ID: "uploadResult", Method: "POST", Path: "/api/workers/upload",
-	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Transfer, Body: ResultBody, Takes: UploadForm{}, Errors: []int{404, 507},
-	Summary: "Report a build's end, with its result",
-	Text:    "The parts may come in any order. A result is accepted once; the identical repeat is 200, anything else for a build that has ended 409.",
-})
+var UploadResult = declare[UploadResultIn, Uploaded](holding, APIKey, Transfer, "POST /api/workers/upload", uploadRoute("uploadResult"))
 
 // UploadResultAlias is POST /api/workers/result.
-var UploadResultAlias = declare[UploadResultIn, Uploaded](Route{
-	ID: "uploadResultAlias", Method: "POST", Path: "/api/workers/result",
-	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Transfer, Body: ResultBody, Takes: UploadForm{}, Errors: []int{404, 507},
-	Summary: "Report a build's end, with its result",
-	Text:    "The parts may come in any order. A result is accepted once; the identical repeat is 200, anything else for a build that has ended 409.",
-})
+var UploadResultAlias = declare[UploadResultIn, Uploaded](holding, APIKey, Transfer, "POST /api/workers/result", uploadRoute("uploadResultAlias"))

@@ -187,89 +187,63 @@ type QueueOrderIn struct {
 }
 
 // TakeAction is POST /api/hubspot/action.
-var TakeAction = declare[None, None](Route{
-	ID: "takeAction", Method: "POST", Path: "/api/hubspot/action",
-	Service: ServiceThrottle, Tag: "throttle", Access: Public, Class: Hook, Body: WebhookBody, Errors: []int{401},
-	Takes: map[string]any{}, Sends: []any{Named("ActionReply")}, Replies: []Reply{{Status: 204}},
-	Summary: "Take a workflow action from HubSpot",
+var TakeAction = declare[None, None](throttle, Public, Hook, "POST /api/hubspot/action", Route{
+	ID: "takeAction", Body: WebhookBody, Errors: []int{401}, Takes: map[string]any{}, Summary: "Take a workflow action from HubSpot",
+	Sends:   []any{Named("ActionReply")},
+	Replies: []Reply{{Status: 204}},
 	Text:    "Signed by HubSpot (version 1, 2 or 3; a version 3 that is there and wrong is refused). Answered when the action is durable: a waiting one with 204 or, if the controller is set to block, with BLOCK and the time that remains; a repeat by its state. 400 also if nobody has set a rate for it.",
 })
 
 // AuthorizePortal is GET /api/oauth/authorize.
-var AuthorizePortal = declare[None, None](Route{
-	ID: "authorizePortal", Method: "GET", Path: "/api/oauth/authorize",
-	Service: ServiceThrottle, Tag: "throttle", Access: Public, Class: Submit, Status: 302, Errors: []int{400},
-	Summary: "Send an installer to HubSpot's page",
+var AuthorizePortal = declare[None, None](throttle, Public, Submit, "GET /api/oauth/authorize", Route{
+	ID: "authorizePortal", Status: 302, Errors: []int{400}, Summary: "Send an installer to HubSpot's page",
 })
 
 // InstallPortal is GET /api/oauth/callback.
-var InstallPortal = declare[InstallPortalIn, Installed](Route{
-	ID: "installPortal", Method: "GET", Path: "/api/oauth/callback",
-	Service: ServiceThrottle, Tag: "throttle", Access: Public, Class: Submit,
-	Summary: "End an installation",
+var InstallPortal = declare[InstallPortalIn, Installed](throttle, Public, Submit, "GET /api/oauth/callback", Route{
+	ID: "installPortal", Summary: "End an installation",
 })
 
 // SetRate is POST /api/config.
-var SetRate = declare[ThrottleConfig, ThrottleConfig](Route{
-	ID: "setRate", Method: "POST", Path: "/api/config",
-	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Submit,
-	Takes:   Named("ThrottleRate"),
-	Summary: "Set how many completions an action may have in any period",
-	Text:    "It applies to what waits at once. Numbers may be texts.",
+var SetRate = declare[ThrottleConfig, ThrottleConfig](throttle, APIKey, Submit, "POST /api/config", Route{
+	ID: "setRate", Takes: Named("ThrottleRate"), Summary: "Set how many completions an action may have in any period",
+	Text: "It applies to what waits at once. Numbers may be texts.",
 })
 
 // ListRates is GET /api/config/:portal_id.
-var ListRates = declare[ListRatesIn, ThrottleConfigs](Route{
-	ID: "listRates", Method: "GET", Path: "/api/config/:portal_id",
-	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Query, Headers: paged,
-	Summary: "List a portal's rates",
+var ListRates = declare[ListRatesIn, ThrottleConfigs](throttle, APIKey, Query, "GET /api/config/:portal_id", Route{
+	ID: "listRates", Headers: paged, Summary: "List a portal's rates",
 })
 
 // ShowRate is GET /api/config/:portal_id/:action_id.
-var ShowRate = declare[RatePath, ThrottleConfig](Route{
-	ID: "showRate", Method: "GET", Path: "/api/config/:portal_id/:action_id",
-	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Query, Errors: []int{404},
-	Summary: "Show an action's rate",
+var ShowRate = declare[RatePath, ThrottleConfig](throttle, APIKey, Query, "GET /api/config/:portal_id/:action_id", Route{
+	ID: "showRate", Errors: []int{404}, Summary: "Show an action's rate",
 })
 
 // DeleteRate is DELETE /api/config/:portal_id/:action_id.
-var DeleteRate = declare[RatePath, None](Route{
-	ID: "deleteRate", Method: "DELETE", Path: "/api/config/:portal_id/:action_id",
-	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Submit, Status: 204, Errors: []int{404},
-	Summary: "Refuse new actions; those that wait keep their rate",
+var DeleteRate = declare[RatePath, None](throttle, APIKey, Submit, "DELETE /api/config/:portal_id/:action_id", Route{
+	ID: "deleteRate", Status: 204, Errors: []int{404}, Summary: "Refuse new actions; those that wait keep their rate",
 })
 
 // ShowQueues is GET /admin/throttle/queues.
-var ShowQueues = declare[ShowQueuesIn, ThrottleQueues](Route{
-	ID: "showQueues", Method: "GET", Path: "/admin/throttle/queues",
-	Service: ServiceThrottle, Tag: "operators", Access: AdminKey, Class: Ops, Headers: paged,
-	Summary: "Show queues, those with the oldest waiting action first",
+var ShowQueues = declare[ShowQueuesIn, ThrottleQueues](throttleOrders, AdminKey, Ops, "GET /admin/throttle/queues", Route{
+	ID: "showQueues", Headers: paged, Summary: "Show queues, those with the oldest waiting action first",
 })
 
 // ShowQueue is GET /admin/throttle/queues/:id.
-var ShowQueue = declare[QueuePath, ThrottleQueue](Route{
-	ID: "showQueue", Method: "GET", Path: "/admin/throttle/queues/:id",
-	Service: ServiceThrottle, Tag: "operators", Access: AdminKey, Class: Ops,
-	Summary: "Show a queue",
-})
+var ShowQueue = declare[QueuePath, ThrottleQueue](throttleOrders, AdminKey, Ops, "GET /admin/throttle/queues/:id", Route{ID: "showQueue", Summary: "Show a queue"})
 
 // PauseQueue is POST /admin/throttle/queues/:id/pause.
-var PauseQueue = declare[QueueOrderIn, ThrottleQueue](Route{
-	ID: "pauseQueue", Method: "POST", Path: "/admin/throttle/queues/:id/pause",
-	Service: ServiceThrottle, Tag: "operators", Access: AdminKey, Class: Ops,
-	Summary: "Stop a queue from sending",
+var PauseQueue = declare[QueueOrderIn, ThrottleQueue](throttleOrders, AdminKey, Ops, "POST /admin/throttle/queues/:id/pause", Route{
+	ID: "pauseQueue", Summary: "Stop a queue from sending",
 })
 
 // ResumeQueue is POST /admin/throttle/queues/:id/resume.
-var ResumeQueue = declare[QueueOrderIn, ThrottleQueue](Route{
-	ID: "resumeQueue", Method: "POST", Path: "/admin/throttle/queues/:id/resume",
-	Service: ServiceThrottle, Tag: "operators", Access: AdminKey, Class: Ops,
-	Summary: "Let a queue go on",
+var ResumeQueue = declare[QueueOrderIn, ThrottleQueue](throttleOrders, AdminKey, Ops, "POST /admin/throttle/queues/:id/resume", Route{
+	ID: "resumeQueue", Summary: "Let a queue go on",
 })
 
 // RedriveQueue is POST /admin/throttle/queues/:id/redrive.
-var RedriveQueue = declare[QueueOrderIn, Redriven](Route{
-	ID: "redriveQueue", Method: "POST", Path: "/admin/throttle/queues/:id/redrive",
-	Service: ServiceThrottle, Tag: "operators", Access: AdminKey, Class: Ops,
-	Summary: "Try what failed again now",
+var RedriveQueue = declare[QueueOrderIn, Redriven](throttleOrders, AdminKey, Ops, "POST /admin/throttle/queues/:id/redrive", Route{
+	ID: "redriveQueue", Summary: "Try what failed again now",
 })

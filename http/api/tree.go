@@ -27,42 +27,27 @@ type OrderNodeIn struct {
 }
 
 // ShowTree is GET /admin/tree.
-var ShowTree = declare[ShowTreeIn, TreeNode](Route{
-	ID: "showTree", Method: "GET", Path: "/admin/tree",
-	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{404},
-	Summary: "Show the supervision tree",
+var ShowTree = declare[ShowTreeIn, TreeNode](operators, AdminKey, Ops, "GET /admin/tree", Route{
+	ID: "showTree", Errors: []int{404}, Summary: "Show the supervision tree",
 })
 
 // ShowNode is GET /admin/tree/*.
-var ShowNode = declare[ShowNodeIn, TreeNode](Route{
-	ID: "showNode", Method: "GET", Path: "/admin/tree/*",
-	Tag: "operators", Access: AdminKey, Class: Ops,
-	Summary: "Show one process and what is under it",
-})
+var ShowNode = declare[ShowNodeIn, TreeNode](operators, AdminKey, Ops, "GET /admin/tree/*", Route{ID: "showNode", Summary: "Show one process and what is under it"})
+
+// nodeOrder describes an order to a process.
+func nodeOrder(id, summary string) Route {
+	return Route{
+		ID: id, Errors: []int{409, 504}, Takes: Order{}, Summary: summary,
+		Says: "The process as it is then; with `dry_run` the plan.", Sends: []any{TreeNode{}, Plan{}},
+		Replies: []Reply{{Status: 202, Says: "The plan, which ends this very server and so is carried out after the reply.", Sends: Plan{}}},
+	}
+}
 
 // RestartNode is POST /admin/tree/*/restart.
-var RestartNode = declare[OrderNodeIn, TreeNode](Route{
-	ID: "restartNode", Method: "POST", Path: "/admin/tree/*/restart",
-	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{409, 504},
-	Takes: Order{}, Says: "The process as it is then; with `dry_run` the plan.", Sends: []any{TreeNode{}, Plan{}},
-	Replies: []Reply{{Status: 202, Says: "The plan, which ends this very server and so is carried out after the reply.", Sends: Plan{}}},
-	Summary: "Restart a process, and whom its supervisor restarts with it",
-})
+var RestartNode = declare[OrderNodeIn, TreeNode](operators, AdminKey, Ops, "POST /admin/tree/*/restart", nodeOrder("restartNode", "Restart a process, and whom its supervisor restarts with it"))
 
 // TerminateNode is POST /admin/tree/*/terminate.
-var TerminateNode = declare[OrderNodeIn, TreeNode](Route{
-	ID: "terminateNode", Method: "POST", Path: "/admin/tree/*/terminate",
-	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{409, 504},
-	Takes: Order{}, Says: "The process as it is then; with `dry_run` the plan.", Sends: []any{TreeNode{}, Plan{}},
-	Replies: []Reply{{Status: 202, Says: "The plan, which ends this very server and so is carried out after the reply.", Sends: Plan{}}},
-	Summary: "Stop a process until it is started",
-})
+var TerminateNode = declare[OrderNodeIn, TreeNode](operators, AdminKey, Ops, "POST /admin/tree/*/terminate", nodeOrder("terminateNode", "Stop a process until it is started"))
 
 // StartNode is POST /admin/tree/*/start.
-var StartNode = declare[OrderNodeIn, TreeNode](Route{
-	ID: "startNode", Method: "POST", Path: "/admin/tree/*/start",
-	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{409, 504},
-	Takes: Order{}, Says: "The process as it is then; with `dry_run` the plan.", Sends: []any{TreeNode{}, Plan{}},
-	Replies: []Reply{{Status: 202, Says: "The plan, which ends this very server and so is carried out after the reply.", Sends: Plan{}}},
-	Summary: "Start a process that was terminated",
-})
+var StartNode = declare[OrderNodeIn, TreeNode](operators, AdminKey, Ops, "POST /admin/tree/*/start", nodeOrder("startNode", "Start a process that was terminated"))

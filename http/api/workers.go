@@ -250,83 +250,59 @@ type WorkerFilter struct {
 }
 
 // RegisterWorker is POST /api/workers/register.
-var RegisterWorker = declare[Register, Registered](Route{
-	ID: "registerWorker", Method: "POST", Path: "/api/workers/register",
-	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Fleet, Errors: []int{409, 422},
-	Says: "The worker and its first token.", Headers: []string{"RateLimit", "RateLimit-Policy"},
-	Summary: "Register a worker, or register it again",
+var RegisterWorker = declare[Register, Registered](workers, APIKey, Fleet, "POST /api/workers/register", Route{
+	ID: "registerWorker", Errors: []int{409, 422}, Headers: []string{"RateLimit", "RateLimit-Policy"}, Summary: "Register a worker, or register it again",
+	Says: "The worker and its first token.",
 })
 
 // UnregisterWorker is POST /api/workers/unregister.
-var UnregisterWorker = declare[UnregisterIn, Unregistered](Route{
-	ID: "unregisterWorker", Method: "POST", Path: "/api/workers/unregister",
-	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Fleet, Errors: []int{400, 413, 415},
-	Summary: "Unregister; its builds are queued again",
+var UnregisterWorker = declare[UnregisterIn, Unregistered](workers, APIKey, Fleet, "POST /api/workers/unregister", Route{
+	ID: "unregisterWorker", Errors: []int{400, 413, 415}, Summary: "Unregister; its builds are queued again",
 })
 
 // UnregisterWorkerByID is POST /api/workers/:id/unregister.
-var UnregisterWorkerByID = declare[WorkerPath, Unregistered](Route{
-	ID: "unregisterWorkerByID", Method: "POST", Path: "/api/workers/:id/unregister",
-	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Fleet,
-	Summary: "Unregister, for workers without a token",
+var UnregisterWorkerByID = declare[WorkerPath, Unregistered](workers, APIKey, Fleet, "POST /api/workers/:id/unregister", Route{
+	ID: "unregisterWorkerByID", Summary: "Unregister, for workers without a token",
 })
 
 // ListWorkers is GET /api/workers.
-var ListWorkers = declare[WorkerFilter, WorkerList](Route{
-	ID: "listWorkers", Method: "GET", Path: "/api/workers",
-	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Query, Headers: paged,
-	Summary: "List workers, oldest first",
+var ListWorkers = declare[WorkerFilter, WorkerList](workers, APIKey, Query, "GET /api/workers", Route{
+	ID: "listWorkers", Headers: paged, Summary: "List workers, oldest first",
 })
 
 // ShowWorker is GET /api/workers/:id.
-var ShowWorker = declare[WorkerPath, Worker](Route{
-	ID: "showWorker", Method: "GET", Path: "/api/workers/:id",
-	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Query,
-	Summary: "Show a worker",
-})
+var ShowWorker = declare[WorkerPath, Worker](workers, APIKey, Query, "GET /api/workers/:id", Route{ID: "showWorker", Summary: "Show a worker"})
 
 // DeleteWorker is DELETE /api/workers/:id.
-var DeleteWorker = declare[WorkerPath, Unregistered](Route{
-	ID: "deleteWorker", Method: "DELETE", Path: "/api/workers/:id",
-	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Submit, Errors: []int{409},
-	Summary: "Delete a worker; its builds are queued again",
+var DeleteWorker = declare[WorkerPath, Unregistered](workers, APIKey, Submit, "DELETE /api/workers/:id", Route{
+	ID: "deleteWorker", Errors: []int{409}, Summary: "Delete a worker; its builds are queued again",
 })
 
 // ShowWorkerStats is GET /api/workers/:id/stats.
-var ShowWorkerStats = declare[WorkerPath, WorkerStats](Route{
-	ID: "showWorkerStats", Method: "GET", Path: "/api/workers/:id/stats",
-	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Query,
-	Summary: "Show what a worker has done",
+var ShowWorkerStats = declare[WorkerPath, WorkerStats](workers, APIKey, Query, "GET /api/workers/:id/stats", Route{
+	ID: "showWorkerStats", Summary: "Show what a worker has done",
 })
 
 // DrainWorker is POST /api/workers/:id/drain.
-var DrainWorker = declare[WorkerOrder, Worker](Route{
-	ID: "drainWorker", Method: "POST", Path: "/api/workers/:id/drain",
-	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Submit,
-	Summary: "Give a worker no more builds",
+var DrainWorker = declare[WorkerOrder, Worker](workers, APIKey, Submit, "POST /api/workers/:id/drain", Route{
+	ID: "drainWorker", Summary: "Give a worker no more builds",
 })
 
 // ResumeWorker is POST /api/workers/:id/resume.
-var ResumeWorker = declare[WorkerOrder, Worker](Route{
-	ID: "resumeWorker", Method: "POST", Path: "/api/workers/:id/resume",
-	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Submit,
-	Summary: "Give a drained or quarantined worker builds again",
+var ResumeWorker = declare[WorkerOrder, Worker](workers, APIKey, Submit, "POST /api/workers/:id/resume", Route{
+	ID: "resumeWorker", Summary: "Give a drained or quarantined worker builds again",
 })
+
+func pollRoute(id string) Route {
+	return Route{
+		ID: id, Errors: []int{404}, Headers: []string{"RateLimit", "RateLimit-Policy"}, Summary: "Ask for a build",
+		Says: "A build or none, and the token for the next poll.",
+		Text: "401 says that the token is unknown or has expired: register again. 404 says that the worker is unknown. Each token dies when its successor is first used.",
+	}
+}
 
 // Poll is GET /api/workers/poll.
-var Poll = declare[PollIn, PollReply](Route{
-	ID: "poll", Method: "GET", Path: "/api/workers/poll",
-	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Fleet, Errors: []int{404},
-	Says: "A build or none, and the token for the next poll.", Headers: []string{"RateLimit", "RateLimit-Policy"},
-	Summary: "Ask for a build",
-	Text:    "401 says that the token is unknown or has expired: register again. 404 says that the worker is unknown. Each token dies when its successor is first used.",
-})
+var Poll = declare[PollIn, PollReply](workers, APIKey, Fleet, "GET /api/workers/poll", pollRoute("poll"))
 
 // PollByPost is POST /api/workers/poll.
-var PollByPost = declare[PollIn, PollReply](Route{
-	ID: "pollByPost", Method: "POST", Path: "/api/workers/poll",
-	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Fleet, Errors: []int{404},
-	Says: "A build or none, and the token for the next poll.", Headers: []string{"RateLimit", "RateLimit-Policy"},
-	Summary: "Ask for a build",
-	Text:    "401 says that the token is unknown or has expired: register again. 404 says that the worker is unknown. Each token dies when its successor is first used.",
-})
+var PollByPost = declare[PollIn, PollReply](workers, APIKey, Fleet, "POST /api/workers/poll", pollRoute("pollByPost"))
