@@ -163,26 +163,6 @@ func TestALeakedRequestKeepsItsPlace(t *testing.T) {
 	})
 }
 
-func TestWithoutASupervisorRequestsWaitForTheRestartGap(t *testing.T) {
-	t.Parallel()
-	inBubble(t, separate(steady(3, "a", "b")), func(w *world) {
-		ctx := w.Context()
-		require.NoError(w, otp.TerminateChild(ctx, w.sys.Ref(requests), "b"))
-		begin := time.Now()
-		require.Equal(w, store.Unavailable, store.CodeOf(w.serve(ctx, "b", 0)))
-		require.Equal(w, time.Second, time.Since(begin))
-		require.NoError(w, w.serve(ctx, "a", 0))
-
-		bridged := make(chan error, 1)
-		go func() { bridged <- w.serve(context.Background(), "b", 0) }()
-		passes(time.Second / 2)
-		_, err := otp.RestartChild(ctx, w.sys.Ref(requests), "b")
-		require.NoError(w, err)
-		require.NoError(w, <-bridged)
-		w.requireNothingHeld()
-	})
-}
-
 // A request that runs past its route's limit is shown while it does and counted
 // when it ends.
 func TestARequestPastItsLimitIsShownAndCounted(t *testing.T) {

@@ -70,42 +70,6 @@ func TestGateAgainstAModel(t *testing.T) {
 	})
 }
 
-// From many goroutines: what is admitted is never above the limit, and all of it
-// comes back.
-func TestGateIsNeverAboveItsLimit(t *testing.T) {
-	t.Parallel()
-	g := newGate(store.HeijunkaLimits{Soft: 10, Hard: 300, Reserved: 0.2})
-	domains := []*Pool{{cfg: PoolConfig{Priority: true}}, {}}
-	var inside atomic.Int64
-	var users sync.WaitGroup
-	for u := range 16 {
-		users.Go(func() {
-			for i := range 3000 {
-				var mine []*token
-				for range 1 + i%40 {
-					x := &token{own: domains[u%2]}
-					if _, err := g.admit(x); err != nil {
-						continue
-					}
-					mine = append(mine, x)
-					if all := inside.Add(1); all > 300 {
-						t.Errorf("%d inside", all)
-					}
-				}
-				g.status()
-				for _, x := range mine {
-					inside.Add(-1)
-					g.release(x)
-				}
-			}
-		})
-	}
-	users.Wait()
-	require.Zero(t, g.load)
-	require.Same(t, &g.table, g.table.next)
-	require.Same(t, &g.table, g.table.prev)
-}
-
 // A pool against a model: who has a place, who waits, in which order; sizes,
 // surges and bounds change meanwhile, and waiters give up.
 func TestPoolAgainstAModel(t *testing.T) {

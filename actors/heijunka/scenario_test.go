@@ -2,7 +2,6 @@ package heijunka
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
@@ -209,39 +208,6 @@ func TestOverloadedPoolGainsWorkersFromTheIdleOne(t *testing.T) {
 	})
 }
 
-func TestTenThousandRoutedRequestsSucceed(t *testing.T) {
-	t.Parallel()
-	inBubble(t, Config{}, func(w *world) {
-		domains := []string{Fleet, Submit, Query, Hook, Transfer}
-		var wg sync.WaitGroup
-		var succeeded, next atomic.Int64
-		random := rand.New(rand.NewPCG(1, 2))
-		services := make([]time.Duration, 10_000)
-		for i := range services {
-			services[i] = time.Duration(random.IntN(20_000)) * time.Microsecond
-		}
-		for range 300 {
-			wg.Go(func() {
-				for i := next.Add(1) - 1; i < int64(len(services)); i = next.Add(1) - 1 {
-					n := int(i)
-					if w.serve(context.Background(), domains[n%len(domains)], services[n]) == nil {
-						succeeded.Add(1)
-					}
-				}
-			})
-		}
-		wg.Wait()
-		require.Greater(w, succeeded.Load(), int64(9500))
-		total := int64(0)
-		for _, p := range w.h.Status().Pools {
-			require.Positive(w, p.Processed)
-			total += p.Processed
-		}
-		require.Equal(w, succeeded.Load(), total)
-		w.requireNothingHeld()
-	})
-}
-
 func TestBurstIsFoundAndItsSurgeEndsOnTime(t *testing.T) {
 	t.Parallel()
 	cfg := steady(10, "a", "b", "c")
@@ -338,35 +304,6 @@ func TestBurstAtAnyBaseline(t *testing.T) {
 	require.False(t, burst, "below the floor on volume")
 	_, burst = add(&s, 20)
 	require.True(t, burst)
-}
-
-func TestRefusalIsGraceful(t *testing.T) {
-	t.Parallel()
-	cfg := steady(20, "urgent", "usual")
-	cfg.Limits = store.HeijunkaLimits{Soft: 50, Hard: 100, Reserved: 0.2}
-	inBubble(t, cfg, func(w *world) {
-		// 20 slots of 200 ms are 100 requests per second; 400 come.
-		go w.arrivals("usual", 2500*time.Microsecond, 200*time.Millisecond, 20*time.Second)
-		<-time.After(10 * time.Second)
-		var refusal error
-		for refusal == nil {
-			<-time.After(150 * time.Millisecond) // slots come free in step, every 200 ms
-			refusal = w.serve(w.Context(), "usual", 0)
-		}
-		var o *store.Error
-		require.ErrorAs(w, refusal, &o)
-		s := w.h.Status().Regulator
-		require.InDelta(w, 200, s.DrainRate, 60, "both pools of the list work")
-		want := time.Duration(float64(s.Load-40) / s.DrainRate * float64(time.Second))
-		require.InDelta(w, max(want, time.Second), o.RetryAfter, float64(100*time.Millisecond))
-
-		// The urgent are let in, and all is well once it is over.
-		require.NoError(w, w.serve(w.Context(), "urgent", time.Millisecond))
-		passes(time.Minute)
-		require.NoError(w, w.serve(w.Context(), "usual", time.Millisecond))
-		require.Equal(w, store.LoadNormal, w.h.Status().Regulator.Level)
-		w.requireNothingHeld()
-	})
 }
 
 // A refused client is told how long the load takes to fall out of the alert.

