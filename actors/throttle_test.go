@@ -3,8 +3,6 @@ package actors_test
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"testing"
@@ -96,19 +94,12 @@ func (n node) stop(t *testing.T) {
 // install authorizes portals as an installer's browser does.
 func (h *hall) install(n node, portals ...int64) {
 	h.t.Helper()
-	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	defer browser.CloseIdleConnections()
 	for _, p := range portals {
 		at, secret, err := n.Throttle.Tokens.Authorize(h.t.Context())
 		require.NoError(h.t, err)
-		req, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, fmt.Sprint(at, "&portal=", p), http.NoBody)
+		back, err := h.hs.Agree(h.t.Context(), at, p)
 		require.NoError(h.t, err)
-		resp, err := browser.Do(req)
-		require.NoError(h.t, err)
-		require.NoError(h.t, resp.Body.Close())
-		back, err := url.Parse(resp.Header.Get("Location"))
-		require.NoError(h.t, err)
-		got, err := n.Throttle.Tokens.Install(h.t.Context(), back.Query().Get("state"), secret, back.Query().Get("code"))
+		got, err := n.Throttle.Tokens.Install(h.t.Context(), back.Get("state"), secret, back.Get("code"))
 		require.NoError(h.t, err)
 		require.Equal(h.t, p, got)
 	}

@@ -114,28 +114,3 @@ func TestUnknownMembersAreNoError(t *testing.T) {
 	require.Equal(t, 204, b.fire(strings.Replace(string(webhook("c").Body()), "{", `{"typedInputs":{"a":[{}]},"new":null,`, 1), clientSecret).status)
 	require.Equal(t, 1, b.actions())
 }
-
-func TestRepeatsOfThrottleRequestsAreHarmless(t *testing.T) {
-	t.Parallel()
-	b := hookServer(t)
-	first := b.configure(tenASecond)
-	require.Equal(t, 200, first.status)
-	require.Equal(t, 200, b.configure(tenASecond).status)
-	at := webhook("c")
-	elsewhere := at
-	elsewhere.WorkflowID = 99
-	for _, w := range []string{string(at.Body()), string(at.Body()), string(elsewhere.Body())} {
-		require.Equal(t, 204, b.fire(w, clientSecret).status)
-	}
-	require.Equal(t, 1, b.actions(), "a callback is one execution, whatever else is said of it")
-	r := b.send("POST", "/api/hubspot/action", nil, "")
-	require.Equal(t, 401, r.status)
-	for _, method := range []string{"GET", "PUT", "DELETE"} {
-		require.Equal(t, 405, b.send(method, "/api/hubspot/action", key(), "").status, method)
-	}
-	admin := map[string]string{"X-Admin-Key": adminKey}
-	queue := "/admin/throttle/queues/" + store.QueueKey{PortalID: 62515, WorkflowID: "3", ActionID: 7, Index: "0"}.ID()
-	for _, action := range []string{"/pause", "/pause", "/resume", "/resume", "/redrive", "/redrive"} {
-		require.Equal(t, http.StatusOK, b.send("POST", queue+action, admin, "").status, action)
-	}
-}

@@ -3,8 +3,6 @@ package throttle_test
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/url"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -16,25 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/throttle"
-	"takt/http/hubspottest"
 	"takt/store"
 	"takt/store/storetest"
 )
-
-// authorized does what an installer's browser does on HubSpot's page.
-func authorized(tb testing.TB, at string) (state, code string) {
-	tb.Helper()
-	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	defer browser.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, at, http.NoBody)
-	require.NoError(tb, err)
-	resp, err := browser.Do(req)
-	require.NoError(tb, err)
-	require.NoError(tb, resp.Body.Close())
-	back, err := url.Parse(resp.Header.Get("Location"))
-	require.NoError(tb, err)
-	return back.Query().Get("state"), back.Query().Get("code")
-}
 
 const intakeClients = 64
 
@@ -131,128 +113,4 @@ func BenchmarkIntake(b *testing.B) {
 			b.ReportMetric(list[len(list)/2], name)
 		}
 	}
-}
-
-// BenchmarkDrain completes a backlog at a configured 1000 a second.
-func BenchmarkDrain(b *testing.B) {
-	const rate, count = 1000, 6000
-	for b.Loop() {
-		t := setup(b, storetest.Durable(b), throttle.Config{}, nil)
-		t.install()
-		t.rate(1, store.Day)
-		t.send(portal, 1, count)
-		t.rate(rate, store.Second)
-		require.NoError(b, t.Portals.Wake(b.Context(), portal, map[string]int{actionOf(1, 0).Queue.ID(): 0}))
-		require.Eventually(b, func() bool { return t.hs.Distinct() == count }, 2*time.Minute, time.Millisecond)
-		list := t.hs.Completions()
-		most := hubspottest.MostInAnyWindow(list, time.Second)
-		require.LessOrEqual(b, most, rate)
-		// The first period's worth goes at once.
-		took := list[len(list)-1].At.Sub(list[rate-1].At)
-		b.ReportMetric(float64(count-rate)/took.Seconds(), "completions/s")
-		b.ReportMetric(float64(most), "most/window")
-	}
-}
-
-// paced hands one action after the other over, at an even pace, and returns how
-// long the half of them, and 99 of 100, took at most until HubSpot had them.
-func (b *bundle) paced(workflow, count int, every time.Duration) (p50, p99 time.Duration) {
-	b.tb.Helper()
-	begun := make([]time.Time, count)
-	var wg sync.WaitGroup
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for i := range count {
-		<-tick.C
-		begun[i] = time.Now()
-		wg.Go(func() {
-			if _, err := b.Accept(b.tb.Context(), actionOf(workflow, i)); err != nil {
-				b.tb.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	name := func(i int) string { return actionOf(workflow, i).CallbackID }
-	at := map[string]time.Time{}
-	require.Eventually(b.tb, func() bool {
-		for _, c := range b.hs.Completions() {
-			at[c.CallbackID] = c.At
-		}
-		for i := range count {
-			if at[name(i)].IsZero() {
-				return false
-			}
-		}
-		return true
-	}, time.Minute, 100*time.Millisecond)
-	took := make([]time.Duration, count)
-	for i := range took {
-		took[i] = at[name(i)].Sub(begun[i])
-	}
-	slices.Sort(took)
-	return took[count/2], took[count*99/100]
-}
-
-// BenchmarkDeadPortal is what a portal that goes down costs another: rounds alone,
-// beside a portal with a thousand actions due at once, and beside one that has
-// gone down with as many. The figures are medians over the rounds.
-func BenchmarkDeadPortal(b *testing.B) {
-	for name, fault := range map[string]hubspottest.Fault{
-		"silent": {Status: 503, Delay: time.Minute},
-		"broken": {Status: 500},
-		"busy":   {Status: 429, Header: map[string]string{"Retry-After": "1"}},
-	} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				besides(b, fault)
-			}
-		})
-	}
-}
-
-func besides(b *testing.B, fault hubspottest.Fault) {
-	b.Helper()
-	const (
-		rounds = 5
-		count  = 500
-		every  = 5 * time.Millisecond
-	)
-	t := setup(b, storetest.Durable(b), throttle.Config{}, nil)
-	t.install()
-	t.rate(1000, store.Second)
-	workflow, other := 1, portal
-	var p50s, p99s [3][]time.Duration
-	phase := func(kind int, faults ...hubspottest.Fault) {
-		workflow++
-		if kind > 0 {
-			other++
-			t.installAt(other)
-			t.rateAt(other, 1, store.Day)
-			t.hs.Fail(other, faults...)
-			t.send(other, 1_000_000+workflow, 1000)
-			t.rateAt(other, 1000, store.Second)
-		}
-		p50, p99 := t.paced(workflow, count, every)
-		p50s[kind], p99s[kind] = append(p50s[kind], p50), append(p99s[kind], p99)
-		if kind > 0 {
-			require.NotZero(b, t.hs.Calls(other))
-			t.rateAt(other, 1, store.Day)
-			<-time.After(2100 * time.Millisecond) // until its calls have ended
-		}
-	}
-	phase(0)
-	p50s, p99s = [3][]time.Duration{}, [3][]time.Duration{} // that was to warm up
-	for range rounds {
-		phase(0)
-		phase(1)
-		phase(2, fault)
-	}
-	for kind, name := range []string{"alone", "beside", "dead"} {
-		slices.Sort(p50s[kind])
-		slices.Sort(p99s[kind])
-		b.ReportMetric(p50s[kind][rounds/2].Seconds()*1000, "p50-ms-"+name)
-		b.ReportMetric(p99s[kind][rounds/2].Seconds()*1000, "p99-ms-"+name)
-	}
-	b.ReportMetric(float64(p99s[2][rounds/2])/float64(p99s[0][rounds/2]), "dead/alone")
-	b.ReportMetric(float64(p99s[2][rounds/2])/float64(p99s[1][rounds/2]), "dead/beside")
 }

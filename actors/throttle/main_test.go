@@ -74,22 +74,18 @@ func setup(tb testing.TB, db *storetest.Database, cfg throttle.Config, wrap func
 }
 
 // install keeps tokens as an installation does.
-func (b *bundle) install() { b.installAt(portal) }
-
-func (b *bundle) installAt(portal int64) {
+func (b *bundle) install() {
 	b.tb.Helper()
-	b.hs.AddPortal(portal)
 	at, secret, err := b.Tokens.Authorize(b.tb.Context())
 	require.NoError(b.tb, err)
-	state, code := authorized(b.tb, fmt.Sprint(at, "&portal=", portal))
-	got, err := b.Tokens.Install(b.tb.Context(), state, secret, code)
+	back, err := b.hs.Agree(b.tb.Context(), at, portal)
+	require.NoError(b.tb, err)
+	got, err := b.Tokens.Install(b.tb.Context(), back.Get("state"), secret, back.Get("code"))
 	require.NoError(b.tb, err)
 	require.Equal(b.tb, portal, got)
 }
 
-func (b *bundle) rate(most int, unit store.TimeUnit) { b.rateAt(portal, most, unit) }
-
-func (b *bundle) rateAt(portal int64, most int, unit store.TimeUnit) {
+func (b *bundle) rate(most int, unit store.TimeUnit) {
 	b.tb.Helper()
 	_, err := b.PutConfig(b.tb.Context(), store.ThrottleConfig{PortalID: portal, ActionID: 1, MaxThroughput: most, TimePeriod: 1, TimeUnit: unit})
 	require.NoError(b.tb, err)

@@ -82,38 +82,48 @@ func (h *HubSpot) Install(ctx context.Context, authorize, callback string, porta
 // InstallWith is like Install, but replaces HubSpot's code by code unless that is "".
 func (h *HubSpot) InstallWith(ctx context.Context, authorize, callback string, portal int64, code string) error {
 	jar, _ := cookiejar.New(nil) // never fails
-	browser := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	defer browser.CloseIdleConnections()
-	// visit requests a page and returns the address that it redirects to.
-	visit := func(at string, want int) (string, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
-		if err != nil {
-			return "", fmt.Errorf("installing: %w", err)
-		}
-		status, body, header, err := send(browser, req)
-		if err == nil && status != want {
-			err = fmt.Errorf("installing: %s answered %d: %s", req.URL.Path, status, body)
-		}
-		return header.Get("Location"), err
-	}
-	page, err := visit(authorize, http.StatusFound)
+	page, err := visit(ctx, jar, authorize, http.StatusFound)
 	if err != nil {
 		return err
 	}
-	back, err := visit(fmt.Sprintf("%s&portal=%d", page, portal), http.StatusFound)
+	q, err := h.Agree(ctx, page, portal)
 	if err != nil {
 		return err
 	}
-	at, err := url.Parse(back)
-	if err != nil {
-		return fmt.Errorf("installing: %w", err)
-	}
-	q := at.Query()
 	if code != "" {
 		q.Set("code", code)
 	}
-	_, err = visit(callback+"?"+q.Encode(), http.StatusOK)
+	_, err = visit(ctx, jar, callback+"?"+q.Encode(), http.StatusOK)
 	return err
+}
+
+// Agree visits HubSpot's page of an installation as a user of the portal, who agrees. It
+// returns the parameters with which HubSpot sends the user back: state and code.
+func (h *HubSpot) Agree(ctx context.Context, page string, portal int64) (url.Values, error) {
+	back, err := visit(ctx, nil, fmt.Sprintf("%s&portal=%d", page, portal), http.StatusFound)
+	if err != nil {
+		return nil, err
+	}
+	at, err := url.Parse(back)
+	if err != nil {
+		return nil, fmt.Errorf("installing: %w", err)
+	}
+	return at.Query(), nil
+}
+
+// visit requests a page like a browser and returns the address that it redirects to.
+func visit(ctx context.Context, jar http.CookieJar, at string, want int) (string, error) {
+	browser := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer browser.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+	if err != nil {
+		return "", fmt.Errorf("installing: %w", err)
+	}
+	status, body, header, err := send(browser, req)
+	if err == nil && status != want {
+		err = fmt.Errorf("installing: %s answered %d: %s", req.URL.Path, status, body)
+	}
+	return header.Get("Location"), err
 }
 
 // MostInAnyWindow returns the largest number of completions in any half-open window of

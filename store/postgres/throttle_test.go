@@ -142,29 +142,12 @@ func TestActionsAreAcceptedOnceAndGetOneJob(t *testing.T) {
 	require.Equal(t, 4, b.count(`SELECT count(*) FROM action_executions`))
 	require.Equal(t, 1, b.count(`SELECT count(*) FROM river_job WHERE kind = 'throttle' AND state = 'available'`))
 	b.exec(`UPDATE river_job SET state = 'completed', finalized_at = now()`)
-	b.accept(queueOf(1), 10, 1)
-	require.Equal(t, 1, b.count(`SELECT count(*) FROM river_job WHERE state = 'available'`), "the queue gets another")
-}
-
-func TestTwiceInOneBatchIsARepeat(t *testing.T) {
-	t.Parallel()
-	b := throttle(t, 10, 1, store.Second)
-	a := store.Action{Queue: queueOf(1), CallbackID: "twin", Expires: time.Hour}
-	got, err := b.Accept(t.Context(), []store.Action{a, a})
+	twin := store.Action{Queue: queueOf(1), CallbackID: "twin", Expires: time.Hour}
+	twins, err := b.Accept(t.Context(), []store.Action{twin, twin})
 	require.NoError(t, err)
-	require.False(t, got[0].Repeat)
-	require.True(t, got[1].Repeat)
-	require.Equal(t, 1, b.count(`SELECT count(*) FROM action_executions`))
-}
-
-func TestRepeatsAreAnsweredByState(t *testing.T) {
-	t.Parallel()
-	b := throttle(t, 10, 1, store.Second)
-	b.accept(queueOf(1), 0, 1)
-	c := b.claim(100, queueOf(1))
-	require.Equal(t, 1, b.record(store.Outcome{Claim: c.Number, Done: idsOf(c)}).Completed)
-	again := b.accept(queueOf(1), 0, 1)
-	require.Equal(t, store.Acceptance{State: store.ActionCompleted, Repeat: true, Remaining: again[0].Remaining}, again[0])
+	require.Equal(t, []bool{false, true}, []bool{twins[0].Repeat, twins[1].Repeat})
+	require.Equal(t, 5, b.count(`SELECT count(*) FROM action_executions`))
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM river_job WHERE state = 'available'`), "the queue gets another")
 }
 
 func TestConcurrentBatchesNeverDoubleNorDeadlock(t *testing.T) {
@@ -367,18 +350,6 @@ func TestBudgetComesBackAPeriodAfterTheAnswerNotAfterItsRecord(t *testing.T) {
 	c = b.claim(1, queueOf(1))
 	require.Empty(t, c.Actions)
 	require.InDelta(t, time.Hour, c.Queues[0].In, float64(5*time.Second))
-}
-
-func TestWhatIsTooLateIsDropped(t *testing.T) {
-	t.Parallel()
-	b := throttle(t, 2, 1, store.Second)
-	b.accept(queueOf(1), 0, 4)
-	b.exec(`UPDATE action_executions SET expires_at = now() WHERE callback_id IN ('1-c0', '1-c1')`)
-	c := b.claim(100, queueOf(1))
-	require.Equal(t, 2, c.Expired)
-	require.Len(t, c.Actions, 2)
-	require.Equal(t, "1-c2", c.Actions[0].CallbackID)
-	require.Equal(t, 2, b.count(`SELECT count(*) FROM action_executions WHERE state = 'expired'`))
 }
 
 func TestFailuresHoldAndThenGiveUp(t *testing.T) {
@@ -690,8 +661,8 @@ func TestQueuesOfWhichNothingIsLeftAreForgotten(t *testing.T) {
 	require.Zero(t, b.count(`SELECT count(*) FROM throttle_configs`), "nobody needs it any more")
 }
 
-// HubSpot has gone on without them, paused or not.
-func TestWhatIsTooLateIsDroppedFromPausedQueuesToo(t *testing.T) {
+// HubSpot has gone on without them, whether their queue is paused or not.
+func TestWhatIsTooLateIsDropped(t *testing.T) {
 	t.Parallel()
 	b := throttle(t, 10, 1, store.Second)
 	b.accept(queueOf(1), 0, 149)
@@ -707,6 +678,14 @@ func TestWhatIsTooLateIsDroppedFromPausedQueuesToo(t *testing.T) {
 	require.Equal(t, 39, c.Expired)
 	require.Empty(t, c.Actions)
 	require.False(t, c.Queues[0].Waiting, "it is paused")
+
+	require.NoError(t, b.Pause(t.Context(), queueOf(1).ID(), false))
+	b.accept(queueOf(1), 150, 2)
+	b.exec(`UPDATE action_executions SET expires_at = now() WHERE callback_id = '1-c150'`)
+	c = b.claim(100, queueOf(1))
+	require.Equal(t, 1, c.Expired)
+	require.ElementsMatch(t, []string{"1-c149", "1-c151"}, idsOf(c))
+	require.Equal(t, 150, b.count(`SELECT count(*) FROM action_executions WHERE state = 'expired'`))
 }
 
 func TestRateOfADrainedQueueIsNotUsed(t *testing.T) {
