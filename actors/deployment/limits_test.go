@@ -2,42 +2,15 @@ package deployment_test
 
 import (
 	"context"
-	"net/http"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/deployment"
-	"takt/actors/deployment/forge"
 	"takt/http/githubtest"
 	"takt/store"
 )
-
-// Two deployments of one credential copy at once, at a forge that allows less
-// than they could do.
-func TestDeploymentsOfACredentialShareItsBudget(t *testing.T) {
-	t.Parallel()
-	const n, window = 5, 400 * time.Millisecond
-	b := setup(t, options{
-		behave: func(c *githubtest.Config) { c.CreatesPerWindow, c.Window = n, window },
-		github: func(c *forge.Config) { c.Creates = []forge.Limit{{N: n, Per: window}} },
-	})
-	b.forge.AddOrg("to2")
-	b.forge.Fill(t, "r", 9, template(t))
-	one := b.deploy()
-	two := b.deploy(func(r *store.DeploymentRequest) { r.TargetOrg = "to2" })
-	for _, id := range []string{one, two} {
-		b.await(id, store.DeploymentDone)
-		require.Equal(t, 9, b.addsUp(id, 9)[store.RepoDone])
-	}
-	times, refused := b.forge.Creates()
-	require.Zero(t, refused)
-	require.Len(t, times, 18)
-	require.Equal(t, b.forge.Names("to"), b.forge.Names("to2"))
-}
 
 // The budget is not begun anew by whoever resumes a deployment.
 func TestBudgetIsRemembered(t *testing.T) {
@@ -52,28 +25,6 @@ func TestBudgetIsRemembered(t *testing.T) {
 	ages, err = b.db.Made(t.Context(), []byte("another"), time.Hour)
 	require.NoError(t, err)
 	require.Empty(t, ages)
-}
-
-// The forge refuses again and again: all of it is waited for, and nothing fails.
-func TestStormOfLimitsFailsNothing(t *testing.T) {
-	t.Parallel()
-	b := setup(t, options{github: func(c *forge.Config) { c.SecondaryWait, c.Tries = 10*time.Millisecond, 1 }})
-	b.forge.Fill(t, "r", 10, template(t))
-	var calls atomic.Int64
-	b.forge.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		if strings.Contains(r.URL.Path, ".git/") || calls.Add(1)%3 == 0 {
-			return false
-		}
-		w.WriteHeader(http.StatusTooManyRequests)
-		return true
-	})
-	id := b.deploy()
-	b.await(id, store.DeploymentDone)
-	require.Equal(t, 10, b.addsUp(id, 10)[store.RepoDone])
-	require.Greater(t, calls.Load(), int64(60))
-	for _, r := range b.repos(id) {
-		require.Equal(t, 1, r.Attempts)
-	}
 }
 
 func TestDryRunSaysWhatWouldBeDone(t *testing.T) {
@@ -122,26 +73,6 @@ func TestDeploymentThatCannotBePlannedFails(t *testing.T) {
 	require.NoError(t, err)
 	b.await(wrong.ID, store.DeploymentDone)
 	require.Equal(t, 2, b.addsUp(wrong.ID, 2)[store.RepoDone])
-}
-
-// A cancel ends git, which waits for a server that does not answer.
-func TestCancelEndsGitAtOnce(t *testing.T) {
-	t.Parallel()
-	b := setup(t, options{})
-	b.forge.Fill(t, "r", 4, template(t))
-	held := b.holdGit()
-	id := b.deploy()
-	for range 4 {
-		<-held
-	}
-	require.Positive(t, processes(t, b.work))
-	begun := time.Now()
-	require.NoError(t, b.d.Cancel(t.Context(), id, false))
-	b.eventually("git is gone", func() bool { return processes(t, b.work) == 0 })
-	took := time.Since(begun)
-	b.await(id, store.DeploymentCancelled)
-	require.Less(t, took, time.Second)
-	require.Equal(t, 4, b.addsUp(id, 4)[store.RepoSkipped])
 }
 
 // takt's own credential is the operators', and for listed pairs only: at the start,

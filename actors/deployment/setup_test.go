@@ -40,8 +40,6 @@ type bundle struct {
 
 type options struct {
 	forge  deployment.Forge // nil: the stand-in
-	behave func(*githubtest.Config)
-	github func(*forge.Config)
 	config func(*deployment.Config)
 	store  func(deployment.Store) deployment.Store
 }
@@ -51,24 +49,17 @@ func setup(t *testing.T, o options) *bundle {
 	data := storetest.New(t)
 	b := &bundle{t: t, data: data, db: postgres.NewDeployments(data.DB), bus: pubsub.New(), logs: &bytes.Buffer{}}
 	if o.forge == nil {
-		o.forge = b.standIn(o)
+		o.forge = b.standIn()
 	}
 	b.start(o)
 	return b
 }
 
-func (b *bundle) standIn(o options) deployment.Forge {
+func (b *bundle) standIn() deployment.Forge {
 	b.t.Helper()
-	if o.behave == nil {
-		o.behave = func(*githubtest.Config) {}
-	}
-	b.forge = githubtest.Start(b.t, o.behave)
+	b.forge = githubtest.Start(b.t)
 	b.work = filepath.Join(b.t.TempDir(), "work")
-	cfg := forge.Config{BaseURL: b.forge.URL, WorkDir: b.work, Environ: os.Environ(), Backoff: 10 * time.Millisecond}
-	if o.github != nil {
-		o.github(&cfg)
-	}
-	g, err := forge.New(cfg)
+	g, err := forge.New(forge.Config{BaseURL: b.forge.URL, WorkDir: b.work, Environ: os.Environ(), Backoff: 10 * time.Millisecond})
 	require.NoError(b.t, err)
 	b.t.Cleanup(g.Close)
 	return deployment.GitHub(g)

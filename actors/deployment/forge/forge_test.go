@@ -98,17 +98,6 @@ func TestCopyTakesBranchesAndTagsAndNothingElse(t *testing.T) {
 	require.Equal(t, "d", made.Description)
 }
 
-func TestEmptyRepositoryIsCopied(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	_, err := b.forge.Add(githubtest.Repo{Org: "from", Name: "empty"}, "")
-	require.NoError(t, err)
-	copied, err := b.account.Copy(t.Context(), b.url("from", "empty"), b.target("empty").URL)
-	require.NoError(t, err)
-	require.Empty(t, copied.Refs)
-	require.Empty(t, copied.Refs.Default("main"))
-}
-
 func TestLargeFilesAreCopiedOrTheirLackIsTold(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
