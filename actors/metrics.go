@@ -94,7 +94,7 @@ func (t *Tree) measureQueue(show metrics.Show) {
 		}
 	}
 	if states, at := t.fleet.last(time.Now()); time.Since(at) < fleetAge {
-		for _, state := range []string{"idle", "building", "draining", "quarantined", "critical", "offline"} {
+		for _, state := range store.WorkerStates() {
 			show("takt_workers", float64(states[state]), state)
 		}
 	}

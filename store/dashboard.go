@@ -10,10 +10,20 @@ import (
 // The states of a worker as operators see it: its status, unless it gets no builds for
 // another reason.
 const (
+	// WorkerSilent has no build and has not polled for 90 s, or for a minute longer than its
+	// polls wait. Or the connection of its parked poll closed, and no poll came for 10 s.
+	WorkerSilent      = "silent"
 	WorkerDraining    = "draining"
 	WorkerQuarantined = "quarantined"
 	WorkerCritical    = "critical"
+	// WorkerLeft has unregistered.
+	WorkerLeft = "left"
 )
+
+// WorkerStates returns all states, problems first.
+func WorkerStates() []string {
+	return []string{WorkerCritical, WorkerQuarantined, string(Offline), WorkerSilent, WorkerDraining, string(Busy), string(Idle), WorkerLeft}
+}
 
 // WorkerFilter selects workers and orders them; empty fields match all.
 type WorkerFilter struct {
@@ -26,14 +36,17 @@ type WorkerFilter struct {
 	// Sort is name, state, used, success or seen; "" is the order of their first
 	// registrations.
 	Sort string
+	// Present leaves out workers that unregistered over a day ago.
+	Present bool
 }
 
 // FleetSummary counts the workers that take one platform.
 type FleetSummary struct {
 	Platform Platform
-	// Known counts all workers. Able ones are online and get builds. Draining, Critical
-	// and Quarantined ones are online and get none.
-	Known, Able, Draining, Critical, Quarantined int
+	// Known counts the workers that have not unregistered. Able ones are online and get
+	// builds. Draining, Critical and Quarantined ones are online and get none. Silent ones do
+	// not poll.
+	Known, Able, Draining, Critical, Quarantined, Silent int
 	// Slots and Held are the sums over able workers.
 	Slots, Held int
 }

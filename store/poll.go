@@ -137,8 +137,13 @@ type Presence struct {
 	Number uint32
 	// Used is as in WorkerSession. It is written only if the row has no higher value.
 	Used uint64
-	// Age is the time since the worker's last poll.
+	// Age is the time since the worker's last poll, or since its parked poll ended.
 	Age time.Duration
+	// Wait is how long its last poll might wait.
+	Wait time.Duration
+	// Closed is true if the connection of its parked poll closed before the answer, and it
+	// has not polled since.
+	Closed bool
 }
 
 // Recount is what a controller reads from the database at one moment.

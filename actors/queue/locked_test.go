@@ -127,7 +127,7 @@ func TestMemoryPostpones(t *testing.T) {
 		p := s.polls("a", 0)
 		s.takesBack(s.take(9), heldUp())
 		require.Equal(t, 1, s.patient)
-		s.leave(p, s.now)
+		s.leave(p, false, s.now)
 		require.Zero(t, s.patient)
 		require.Empty(t, s.byID)
 	})

@@ -58,6 +58,7 @@ func (m *memory) arrive(p *poll, now time.Time) {
 		m.supersede(s.next)
 	}
 	s.next = p
+	s.polled(p, now)
 	if s.batched == nil {
 		m.judge(p, now)
 	}
@@ -120,11 +121,14 @@ func (m *memory) rest(p *poll, now time.Time) {
 	p.put(&m.parked[p.takes], parked)
 }
 
-// leave removes a poll whose caller has left.
-func (m *memory) leave(p *poll, now time.Time) {
+// leave removes a poll whose caller has left, if closed because its connection closed.
+func (m *memory) leave(p *poll, closed bool, now time.Time) {
 	if p.state == batched {
 		p.gone = true
 		return
+	}
+	if closed && p.state == parked {
+		p.session.closed, p.session.seen = now, now
 	}
 	m.end(p)
 	m.release(p.session, now)

@@ -399,10 +399,11 @@ func TestMemoryWritesPresence(t *testing.T) {
 	due := func() (ids []string) {
 		s.known(s.now)
 		var written []uint32
-		for _, beat := range s.due(s.now, time.Minute) {
+		beats := s.due(s.now, time.Minute)
+		for _, beat := range beats {
 			ids, written = append(ids, s.byNumber[beat.Number].ID), append(written, beat.Number)
 		}
-		s.recorded(written, s.now)
+		s.recorded(beats, written, s.now)
 		slices.Sort(ids)
 		return ids
 	}
@@ -412,6 +413,66 @@ func TestMemoryWritesPresence(t *testing.T) {
 	require.Empty(t, due())
 	s.now = s.now.Add(time.Minute)
 	require.Equal(t, []string{"b", "p"}, due(), "and only of those that were there since")
+}
+
+// A worker whose connection closes while its poll is parked is written as closed after ten
+// seconds, once; and that it polls again is written at once.
+func TestMemoryWritesWhoseConnectionClosed(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	written := func() []store.Presence {
+		s.known(s.now)
+		beats := s.due(s.now, time.Minute)
+		for i := range beats {
+			s.recorded(beats[i:i+1], []uint32{beats[i].Number}, s.now)
+		}
+		return beats
+	}
+	later := func(d time.Duration) { s.now = s.now.Add(d) }
+	p := s.parks("w")
+	require.Len(t, written(), 1)
+	later(time.Second)
+	s.leave(p, true, s.now)
+	later(9 * time.Second)
+	require.Empty(t, written(), "it may still poll")
+	later(time.Second)
+	beats := written()
+	require.Len(t, beats, 1)
+	require.True(t, beats[0].Closed)
+	require.Equal(t, closedGrace, beats[0].Age)
+	require.Equal(t, time.Minute, beats[0].Wait)
+	require.Empty(t, written())
+	later(time.Minute)
+	require.Empty(t, written(), "nothing has changed")
+
+	p = s.parks("w")
+	beats = written()
+	require.Len(t, beats, 1)
+	require.False(t, beats[0].Closed)
+	s.leave(p, true, s.now)
+	later(closedGrace - 1)
+	p = s.parks("w")
+	s.leave(p, false, s.now)
+	later(time.Minute)
+	for _, b := range written() {
+		require.False(t, b.Closed, "the server ended its poll")
+	}
+}
+
+// A poll that comes while a closed connection is being written is written after it.
+func TestMemoryWritesAReturnThatCrossesAClose(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.leave(s.parks("w"), true, s.now)
+	s.now = s.now.Add(closedGrace)
+	at, beats := s.now, s.due(s.now, time.Minute)
+	require.True(t, beats[0].Closed)
+	s.now = s.now.Add(time.Second)
+	s.parks("w")
+	s.recorded(beats, []uint32{beats[0].Number}, at)
+	beats = s.due(s.now, time.Minute)
+	require.Len(t, beats, 1)
+	require.False(t, beats[0].Closed)
 }
 
 func TestMemoryLearnsWorkers(t *testing.T) {
@@ -513,7 +574,7 @@ func TestMemoryWakes(t *testing.T) {
 		first, second := s.parks("first"), s.parks("second")
 		s.enqueues(ios, 1)
 		s.wakes()
-		s.leave(first, s.now)
+		s.leave(first, false, s.now)
 		require.Equal(t, 1, s.wakes())
 		require.Equal(t, []*poll{second}, s.take(9).polls)
 	})
@@ -523,7 +584,7 @@ func TestMemoryWakes(t *testing.T) {
 		s := newStage(t)
 		p := s.polls("w", time.Minute)
 		b := s.take(9)
-		s.leave(p, s.now)
+		s.leave(p, false, s.now)
 		s.takesBack(b, nothing("w"))
 		require.Equal(t, ended, p.state)
 		require.Zero(t, s.parkedPolls())
@@ -605,7 +666,7 @@ func TestMemoryLimitsAndTime(t *testing.T) {
 		third := s.polls("known", time.Minute)
 		require.Equal(t, parked, third.state)
 		require.Equal(t, store.Overloaded, store.CodeOf(s.answered(s.polls("b", 0)).err))
-		s.leave(third, s.now)
+		s.leave(third, false, s.now)
 		require.Equal(t, waiting, s.polls("c", time.Minute).state)
 	})
 

@@ -86,7 +86,7 @@ func (m *model) chance(what string) bool { return rapid.Bool().Draw(m.t, what) }
 // is cut, which its controller may notice.
 func (m *model) polls(w *modelWorker, n *node, wait time.Duration) {
 	if w.poll != nil && m.chance("the old controller notices") {
-		w.at.leave(w.poll, m.now)
+		w.at.leave(w.poll, false, m.now)
 	}
 	w.poll = &poll{req: w.req, wait: wait, arrived: m.now, out: make(chan answer, 2)}
 	w.at = n
@@ -182,7 +182,7 @@ func (m *model) takesOver(n *node) {
 		n.gone(number)
 	}
 	n.pending.recount(r.Pending, r.seen, 100, m.now)
-	n.recorded(written, r.at)
+	n.recorded(r.beats, written, r.at)
 }
 
 // changed tells the controllers of a worker's change, if the notification arrives.

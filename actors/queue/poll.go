@@ -132,7 +132,7 @@ func (p *poll) receive(ctx context.Context, closing <-chan struct{}, proc *otp.P
 			err = restarting(&otp.DownError{Name: proc.Name(), Reason: proc.Reason()})
 		}
 	}
-	otp.Cast(proc, leave{p})
+	otp.Cast(proc, leave{poll: p, closed: errors.Is(err, context.Canceled)})
 	select {
 	case a := <-p.out:
 		return a, a.err

@@ -18,7 +18,10 @@ import (
 
 // The messages, besides a *poll that arrives and a *batch that is done.
 type (
-	leave    struct{ poll *poll } // the poll's caller has left
+	leave struct { // the poll's caller has left
+		poll   *poll
+		closed bool // because the worker's connection has closed
+	}
 	expired  struct{ poll *poll } // a parked poll's time is up
 	unlocked struct{ poll *poll } // timer: a postponed poll is to be tried again
 	enqueued struct {             // builds became pending
@@ -126,7 +129,7 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 	case *batch:
 		m.served(c, msg)
 	case leave:
-		m.leave(msg.poll, time.Now())
+		m.leave(msg.poll, msg.closed, time.Now())
 	case unlocked:
 		if msg.poll.state == postponed {
 			m.recall(msg.poll)
@@ -320,7 +323,7 @@ func (m *manager) recounted(c *otp.Ctx, r recounted, _ error) (next time.Duratio
 	switch {
 	case r.err != nil:
 	case r.presenceErr == nil:
-		m.recorded(r.written, r.at)
+		m.recorded(r.beats, r.written, r.at)
 	case !isOutage(r.presenceErr):
 		logger.WithLevel(levelOf(r.presenceErr)).Err(r.presenceErr).Msg("the presence of workers could not be recorded")
 	}

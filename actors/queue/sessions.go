@@ -15,8 +15,15 @@ type session struct {
 	stale bool
 	// instance is the worker's process that the database served last; "" if it named none.
 	instance string
-	// seen is the time of the last poll; written is seen as last written to the row.
+	// seen is the time of the last poll; written is seen as last written to the row. wait
+	// is how long the last poll might wait.
 	seen, written time.Time
+	wait          time.Duration
+	// closed is when the connection of the worker's parked poll closed before the answer;
+	// zero if it has polled since. closedWritten is true if the row says so. returned is
+	// true if it polls again and the row may say that it does not.
+	closed                  time.Time
+	closedWritten, returned bool
 	// reads counts how often the row was read; asked is reads when the last recount began.
 	reads, asked int
 	batched      *poll
@@ -206,6 +213,18 @@ func (m *memory) gone(number uint32) {
 	}
 }
 
+// closedGrace is how long a worker may take to poll again after the connection of its
+// parked poll has closed.
+const closedGrace = 10 * time.Second
+
+// polled records that s has sent p. After a pause that is written soon, because another
+// controller may have written that a connection of the worker closed.
+func (s *session) polled(p *poll, now time.Time) {
+	s.wait = p.wait
+	s.returned = s.returned || !s.closed.IsZero() || now.Sub(s.seen) > closedGrace
+	s.closed, s.closedWritten = time.Time{}, false
+}
+
 // due returns the beats to be written. Those of workers whose process names itself are
 // written more often, because their rows tell for how long that process has been silent.
 func (m *memory) due(now time.Time, every time.Duration) (beats []store.Presence) {
@@ -214,18 +233,24 @@ func (m *memory) due(now time.Time, every time.Duration) (beats []store.Presence
 		if s.instance != "" {
 			often = min(every, store.WorkerSilence/3)
 		}
-		if s.known && s.batched == nil && s.seen.After(s.written) && now.Sub(s.written) >= often {
-			beats = append(beats, store.Presence{Number: s.Number, Used: s.Used, Age: now.Sub(s.seen)})
+		closed := !s.closed.IsZero() && !s.closedWritten && now.Sub(s.closed) >= closedGrace
+		if s.known && s.batched == nil && (closed || s.seen.After(s.written) && (s.returned || now.Sub(s.written) >= often)) {
+			beats = append(beats, store.Presence{Number: s.Number, Used: s.Used, Age: now.Sub(s.seen), Wait: s.wait, Closed: closed || s.closedWritten})
 		}
 	}
 	return beats
 }
 
-// recorded records that the beats of workers were written at the given time.
-func (m *memory) recorded(workers []uint32, at time.Time) {
+// recorded records that the beats of the given workers were written, as of the given time.
+func (m *memory) recorded(beats []store.Presence, workers []uint32, at time.Time) {
+	written := make(map[uint32]bool, len(workers))
 	for _, number := range workers {
-		if s := m.byNumber[number]; s != nil && s.known {
-			s.written = at
+		written[number] = true
+	}
+	for _, b := range beats {
+		if s := m.byNumber[b.Number]; s != nil && s.known && written[b.Number] {
+			s.written, s.returned = at, s.returned && s.seen.After(at)
+			s.closedWritten = b.Closed && !s.closed.IsZero()
 		}
 	}
 }

@@ -65,9 +65,9 @@ type Worker struct {
 	ID     string `json:"id" schema:"ID"`
 	Name   string `json:"name"`
 	Status string `json:"status" schema:"WorkerStatus"`
-	// State is Status, unless the worker is online and gets no builds: draining or
-	// quarantined.
-	State string `json:"state" enum:"idle,building,draining,quarantined,offline"`
+	// State is Status, unless there is more to say: draining and quarantined workers get no
+	// builds, silent ones have none and do not poll, and left ones have unregistered.
+	State string `json:"state" enum:"idle,building,draining,silent,quarantined,offline,left"`
 	// Quarantine is null unless the worker is quarantined.
 	Quarantine *Quarantine `json:"quarantine"`
 	// Draining workers get no new builds and finish the ones they hold.
@@ -98,12 +98,8 @@ func NewWorker(w store.WorkerDetail) Worker {
 	if w.Quarantine != "" {
 		item.Quarantine = &Quarantine{Reason: w.Quarantine, Until: FormatTime(w.RestsUntil)}
 	}
-	switch item.State = item.Status; {
-	case w.Status == store.Offline:
-	case w.Draining:
-		item.State = store.WorkerDraining
-	case w.Quarantine != "":
-		item.State = store.WorkerQuarantined
+	if item.State = w.State; item.State == store.WorkerCritical { // Diagnostics says so
+		item.State = item.Status
 	}
 	for _, p := range w.Platforms {
 		item.Platforms = append(item.Platforms, string(p))

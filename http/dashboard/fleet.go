@@ -42,8 +42,8 @@ func (r fleetRow) Success() float64 {
 }
 
 var (
-	fleetSorts  = []string{"name", "state", "used", "success", "seen"}                           //nolint:gochecknoglobals // a table
-	fleetStates = []string{"idle", "building", "draining", "quarantined", "offline", "critical"} //nolint:gochecknoglobals // a table
+	fleetSorts  = []string{"state", "name", "used", "success", "seen"} //nolint:gochecknoglobals // a table
+	fleetStates = store.WorkerStates()                                 //nolint:gochecknoglobals // a table
 )
 
 // Sorts and StateNames are the options of the page's filter.
@@ -52,8 +52,9 @@ func (fleetData) StateNames() []string { return fleetStates }
 
 func (d *Dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
 	f := store.WorkerFilter{
-		Name: strings.TrimSpace(v.Get("q")), State: v.Get("state"), Platform: store.Platform(v.Get("platform")), Sort: cmp.Or(v.Get("sort"), "name"),
+		Name: strings.TrimSpace(v.Get("q")), State: v.Get("state"), Platform: store.Platform(v.Get("platform")), Sort: cmp.Or(v.Get("sort"), "state"),
 	}
+	f.Present = f.State != store.WorkerLeft
 	if f.State != "" && !slices.Contains(fleetStates, f.State) || !slices.Contains(fleetSorts, f.Sort) || f.Platform != "" && !f.Platform.Valid() {
 		return nil, edge.Invalid("No such filter")
 	}

@@ -127,6 +127,8 @@ func whyWaiting(b store.PendingBuild, p platformQueue) why {
 	case p.Able == 0 && p.Draining+p.Critical+p.Quarantined > 0:
 		return why{Kind: "paused", Text: fmt.Sprintf("All workers for %s that are online get no builds: %d draining, %d quarantined, %d critical.",
 			p.Platform, p.Draining, p.Quarantined, p.Critical)}
+	case p.Able == 0 && p.Silent > 0:
+		return why{Kind: "worker", Text: fmt.Sprintf("No worker for %s polls: %d silent.", p.Platform, p.Silent)}
 	case p.Able == 0:
 		return why{Kind: "worker", Text: fmt.Sprintf("No worker for %s is online (%d known).", p.Platform, p.Known)}
 	case b.Number <= free:

@@ -60,9 +60,9 @@ func fleetStates(ctx context.Context, q querier) (map[string]int, error) {
 const sqlFleetStates = `/* fleet_states */ SELECT ` + fleetState + `, count(*)::int FROM workers w GROUP BY 1`
 
 const sqlFleetSummary = `/* fleet_summary */
-SELECT p.platform, sum(n)::int, coalesce(sum(n) FILTER (WHERE state IN ('idle', 'building')), 0)::int,
+SELECT p.platform, coalesce(sum(n) FILTER (WHERE state <> 'left'), 0)::int, coalesce(sum(n) FILTER (WHERE state IN ('idle', 'building')), 0)::int,
 	coalesce(sum(n) FILTER (WHERE state = 'draining'), 0)::int, coalesce(sum(n) FILTER (WHERE state = 'critical'), 0)::int,
-	coalesce(sum(n) FILTER (WHERE state = 'quarantined'), 0)::int,
+	coalesce(sum(n) FILTER (WHERE state = 'quarantined'), 0)::int, coalesce(sum(n) FILTER (WHERE state = 'silent'), 0)::int,
 	coalesce(sum(slots) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint,
 	coalesce(sum(held) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint
 FROM (

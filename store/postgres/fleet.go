@@ -26,12 +26,18 @@ LEFT JOIN LATERAL (
 ) d ON true`
 )
 
+// workerSilent reports whether worker w has no build and does not poll.
+const workerSilent = `(w.held = 0 AND (w.last_seen_at < now() - make_interval(secs => greatest(90, w.poll_wait + 60))
+	OR w.poll_closed_at >= w.last_seen_at AND w.poll_closed_at < now() - interval '10 s'))`
+
 // fleetState is the reason why a worker gets no builds, or else its status.
-const fleetState = `CASE WHEN w.status = 'offline' THEN 'offline' WHEN w.draining THEN 'draining'
+const fleetState = `CASE WHEN w.status = 'offline' THEN CASE WHEN w.left_at >= w.last_seen_at THEN 'left' ELSE 'offline' END
+	WHEN ` + workerSilent + ` THEN 'silent' WHEN w.draining THEN 'draining'
 	WHEN w.quarantine IS NOT NULL THEN 'quarantined' WHEN w.critical THEN 'critical' ELSE w.status END`
 
 const (
 	workerFilter = `(@status::text = '' OR w.status = @status) AND (@state::text = '' OR ` + fleetState + ` = @state)
+	AND (NOT @present OR w.status <> 'offline' OR w.left_at IS NULL OR w.left_at < w.last_seen_at OR w.left_at > now() - interval '1 day')
 	AND (@platform::text = '' OR w.platforms = '{}' OR @platform = ANY (w.platforms))`
 
 	nameFilter = ` AND (@name::text = '' OR w.id = @name
@@ -63,7 +69,8 @@ WITH p AS MATERIALIZED (
 		WHEN 'seen' THEN -extract(epoch FROM w.last_seen_at)::float8
 		WHEN 'used' THEN -w.held::float8 / w.slots
 		WHEN 'success' THEN coalesce(w.completed::float8 / nullif(w.completed + w.failed, 0), 2)
-		ELSE CASE ` + fleetState + ` WHEN 'critical' THEN 0 WHEN 'quarantined' THEN 1 WHEN 'offline' THEN 2 WHEN 'draining' THEN 3 WHEN 'building' THEN 4 ELSE 5 END
+		ELSE CASE ` + fleetState + ` WHEN 'critical' THEN 0 WHEN 'quarantined' THEN 1 WHEN 'offline' THEN 2 WHEN 'silent' THEN 3
+			WHEN 'draining' THEN 4 WHEN 'building' THEN 5 WHEN 'idle' THEN 6 ELSE 7 END
 	END AS key
 	FROM workers w WHERE ` + workerFilter + nameFilter + `
 	) f WHERE @after_id::text = '' OR (key, id) > (@after::float8, @after_id)
@@ -100,6 +107,7 @@ func listWorkers(f store.WorkerFilter, p store.Page) (l workerList, err error) {
 		l.args["after_id"] = id
 	}
 	l.args["name"], l.args["status"], l.args["state"], l.args["platform"] = store.Text(f.Name), string(f.Status), store.Text(f.State), string(f.Platform)
+	l.args["present"] = f.Present
 	l.args = pageArgs(p, l.args)
 	return l, err
 }

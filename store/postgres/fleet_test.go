@@ -126,6 +126,74 @@ func TestReportsOfAWorker(t *testing.T) {
 	require.Equal(t, store.Critical, one.Diagnostic)
 }
 
+func TestSilentWorkersAndThoseThatLeft(t *testing.T) {
+	t.Parallel()
+	const seen = `UPDATE workers SET last_seen_at = now() - $2::interval, poll_wait = $3 WHERE id = $1`
+	ago := func(d time.Duration, wait int) func(*bundle, *client) {
+		return func(b *bundle, w *client) { b.exec(seen, w.id, d, wait) }
+	}
+	writes := func(age time.Duration, closed bool) func(*bundle, *client) {
+		return func(b *bundle, w *client) {
+			written, err := b.queue.RecordPresence(t.Context(), []store.Presence{{Number: w.number, Used: w.shown, Age: age, Wait: 30 * time.Second, Closed: closed}})
+			require.NoError(t, err)
+			require.Len(t, written, 1)
+		}
+	}
+	closed := func(age time.Duration) func(*bundle, *client) { return writes(age, true) }
+	leaves := func(_ *bundle, w *client) {
+		_, err := w.workers.UnregisterID(t.Context(), w.id)
+		require.NoError(t, err)
+	}
+	for name, c := range map[string]struct {
+		do     []func(*bundle, *client)
+		state  string
+		hidden bool // from lists of present workers
+	}{
+		"polled lately":              {[]func(*bundle, *client){ago(85*time.Second, 0)}, "idle", false},
+		"silent for 90 s":            {[]func(*bundle, *client){ago(95*time.Second, 30)}, "silent", false},
+		"polls wait for a minute":    {[]func(*bundle, *client){ago(115*time.Second, 60)}, "idle", false},
+		"a minute and a poll's wait": {[]func(*bundle, *client){ago(125*time.Second, 60)}, "silent", false},
+		"its connection just closed": {[]func(*bundle, *client){ago(time.Minute, 30), closed(5 * time.Second)}, "idle", false},
+		"its connection closed":      {[]func(*bundle, *client){ago(time.Minute, 30), closed(15 * time.Second)}, "silent", false},
+		"it polled elsewhere since":  {[]func(*bundle, *client){ago(5*time.Second, 30), closed(15 * time.Second)}, "idle", false},
+		"it polls again":             {[]func(*bundle, *client){ago(time.Minute, 30), closed(15 * time.Second), writes(time.Second, false)}, "idle", false},
+		"draining and silent":        {[]func(*bundle, *client){func(_ *bundle, w *client) { w.drains(true) }, ago(95*time.Second, 0)}, "silent", false},
+		"silent with a build":        {[]func(*bundle, *client){func(b *bundle, w *client) { w.gets(b.build().ID) }, ago(95*time.Second, 0)}, "building", false},
+		"unregistered":               {[]func(*bundle, *client){leaves}, "left", false},
+		"unregistered two days ago": {[]func(*bundle, *client){leaves, func(b *bundle, w *client) {
+			b.exec(`UPDATE workers SET left_at = now() - interval '2 days', last_seen_at = now() - interval '3 days' WHERE id = $1`, w.id)
+		}}, "left", true},
+		"offline without unregistering": {[]func(*bundle, *client){func(b *bundle, w *client) { b.exec(`UPDATE workers SET status = 'offline' WHERE id = $1`, w.id) }}, "offline", false},
+		"unregistered, back, offline": {[]func(*bundle, *client){leaves, func(b *bundle, w *client) {
+			b.exec(`UPDATE workers SET left_at = now() - interval '2 days', last_seen_at = now() - interval '1 day' WHERE id = $1`, w.id)
+		}}, "offline", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			w := b.worker()
+			for _, do := range c.do {
+				do(b, w)
+			}
+			one, err := b.workers.Show(t.Context(), w.id)
+			require.NoError(t, err)
+			require.Equal(t, c.state, one.State)
+			rows, _, err := b.workers.List(t.Context(), store.WorkerFilter{State: c.state, Sort: "state"}, store.Page{Limit: 10})
+			require.NoError(t, err)
+			require.Len(t, rows, 1)
+			rows, _, err = b.workers.List(t.Context(), store.WorkerFilter{Present: true}, store.Page{Limit: 10})
+			require.NoError(t, err)
+			require.Equal(t, c.hidden, len(rows) == 0)
+			require.Contains(t, store.WorkerStates(), one.State)
+			fleet, err := postgres.NewDashboard(b.DB).FleetSummary(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, c.state == "silent", fleet[0].Silent == 1)
+			require.Equal(t, c.state == "idle" || c.state == "building", fleet[0].Able == 1)
+			require.Equal(t, c.state != "left", fleet[0].Known == 1)
+		})
+	}
+}
+
 func TestDeleteGivesBuildsBackInTheirPlaces(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

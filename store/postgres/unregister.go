@@ -42,11 +42,11 @@ WITH b AS (
 SELECT id, platform, position, attempt, submitted_at, (SELECT started_at FROM builds was WHERE was.seq = b.seq)
 FROM b ORDER BY position`
 
-// sqlTakeOffline takes worker $1 offline, frees its id for any process and raises its
+// sqlTakeOffline records that worker $1 has left, frees its id for any process and raises its
 // counter by $2, which supersedes all its tokens.
 const sqlTakeOffline = `/* take_offline */
 WITH w AS (
-	UPDATE workers SET status = 'offline', held = 0, used = used + $2, instance = NULL WHERE id = $1 RETURNING number
+	UPDATE workers SET status = 'offline', held = 0, used = used + $2, instance = NULL, left_at = now() WHERE id = $1 RETURNING number
 )
 SELECT pg_notify('takt', 'worker:changed ' || number) FROM w`
 
