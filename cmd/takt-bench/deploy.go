@@ -13,6 +13,7 @@ import (
 
 	"takt/cmd/internal/process"
 	"takt/http/api"
+	"takt/http/client"
 	"takt/http/githubtest"
 	"takt/store"
 )
@@ -194,7 +195,7 @@ func (r *run) plannedMemory(ctx context.Context) error {
 	if err = errors.Join(err, gerr); err != nil {
 		return err
 	}
-	if _, err := c.Client.SteerDeployment(ctx, d.ID, "cancel"); err != nil {
+	if _, err := client.Call(ctx, c.Client, api.CancelDeployment, api.DeploymentOrder{ID: api.DeploymentID(d.ID)}); err != nil {
 		return err
 	}
 	r.add(memory("F1", fmt.Sprintf("%d repositories planned and followed: growth of resident memory", plannedRepos), grown, 100*mib))

@@ -9,6 +9,7 @@ import (
 
 	"takt/cmd/internal/load"
 	"takt/http/api"
+	"takt/http/client"
 	"takt/http/hubspot"
 	"takt/http/hubspottest"
 )
@@ -76,7 +77,7 @@ func (r *run) hooks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := host.Client.SetThrottle(ctx, api.ThrottleConfig{
+	if _, err := client.Call(ctx, host.Client, api.SetRate, api.ThrottleConfig{
 		PortalID: hookPortal, ActionID: hookAction, MaxThroughput: 1, TimePeriod: 1, TimeUnit: "day",
 	}); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"takt/http/api"
+	"takt/http/client"
 	"takt/http/hubspottest"
 )
 
@@ -47,7 +48,7 @@ func (s *stage) paceAll(ctx context.Context, hs *hubspottest.HubSpot) error {
 	if err := hs.Install(ctx, s.controller.URL+"/api/oauth/authorize", s.controller.URL+"/api/oauth/callback", throttlePortal); err != nil {
 		return err
 	}
-	set, err := s.controller.Client.SetThrottle(ctx, api.ThrottleConfig{
+	set, err := client.Call(ctx, s.controller.Client, api.SetRate, api.ThrottleConfig{
 		PortalID: throttlePortal, ActionID: throttleAction, MaxThroughput: throttleRate, TimePeriod: 1, TimeUnit: "second",
 	})
 	if err != nil {

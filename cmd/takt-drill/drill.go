@@ -110,7 +110,7 @@ func (d *drill) run(ctx context.Context, length time.Duration, also []func(conte
 // check checks the invariants of the database.
 func (d *drill) check(ctx context.Context) {
 	_ = d.again(ctx, "invariants", func(ctx context.Context) error {
-		found, err := d.site.client.CheckInvariants(ctx)
+		found, err := client.Call(ctx, d.site.client, api.CheckInvariants, api.None{})
 		for _, i := range found.Invariants {
 			if i.Broken > 0 {
 				d.seen.broke("%s %s", i.Promise, strings.Join(i.Examples, ", "))

@@ -37,7 +37,7 @@ func (d *drill) submit(ctx context.Context, over <-chan struct{}, chance *rand.R
 		}
 		var health api.Health
 		if d.again(ctx, "health", func(ctx context.Context) (err error) {
-			health, err = d.site.client.Health(ctx)
+			health, err = client.Call(ctx, d.site.client, api.ShowHealth, api.None{})
 			return err
 		}) != nil || health.Queue.Pending+health.Queue.Active >= open {
 			pause(ctx, time.Second)
@@ -141,7 +141,7 @@ func (d *drill) register(ctx context.Context, w *worker) error {
 func (d *drill) unregister(ctx context.Context, w *worker) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	_, _ = d.site.client.DeleteWorker(ctx, w.id)
+	_, _ = client.Call(ctx, d.site.client, api.DeleteWorker, api.WorkerPath{ID: api.WorkerID(w.id)})
 }
 
 // build fetches a source, works for so long and delivers the result, with a beat each

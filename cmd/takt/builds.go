@@ -26,8 +26,7 @@ func newListCommand(env environment) *cobra.Command {
 	var f client.Filter
 	cmd := ask(env, &cobra.Command{Use: "list", Short: "List builds, newest first"},
 		func(ctx context.Context, c *client.Client, _ []string) ([]api.BuildItem, error) {
-			list, err := c.List(ctx, f)
-			return append([]api.BuildItem{}, list...), err // never null
+			return c.List(ctx, f)
 		},
 		func(w io.Writer, builds []api.BuildItem) {
 			cli.List(w, []string{"BUILD", "STATE", "PLATFORM", "SUBMITTED", "WORKER"}, builds, func(b api.BuildItem) []string {
@@ -56,20 +55,16 @@ func newCancelCommand(env environment) *cobra.Command {
 
 func newRequeueCommand(env environment) *cobra.Command {
 	var reason string
-	cmd := clientCommand(env, &cobra.Command{
+	cmd := order(env, &cobra.Command{
 		Use:   "requeue ID --reason TEXT",
 		Short: "Take a build from its worker, so that it waits again",
 		Long: `Take an assigned or running build from its worker, so that it waits at its old
 position for another one. It uses up no attempt. Needs the admin key in
 TAKT_ADMIN_KEY.`,
 		Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, s *session, args []string) error {
-		if err := needReason(reason); err != nil {
-			return err
-		}
-		build, err := client.Call(ctx, s.client, api.RequeueBuild, api.RequeueBuildIn{ID: api.BuildID(args[0]), Body: api.Order{Reason: reason}})
-		return showReply(s, build, err, func(w io.Writer, b api.BuildItem) { fmt.Fprintf(w, "%s %s\n", args[0], b.Status) })
-	})
+	}, calls(api.RequeueBuild, func(args []string) (api.RequeueBuildIn, error) {
+		return api.RequeueBuildIn{ID: api.BuildID(args[0]), Body: api.Order{Reason: reason}}, needReason(reason)
+	}), func(w io.Writer, b api.BuildItem) { fmt.Fprintf(w, "%s %s\n", b.ID, b.Status) })
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required)")
 	return cmd
 }
@@ -95,20 +90,27 @@ before the id, because N may be negative.`,
 	return cmd
 }
 
-func newStatusCommand(env environment) *cobra.Command {
-	var wait bool
-	cmd := clientCommand(env, &cobra.Command{
-		Use: "status ID", Short: "Show where a build stands", Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, s *session, args []string) error {
-		auth, err := s.auth(args[0])
+// buildCommand makes do the body of a command for one build, with the token that was kept
+// of it.
+func buildCommand(env environment, cmd *cobra.Command, do func(ctx context.Context, w *waiter) error) *cobra.Command {
+	cmd.Args = cobra.ExactArgs(1)
+	return clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
+		token, err := s.tokens.Find(s.client.BaseURL(), args[0])
 		if err != nil {
 			return err
 		}
+		return do(ctx, &waiter{session: s, id: args[0], auth: client.BuildAuth{Token: token}})
+	})
+}
+
+func newStatusCommand(env environment) *cobra.Command {
+	var wait bool
+	cmd := buildCommand(env, &cobra.Command{Use: "status ID", Short: "Show where a build stands"}, func(ctx context.Context, w *waiter) error {
 		if wait {
-			return (&waiter{session: s, id: args[0], auth: auth}).end(ctx)
+			return w.end(ctx)
 		}
-		status, err := again(ctx, s, func(ctx context.Context) (api.BuildStatus, error) { return s.client.Status(ctx, args[0], auth) })
-		return showReply(s, status, err, printStatus)
+		status, err := again(ctx, w.session, w.status)
+		return showReply(w.session, status, err, printStatus)
 	})
 	cmd.Flags().BoolVarP(&wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
 	return cmd
@@ -151,26 +153,18 @@ func printStatus(w io.Writer, b api.BuildStatus) {
 func newLogsCommand(env environment) *cobra.Command {
 	var follow bool
 	var after int64
-	cmd := clientCommand(env, &cobra.Command{
+	cmd := buildCommand(env, &cobra.Command{
 		Use:   "logs ID",
 		Short: "Show a build's log",
 		Long: `Show a build's log. With --json each line is one JSON object; its seq may be
 given to --after to read on.`,
-		Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, s *session, args []string) error {
-		auth, err := s.auth(args[0])
-		if err != nil {
-			return err
-		}
-		w := waiter{session: s, id: args[0], auth: auth, follow: true, after: client.LogsAfter{Seq: after}}
+	}, func(ctx context.Context, w *waiter) error {
+		w.follow, w.after.Seq = true, after
 		if !follow {
 			return w.showLogs(ctx)
 		}
 		status, err := w.wait(ctx)
-		if err != nil {
-			return err
-		}
-		return verdict(status)
+		return cmp.Or(err, verdict(status))
 	})
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show new lines until the build ends; exit code 6 if it failed")
 	cmd.Flags().Int64Var(&after, "after", 0, "begin after the line with this number")
@@ -179,32 +173,27 @@ given to --after to read on.`,
 
 func newRetryCommand(env environment) *cobra.Command {
 	var wait, follow bool
-	cmd := clientCommand(env, &cobra.Command{
+	cmd := buildCommand(env, &cobra.Command{
 		Use:   "retry ID",
 		Short: "Submit a build again, with the files that the controller has",
 		Long: `Submit a build again, whatever became of it, with the files that the controller
 still has. Prints the new build's id; its access token is kept in the state
 directory, as submit does.`,
-		Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, s *session, args []string) error {
-		auth, err := s.auth(args[0])
-		if err != nil {
-			return err
-		}
+	}, func(ctx context.Context, w *waiter) error {
 		// Retry is sent once because a repeat after a lost reply could queue the build
 		// twice.
-		build, err := s.client.Retry(ctx, args[0], auth)
+		build, err := w.client.Retry(ctx, w.id, w.auth)
 		if err != nil {
 			return err
 		}
-		err = s.created(build.ID, build.AccessToken, struct {
+		err = w.created(build.ID, build.AccessToken, struct {
 			api.Retried
 			AccessToken string `json:"access_token,omitempty"` // a secret, not shown
 		}{Retried: build})
 		if err != nil || !wait && !follow {
 			return err
 		}
-		w := waiter{session: s, id: build.ID, auth: client.BuildAuth{Token: build.AccessToken}, follow: follow}
+		w.id, w.auth, w.follow = build.ID, client.BuildAuth{Token: build.AccessToken}, follow
 		return w.end(ctx)
 	})
 	cmd.Flags().BoolVarP(&wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
@@ -222,42 +211,33 @@ func (s *session) created(id, token string, shown any) error {
 
 func newDownloadCommand(env environment) *cobra.Command {
 	var output string
-	cmd := clientCommand(env, &cobra.Command{
+	cmd := buildCommand(env, &cobra.Command{
 		Use:   "download ID",
 		Short: "Download a build's result",
 		Long: `Download a build's result and check its digest. An interrupted download is kept
 as FILE.part and goes on where it stopped when the command is given again.`,
-		Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, s *session, args []string) error {
-		auth, err := s.auth(args[0])
-		if err != nil {
-			return err
-		}
-		return downloadResult(ctx, s, args[0], auth, output)
-	})
+	}, func(ctx context.Context, w *waiter) error { return downloadResult(ctx, w, output) })
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write (default: the build's id and what the controller calls it)")
 	return cmd
 }
 
 // downloadResult writes a build's result to output. The file appears only when it is
 // complete.
-func downloadResult(ctx context.Context, s *session, id string, auth client.BuildAuth, output string) error {
-	part := cmp.Or(output, id) + ".part"
+func downloadResult(ctx context.Context, w *waiter, output string) error {
+	part := cmp.Or(output, w.id) + ".part"
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o644) //nolint:gosec // a result, as readable as any file its owner makes
 	if err != nil {
 		return cli.AsUsage(err)
 	}
 	defer f.Close()
-	bar := cli.NewBar(s.Err, "downloading", s.JSON)
-	got, err := s.client.Download(ctx, id, auth, f, client.FetchOptions{
-		Retry: s.retry, Resume: true, Progress: bar.Progress(),
-	})
+	bar := cli.NewBar(w.Err, "downloading", w.JSON)
+	got, err := w.client.Download(ctx, w.id, w.auth, f, client.FetchOptions{Retry: w.retry, Resume: true, Progress: bar.Progress()})
 	bar.Done()
 	if err != nil {
 		if info, statErr := f.Stat(); statErr == nil && info.Size() == 0 {
 			_ = os.Remove(part)
 		} else if statErr == nil {
-			s.Note("takt: %s of the result are kept in %s; running the same command again resumes", humanize.Bytes(uint64(info.Size())), part)
+			w.Note("takt: %s of the result are kept in %s; running the same command again resumes", humanize.Bytes(uint64(info.Size())), part)
 		}
 		return err
 	}
@@ -265,16 +245,16 @@ func downloadResult(ctx context.Context, s *session, id string, auth client.Buil
 		return err
 	}
 	if output == "" {
-		output = id + filepath.Ext(filepath.Base(got.Name))
+		output = w.id + filepath.Ext(filepath.Base(got.Name))
 	}
 	if err := os.Rename(part, output); err != nil {
 		return err
 	}
-	return s.Result(struct {
+	return w.Result(struct {
 		File   string `json:"file"`
 		Bytes  int64  `json:"bytes"`
 		SHA256 string `json:"sha256"`
-	}{output, got.Size, hex.EncodeToString(got.Digest[:])}, func(w io.Writer) {
-		fmt.Fprintf(w, "%s\t%d bytes\n", output, got.Size)
+	}{output, got.Size, hex.EncodeToString(got.Digest[:])}, func(out io.Writer) {
+		fmt.Fprintf(out, "%s\t%d bytes\n", output, got.Size)
 	})
 }

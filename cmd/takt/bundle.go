@@ -80,7 +80,7 @@ type bundled struct{ name, content string }
 // collect asks the controller for everything. It returns an error if nothing can be had,
 // or if the key is refused.
 func (b *bundle) collect(ctx context.Context, c *client.Client, record time.Duration) error {
-	inside, err := c.Debug(ctx)
+	inside, err := client.Call(ctx, c, api.ShowDebug, api.None{})
 	if cli.ExitCode(err) == cli.ExitRefused {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"takt/cmd/internal/cli"
+	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
 	"takt/store/backoff"
@@ -89,6 +90,17 @@ func order[T any](env environment, cmd *cobra.Command, call callFunc[T], show fu
 }
 
 type callFunc[T any] func(ctx context.Context, c *client.Client, args []string) (T, error)
+
+// calls returns the call of an endpoint with the input that in makes of the arguments.
+func calls[In, Out any](e api.Endpoint[In, Out], in func(args []string) (In, error)) callFunc[Out] {
+	return func(ctx context.Context, c *client.Client, args []string) (out Out, err error) {
+		input, err := in(args)
+		if err != nil {
+			return out, err
+		}
+		return client.Call(ctx, c, e, input)
+	}
+}
 
 func showReply[T any](s *session, reply T, err error, show func(io.Writer, T)) error {
 	if err != nil {
@@ -174,12 +186,6 @@ func readSecret(what, file string) (string, error) {
 		return "", fmt.Errorf("%s: %s is empty", what, file)
 	}
 	return secret, nil
-}
-
-// auth returns the credentials for a build, with the build's token if it is known.
-func (s *session) auth(buildID string) (client.BuildAuth, error) {
-	token, err := s.tokens.Find(s.client.BaseURL(), buildID)
-	return client.BuildAuth{Token: token}, err
 }
 
 // again repeats a call that is safe to repeat.

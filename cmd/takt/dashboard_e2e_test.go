@@ -242,7 +242,7 @@ func TestDashboardLevelsTheLoad(t *testing.T) {
 	b.sees(".note.good", "The limits are changed")
 	b.sees("#live-now", "admitted of 600")
 	b.sees("#live-now", "Changed by operators")
-	status, err := c.Client.Heijunka(t.Context())
+	status, err := client.Call(t.Context(), c.Client, api.ShowHeijunka, api.None{})
 	require.NoError(t, err)
 	require.Contains(t, string(status.Changed), `"until"`, "it ends by itself")
 	b.submit(limits+`:has([name="reset"])`, map[string]string{"reason": "a larger one"})

@@ -12,6 +12,7 @@ import (
 	"takt/cmd/internal/cli"
 	"takt/http/api"
 	"takt/http/client"
+	"takt/store/backoff"
 )
 
 func newDeployCommand(env environment) *cobra.Command {
@@ -37,7 +38,7 @@ the controller's own is used, which needs TAKT_ADMIN_KEY and the controller's
 		}
 		var err error
 		if body.Token, err = forgeToken(env, tokenFile); err != nil {
-			return cli.AsUsage(err)
+			return err
 		}
 		d, err := s.client.Deploy(ctx, body)
 		if err != nil {
@@ -72,15 +73,15 @@ func forgeToken(env environment, file string) (string, error) {
 	if file == "" {
 		return env.get("TAKT_GITHUB_TOKEN"), nil
 	}
-	return readSecret("forge credential", file)
+	token, err := readSecret("forge credential", file)
+	return token, cli.AsUsage(err)
 }
 
 func newDeploymentsCommand(env environment) *cobra.Command {
 	limit := 0
 	cmd := ask(env, &cobra.Command{Use: "deployments", Short: "List deployments, newest first"},
 		func(ctx context.Context, c *client.Client, _ []string) ([]api.Deployment, error) {
-			list, err := c.Deployments(ctx, limit)
-			return append([]api.Deployment{}, list...), err // never null
+			return c.Deployments(ctx, limit)
 		},
 		func(w io.Writer, list []api.Deployment) {
 			heading := []string{"DEPLOYMENT", "STATE", "FROM", "TO", "CREATED", "REPOS", "DONE", "FAILED", "SKIPPED"}
@@ -111,19 +112,19 @@ credential, set TAKT_ADMIN_KEY.`,
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "follow it to its end")
 	cmd.Flags().BoolVar(&all, "all", false, "list what went well, too")
 	cmd.AddCommand(
-		newDeploymentOrder(env, "cancel", "End a deployment: what is not copied yet is skipped"),
-		newDeploymentOrder(env, "pause", "Stop the work on a deployment until it is resumed"),
-		newDeploymentOrder(env, "resume", "Let a paused deployment go on"),
+		newDeploymentOrder(env, "cancel", "End a deployment: what is not copied yet is skipped", api.CancelDeployment),
+		newDeploymentOrder(env, "pause", "Stop the work on a deployment until it is resumed", api.PauseDeployment),
+		newDeploymentOrder(env, "resume", "Let a paused deployment go on", api.ResumeDeployment),
 		newDeploymentRetry(env),
 	)
 	return cmd
 }
 
-func newDeploymentOrder(env environment, name, short string) *cobra.Command {
+func newDeploymentOrder(env environment, name, short string, e api.Endpoint[api.DeploymentOrder, api.Deployment]) *cobra.Command {
 	return order(env, &cobra.Command{Use: name + " ID", Short: short, Args: cobra.ExactArgs(1)},
-		func(ctx context.Context, c *client.Client, args []string) (api.Deployment, error) {
-			return c.SteerDeployment(ctx, args[0], name)
-		}, printDeployment)
+		calls(e, func(args []string) (api.DeploymentOrder, error) {
+			return api.DeploymentOrder{ID: api.DeploymentID(args[0])}, nil
+		}), printDeployment)
 }
 
 func newDeploymentRetry(env environment) *cobra.Command {
@@ -136,13 +137,12 @@ func newDeploymentRetry(env environment) *cobra.Command {
 A deployment that has ended needs the forge credential anew, from
 TAKT_GITHUB_TOKEN or --token-file.`,
 		Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, c *client.Client, args []string) (api.DeploymentRetried, error) {
+	}, func(ctx context.Context, c *client.Client, args []string) (done api.DeploymentRetried, err error) {
 		token, err := forgeToken(env, tokenFile)
 		if err != nil {
-			return api.DeploymentRetried{}, cli.AsUsage(err)
+			return done, err
 		}
-		n, err := c.RetryDeployment(ctx, args[0], api.DeploymentRetry{Repo: repo, Token: token})
-		return api.DeploymentRetried{Retried: n}, err
+		return c.RetryDeployment(ctx, args[0], api.DeploymentRetry{Repo: repo, Token: token})
 	}, func(w io.Writer, done api.DeploymentRetried) { fmt.Fprintf(w, "%d to be tried again\n", done.Retried) })
 	cmd.Flags().StringVar(&repo, "repo", "", "only this repository")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "file that holds the forge credential")
@@ -165,8 +165,6 @@ const deploymentTick = 500 * time.Millisecond
 func (s *session) watchDeployment(ctx context.Context, id string, all bool) error {
 	bar := cli.NewCountBar(s.Err, "planning", s.JSON)
 	defer bar.Done()
-	tick := time.NewTicker(deploymentTick)
-	defer tick.Stop()
 	for {
 		d, err := s.deployment(ctx, id, false)
 		if err != nil {
@@ -174,16 +172,14 @@ func (s *session) watchDeployment(ctx context.Context, id string, all bool) erro
 		}
 		bar.Show(int64(d.Counts.Total-d.Counts.Left()), int64(d.Counts.Total), cli.DeploymentLine(d))
 		if d.Ended() {
-			bar.Done()
 			break
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if err := backoff.Pause(ctx, deploymentTick); err != nil {
 			s.Note("the deployment goes on: takt deployment %s --watch", id)
-			return context.Cause(ctx)
+			return err
 		}
 	}
+	bar.Done()
 	d, err := s.deployment(ctx, id, true)
 	if err != nil {
 		return err

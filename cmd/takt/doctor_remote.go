@@ -18,7 +18,7 @@ func (d *doctor) controller(ctx context.Context, c *client.Client, admin bool) {
 		return
 	}
 	d.clock("the controller's", time.Until(at))
-	if health, err := c.Health(ctx); err != nil {
+	if health, err := client.Call(ctx, c, api.ShowHealth, api.None{}); err != nil {
 		d.bad("controller", "takt tree shows what is not running, and its log why", "it does not work: %s", cli.Message(err))
 	} else {
 		d.healthy(health)
@@ -141,7 +141,7 @@ func (d *doctor) longPoll(ctx context.Context, c *client.Client) {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), checkLimit, errSlowCheck)
 	defer cancel()
-	if _, err := c.DeleteWorker(ctx, me.ID); err != nil {
+	if _, err := client.Call(ctx, c, api.DeleteWorker, api.WorkerPath{ID: api.WorkerID(me.ID)}); err != nil {
 		d.bad(check, "takt workers delete "+me.ID, "the worker of this check stays: %s", cli.Message(err))
 	}
 }

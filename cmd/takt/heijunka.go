@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -9,7 +8,6 @@ import (
 
 	"takt/cmd/internal/cli"
 	"takt/http/api"
-	"takt/http/client"
 )
 
 func newHeijunkaCommand(env environment) *cobra.Command {
@@ -21,9 +19,7 @@ func newHeijunkaCommand(env environment) *cobra.Command {
 commands below change it; each needs a reason, which is audited. Changes of
 limits, bounds and affinity are saved, hold on all controllers, and end by
 themselves with --for. Needs the admin key in TAKT_ADMIN_KEY.`,
-	}, func(ctx context.Context, c *client.Client, _ []string) (api.Heijunka, error) {
-		return c.Heijunka(ctx)
-	}, cli.PrintHeijunka)
+	}, calls(api.ShowHeijunka, func([]string) (in api.None, err error) { return in, nil }), cli.PrintHeijunka)
 	cmd.AddCommand(
 		newHeijunkaLimitsCommand(env), newHeijunkaScaleCommand(env), newHeijunkaRebalanceCommand(env),
 		newHeijunkaAffinityCommand(env), newHeijunkaSurgeCommand(env),
@@ -31,22 +27,20 @@ themselves with --for. Needs the admin key in TAKT_ADMIN_KEY.`,
 	return cmd
 }
 
-// change makes cmd a command that changes load levelling. call gets the reason and how
-// long the change holds, in the controller's format; "" means permanently.
-func change(
-	env environment, cmd *cobra.Command, call func(ctx context.Context, c *client.Client, args []string, reason, end string) (api.Heijunka, error),
+// change makes cmd a command that changes load levelling. in gets the reason and how long the
+// change holds, in the controller's format; "" means permanently.
+func change[In any](
+	env environment, cmd *cobra.Command, e api.Endpoint[In, api.Heijunka], in func(args []string, reason, hold string) In,
 ) *cobra.Command {
 	var reason string
 	var end time.Duration
-	order(env, cmd, func(ctx context.Context, c *client.Client, args []string) (api.Heijunka, error) {
-		if err := needReason(reason); err != nil {
-			return api.Heijunka{}, err
+	order(env, cmd, calls(e, func(args []string) (In, error) {
+		hold := ""
+		if end != 0 {
+			hold = end.String()
 		}
-		if end == 0 {
-			return call(ctx, c, args, reason, "")
-		}
-		return call(ctx, c, args, reason, end.String())
-	}, cli.PrintHeijunka)
+		return in(args, reason, hold), needReason(reason)
+	}), cli.PrintHeijunka)
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required)")
 	cmd.Flags().DurationVar(&end, "for", 0, "end by itself after so long, such as 2h")
 	return cmd
@@ -76,11 +70,11 @@ func newHeijunkaLimitsCommand(env environment) *cobra.Command {
 		}
 		return cli.Usage("nothing to change: give --soft, --hard, --reserved or --reset, and --reason; %s shows the limits", cmd.Parent().CommandPath())
 	}
-	return change(env, cmd, func(ctx context.Context, c *client.Client, _ []string, reason, end string) (api.Heijunka, error) {
-		return client.Call(ctx, c, api.ChangeHeijunkaLimits, api.HeijunkaLimits{
+	return change(env, cmd, api.ChangeHeijunkaLimits, func(_ []string, reason, hold string) api.HeijunkaLimits {
+		return api.HeijunkaLimits{
 			SoftLimit: given(fs, "soft", soft), HardLimit: given(fs, "hard", hard), Reserved: given(fs, "reserved", reserved),
-			Reset: reset, For: end, Reason: reason,
-		})
+			Reset: reset, For: hold, Reason: reason,
+		}
 	})
 }
 
@@ -101,11 +95,11 @@ pins it. --reset restores the configured bounds.`,
 	fs.IntVar(&low, "min", 0, "fewest workers")
 	fs.IntVar(&high, "max", 0, "most workers")
 	fs.BoolVar(&reset, "reset", false, "restore the configured bounds")
-	return change(env, cmd, func(ctx context.Context, c *client.Client, args []string, reason, end string) (api.Heijunka, error) {
-		return client.Call(ctx, c, api.ScalePool, api.ScalePoolIn{Name: args[0], Body: api.HeijunkaScale{
+	return change(env, cmd, api.ScalePool, func(args []string, reason, hold string) api.ScalePoolIn {
+		return api.ScalePoolIn{Name: args[0], Body: api.HeijunkaScale{
 			By: given(fs, "by", by), Workers: given(fs, "workers", to), Min: given(fs, "min", low), Max: given(fs, "max", high),
-			Reset: reset, For: end, Reason: reason,
-		}})
+			Reset: reset, For: hold, Reason: reason,
+		}}
 	})
 }
 
@@ -114,12 +108,12 @@ func newHeijunkaRebalanceCommand(env environment) *cobra.Command {
 	var dry bool
 	cmd := order(env, &cobra.Command{
 		Use: "rebalance --reason TEXT", Short: "Move a worker from the least to the most loaded pool",
-	}, func(ctx context.Context, c *client.Client, _ []string) (api.HeijunkaRebalance, error) {
-		if err := needReason(reason); err != nil && !dry {
-			return api.HeijunkaRebalance{}, err
+	}, calls(api.RebalanceHeijunka, func([]string) (in api.RebalanceHeijunkaIn, err error) {
+		if !dry {
+			err = needReason(reason)
 		}
-		return client.Call(ctx, c, api.RebalanceHeijunka, api.RebalanceHeijunkaIn{DryRun: dry, Body: api.Reason{Reason: reason}})
-	}, cli.PrintRebalance)
+		return api.RebalanceHeijunkaIn{DryRun: dry, Body: api.Reason{Reason: reason}}, err
+	}), cli.PrintRebalance)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be done, and why")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required)")
 	return cmd
@@ -133,8 +127,8 @@ func newHeijunkaAffinityCommand(env environment) *cobra.Command {
 		Args:  cobra.MinimumNArgs(1),
 	}
 	cmd.Flags().BoolVar(&reset, "reset", false, "prefer the domain's own pool again")
-	return change(env, cmd, func(ctx context.Context, c *client.Client, args []string, reason, end string) (api.Heijunka, error) {
-		return client.Call(ctx, c, api.ChangeHeijunkaAffinity, api.HeijunkaAffinity{Domain: args[0], Pools: args[1:], Reset: reset, For: end, Reason: reason})
+	return change(env, cmd, api.ChangeHeijunkaAffinity, func(args []string, reason, hold string) api.HeijunkaAffinity {
+		return api.HeijunkaAffinity{Domain: args[0], Pools: args[1:], Reset: reset, For: hold, Reason: reason}
 	})
 }
 
@@ -143,7 +137,7 @@ func newHeijunkaSurgeCommand(env environment) *cobra.Command {
 		Use:   "surge start|stop|enable|disable --reason TEXT",
 		Short: "Start or stop a surge by hand, or turn the detection of bursts on or off",
 		Args:  cobra.ExactArgs(1),
-	}, func(ctx context.Context, c *client.Client, args []string, reason, end string) (api.Heijunka, error) {
-		return client.Call(ctx, c, api.SurgeHeijunka, api.HeijunkaSurge{Action: args[0], For: end, Reason: reason})
+	}, api.SurgeHeijunka, func(args []string, reason, hold string) api.HeijunkaSurge {
+		return api.HeijunkaSurge{Action: args[0], For: hold, Reason: reason}
 	})
 }

@@ -31,7 +31,7 @@ func TestLoadIsLevelledSeenAndChanged(t *testing.T) {
 	ctx := t.Context()
 	_, err := c.Client.List(ctx, client.Filter{})
 	require.NoError(t, err)
-	l, err := c.Client.Heijunka(ctx)
+	l, err := client.Call(ctx, c.Client, api.ShowHeijunka, api.None{})
 	require.NoError(t, err)
 	require.Equal(t, 1200, l.Regulator.HardLimit)
 	require.Positive(t, l.Regulator.Accepted)
@@ -50,7 +50,7 @@ func TestLoadIsLevelledSeenAndChanged(t *testing.T) {
 	eventually(t, "the polls have parked", func() bool {
 		plan, err := c.Client.Plan(ctx, client.Order{Action: "restart", Path: "heijunka"})
 		require.NoError(t, err)
-		l, err = c.Client.Heijunka(ctx)
+		l, err = client.Call(ctx, c.Client, api.ShowHeijunka, api.None{})
 		require.NoError(t, err)
 		return plan.Requests == parked && l.Regulator.Load == 0
 	})
@@ -60,7 +60,7 @@ func TestLoadIsLevelledSeenAndChanged(t *testing.T) {
 	one, half := 2, 0.5
 	_, err = client.Call(ctx, c.Client, api.ChangeHeijunkaLimits, api.HeijunkaLimits{HardLimit: &one, SoftLimit: &one, Reserved: &half, For: "2h", Reason: "test"})
 	require.NoError(t, err)
-	l, err = c.Client.Heijunka(ctx)
+	l, err = client.Call(ctx, c.Client, api.ShowHeijunka, api.None{})
 	require.NoError(t, err)
 	require.Equal(t, 2, l.Regulator.HardLimit)
 	require.Equal(t, 1, l.Regulator.RegularLimit)
@@ -77,7 +77,7 @@ func TestLoadIsLevelledSeenAndChanged(t *testing.T) {
 	}
 	c = s.controller("takt")
 	eventually(t, "the limits are in force again", func() bool {
-		l, err := c.Client.Heijunka(ctx)
+		l, err := client.Call(ctx, c.Client, api.ShowHeijunka, api.None{})
 		return err == nil && l.Regulator.HardLimit == 2
 	})
 	l, err = client.Call(ctx, c.Client, api.ChangeHeijunkaLimits, api.HeijunkaLimits{Reset: true, Reason: "test is over"})

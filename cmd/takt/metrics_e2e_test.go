@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 
+	"takt/http/api"
 	"takt/http/client"
 	"takt/http/hubspottest"
 	"takt/store"
@@ -71,7 +72,7 @@ func TestALoadedControllerTellsWhatHappens(t *testing.T) {
 		return err == nil && n == 0
 	})
 	stuck.Kill()
-	_, err = c.Client.CheckInvariants(ctx)
+	_, err = client.Call(ctx, c.Client, api.CheckInvariants, api.None{})
 	require.NoError(t, err)
 	eventually(t, "HubSpot was told", func() bool {
 		n, err := c.Metric(ctx, "takt_throttle_actions_finished_total")

@@ -15,6 +15,7 @@ import (
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
+	"takt/store/backoff"
 )
 
 // needReason returns an error if reason is empty.
@@ -53,8 +54,7 @@ func newAuditCheckCommand(env environment) *cobra.Command {
 each minute. 'takt repair' mends what can be mended without losing anything. Needs
 the admin key in TAKT_ADMIN_KEY. Exit code 1 if something does not hold.`,
 	}, func(ctx context.Context, s *session, _ []string) error {
-		found, err := again(ctx, s, func(ctx context.Context) (api.Invariants, error) { return s.client.CheckInvariants(ctx) })
-		return s.invariants(found, err, "broken")
+		return invariants(ctx, s, api.CheckInvariants, api.None{}, "broken")
 	})
 }
 
@@ -70,14 +70,12 @@ person can judge is left as it is. --dry-run shows what would be repaired. Needs
 admin key in TAKT_ADMIN_KEY. Exit code 1 if something does not hold afterwards.`,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		if dry {
-			found, err := again(ctx, s, func(ctx context.Context) (api.Invariants, error) { return s.client.CheckInvariants(ctx) })
-			return s.invariants(found, err, "to repair")
+			return invariants(ctx, s, api.CheckInvariants, api.None{}, "to repair")
 		}
 		if err := needReason(reason); err != nil {
 			return err
 		}
-		found, err := again(ctx, s, func(ctx context.Context) (api.Invariants, error) { return s.client.RepairInvariants(ctx, reason) })
-		return s.invariants(found, err, "broken")
+		return invariants(ctx, s, api.RepairInvariants, api.Order{Reason: reason}, "broken")
 	})
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only show what would be repaired")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required)")
@@ -86,9 +84,10 @@ admin key in TAKT_ADMIN_KEY. Exit code 1 if something does not hold afterwards.`
 
 var errBroken = errors.New("the database does not keep every promise")
 
-// invariants shows the result of a check or a repair. repairable is what it says of rows
-// that a repair would change.
-func (s *session) invariants(found api.Invariants, err error, repairable string) error {
+// invariants calls an endpoint that checks or repairs, and shows the result. repairable is
+// what it says of rows that a repair would change.
+func invariants[In any](ctx context.Context, s *session, e api.Endpoint[In, api.Invariants], in In, repairable string) error {
+	found, err := again(ctx, s, func(ctx context.Context) (api.Invariants, error) { return client.Call(ctx, s.client, e, in) })
 	if err := showReply(s, found, err, func(w io.Writer, found api.Invariants) {
 		cli.List(w, []string{"INVARIANT", "STATE", "PROMISE"}, found.Invariants, func(i store.Invariant) []string {
 			state, n := "broken", i.Broken
@@ -178,8 +177,6 @@ const clearScreen = "\x1b[H\x1b[2J"
 // watchTree shows the tree every second until ctx ends, which is no error. It waits for a
 // controller that is unavailable, because users watch the tree during restarts.
 func (s *session) watchTree(ctx context.Context, o client.TreeOptions) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
 	for {
 		root, err := s.client.Tree(ctx, o)
 		switch {
@@ -187,30 +184,23 @@ func (s *session) watchTree(ctx context.Context, o client.TreeOptions) error {
 			return nil
 		case client.Temporary(err):
 			s.Note("takt: %s", store.Lines(cli.Message(err)))
-		case err != nil:
-			return err
 		default:
-			if err := s.Result(root, func(w io.Writer) { redraw(w, root) }); err != nil {
+			if err := showReply(s, root, err, redraw); err != nil {
 				return err
 			}
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
+		_ = backoff.Pause(ctx, time.Second)
 	}
 }
 
 // redraw clears the screen and shows the tree; if w is no terminal, it writes the tree
 // below the last one.
 func redraw(w io.Writer, root api.TreeNode) {
+	before, after := "", "\n"
 	if cli.Terminal(w) {
-		fmt.Fprint(w, clearScreen)
+		before, after = clearScreen, ""
 	}
-	fmt.Fprintln(w, cli.Time(time.Now()))
+	fmt.Fprintf(w, "%s%s\n", before, cli.Time(time.Now()))
 	cli.PrintTree(w, root)
-	if !cli.Terminal(w) {
-		fmt.Fprintln(w)
-	}
+	fmt.Fprint(w, after)
 }

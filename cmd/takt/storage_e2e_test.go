@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/client"
 	"takt/storage/inventory"
 	"takt/storage/s3test"
 	"takt/store"
@@ -56,7 +58,7 @@ func TestWholeJobWithS3(t *testing.T) {
 			c := s.controller("takt", append(server.Env(), "TAKT_STORAGE="+mode, "TAKT_S3_PREFIX=our/files")...)
 			s.worker(c, "one", copyOrder)
 			eventually(t, "health shows it", func() bool {
-				h, err := c.Client.Health(t.Context())
+				h, err := client.Call(t.Context(), c.Client, api.ShowHealth, api.None{})
 				s3, known := h.Storage["s3"].(map[string]any)
 				return err == nil && known && s3["ok"] == false
 			})

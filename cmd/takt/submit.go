@@ -90,12 +90,11 @@ func submitBuild(ctx context.Context, s *session, o submitOptions, path string) 
 	if !o.wait && !o.follow && o.download == "" {
 		return nil
 	}
-	auth := client.BuildAuth{Token: build.AccessToken}
-	w := waiter{session: s, id: build.ID, auth: auth, follow: o.follow}
+	w := waiter{session: s, id: build.ID, auth: client.BuildAuth{Token: build.AccessToken}, follow: o.follow}
 	if err := w.end(ctx); err != nil || o.download == "" {
 		return err
 	}
-	return downloadResult(ctx, s, build.ID, auth, o.download)
+	return downloadResult(ctx, &w, o.download)
 }
 
 // openSource opens an archive, or packs a directory into a new one. The caller must call

@@ -25,8 +25,8 @@ func newThrottleCommand(env environment) *cobra.Command {
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(
 		newQueuesCommand(env), newRateCommand(env),
-		newPauseCommand(env, "pause", "Stop a queue from completing actions", true),
-		newPauseCommand(env, "resume", "Let a paused queue go on", false),
+		newPauseCommand(env, "pause", "Stop a queue from completing actions", api.PauseQueue),
+		newPauseCommand(env, "resume", "Let a paused queue go on", api.ResumeQueue),
 		newRedriveCommand(env),
 	)
 	return cmd
@@ -48,9 +48,6 @@ func newQueuesCommand(env environment) *cobra.Command {
 		}
 		if portal < 0 || portal == 0 && cmd.Flags().Changed("portal") {
 			return api.ThrottleQueues{}, cli.Usage("--portal must be a positive whole number")
-		}
-		if limit < 0 {
-			return api.ThrottleQueues{}, cli.Usage("--limit must not be negative")
 		}
 		return c.ThrottleQueues(ctx, portal, limit)
 	}, func(w io.Writer, list api.ThrottleQueues) { printQueues(w, list.Queues) })
@@ -107,7 +104,7 @@ With --delete new actions are refused; those that wait keep their rate.`,
 	cmd.Flags().StringVar(&set.TimeUnit, "unit", "second", "set: second, minute, hour or day")
 	cmd.Flags().BoolVar(&remove, "delete", false, "delete it")
 	return clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
-		numbers, err := numbers(args)
+		ids, err := numbers(args)
 		if err != nil {
 			return cli.AsUsage(err)
 		}
@@ -115,22 +112,21 @@ With --delete new actions are refused; those that wait keep their rate.`,
 		if err != nil {
 			return cli.AsUsage(err)
 		}
-		if remove {
-			if _, err := client.Call(ctx, s.client, api.DeleteRate, api.RatePath{PortalID: api.HubSpotID(numbers[0]), ActionID: api.HubSpotID(numbers[1])}); err != nil {
-				return err
-			}
-			return s.Result(map[string]bool{"deleted": true}, func(w io.Writer) { fmt.Fprintln(w, "deleted") })
-		}
 		if len(args) == 1 {
-			list, err := again(ctx, s, func(ctx context.Context) (api.ThrottleConfigs, error) { return s.client.Throttles(ctx, numbers[0]) })
+			list, err := again(ctx, s, func(ctx context.Context) (api.ThrottleConfigs, error) { return s.client.Throttles(ctx, ids[0]) })
 			return showReply(s, list, err, func(w io.Writer, list api.ThrottleConfigs) { printRates(w, list.Configs...) })
 		}
-		set.PortalID, set.ActionID = numbers[0], numbers[1]
+		path := api.RatePath{PortalID: api.HubSpotID(ids[0]), ActionID: api.HubSpotID(ids[1])}
+		if remove {
+			_, err := client.Call(ctx, s.client, api.DeleteRate, path)
+			return showReply(s, map[string]bool{"deleted": true}, err, func(w io.Writer, _ map[string]bool) { fmt.Fprintln(w, "deleted") })
+		}
+		set.PortalID, set.ActionID = ids[0], ids[1]
 		rate, err := again(ctx, s, func(ctx context.Context) (api.ThrottleConfig, error) {
 			if change {
-				return s.client.SetThrottle(ctx, set)
+				return client.Call(ctx, s.client, api.SetRate, set)
 			}
-			return client.Call(ctx, s.client, api.ShowRate, api.RatePath{PortalID: api.HubSpotID(numbers[0]), ActionID: api.HubSpotID(numbers[1])})
+			return client.Call(ctx, s.client, api.ShowRate, path)
 		})
 		return showReply(s, rate, err, func(w io.Writer, c api.ThrottleConfig) { printRates(w, c) })
 	})
@@ -175,25 +171,23 @@ func printRates(w io.Writer, list ...api.ThrottleConfig) {
 	})
 }
 
-// queueOrder returns an operator's command for one queue.
-func queueOrder(name, short string, reason *string) *cobra.Command {
+// queueOrder returns an operator's command for one queue, and its call.
+func queueOrder[Out any](name, short string, e api.Endpoint[api.QueueOrderIn, Out]) (*cobra.Command, callFunc[Out]) {
+	var reason string
 	cmd := &cobra.Command{Use: name + " QUEUE", Short: short, Long: short + ". Needs the admin key in TAKT_ADMIN_KEY.", Args: cobra.ExactArgs(1)}
-	cmd.Flags().StringVar(reason, "reason", "", "why, for the audit")
-	return cmd
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	return cmd, calls(e, func(args []string) (api.QueueOrderIn, error) {
+		return api.QueueOrderIn{ID: args[0], Body: api.ThrottleOrder{Reason: reason}}, nil
+	})
 }
 
 // newPauseCommand returns the command pause or resume.
-func newPauseCommand(env environment, name, short string, paused bool) *cobra.Command {
-	var reason string
-	return ask(env, queueOrder(name, short, &reason), func(ctx context.Context, c *client.Client, args []string) (api.ThrottleQueue, error) {
-		return c.PauseQueue(ctx, args[0], paused, reason)
-	}, func(w io.Writer, q api.ThrottleQueue) { printQueues(w, []api.ThrottleQueue{q}) })
+func newPauseCommand(env environment, name, short string, e api.Endpoint[api.QueueOrderIn, api.ThrottleQueue]) *cobra.Command {
+	cmd, call := queueOrder(name, short, e)
+	return ask(env, cmd, call, func(w io.Writer, q api.ThrottleQueue) { printQueues(w, []api.ThrottleQueue{q}) })
 }
 
 func newRedriveCommand(env environment) *cobra.Command {
-	var reason string
-	cmd := queueOrder("redrive", "Try what failed in a queue again now, with new tries", &reason)
-	return order(env, cmd, func(ctx context.Context, c *client.Client, args []string) (api.Redriven, error) {
-		return client.Call(ctx, c, api.RedriveQueue, api.QueueOrderIn{ID: args[0], Body: api.ThrottleOrder{Reason: reason}})
-	}, func(w io.Writer, done api.Redriven) { fmt.Fprintf(w, "actions tried again: %d\n", done.Actions) })
+	cmd, call := queueOrder("redrive", "Try what failed in a queue again now, with new tries", api.RedriveQueue)
+	return order(env, cmd, call, func(w io.Writer, done api.Redriven) { fmt.Fprintf(w, "actions tried again: %d\n", done.Actions) })
 }

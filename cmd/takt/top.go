@@ -368,16 +368,15 @@ func (t *top) drain(ctx context.Context, others *sync.WaitGroup) {
 	}
 	i := slices.IndexFunc(now.workers.Workers, func(w api.Worker) bool { return w.ID == rows[at].id })
 	w := now.workers.Workers[i] // the rows are made of these
-	what, means := "drain ", "it gets no more builds and finishes those that it has"
-	resume := w.Draining || w.Quarantine != nil
-	if resume {
-		what, means = "resume ", "it gets builds again"
+	what, means, order := "drain ", "it gets no more builds and finishes those that it has", api.DrainWorker
+	if w.Draining || w.Quarantine != nil {
+		what, means, order = "resume ", "it gets builds again", api.ResumeWorker
 	}
 	what += store.Line(cmp.Or(w.Name, w.ID))
 	t.because(what, func(reason string) {
 		t.ask = &question{text: what + ": " + means, confirm: true, yes: func(string) {
 			t.carryOut(ctx, others, what, func() (func(), error) {
-				_, err := t.client.SetDraining(ctx, w.ID, !resume, reason)
+				_, err := client.Call(ctx, t.client, order, api.WorkerOrder{ID: api.WorkerID(w.ID), Body: api.Reason{Reason: reason}})
 				return func() { t.say("%s: done", what) }, err
 			})
 		}}

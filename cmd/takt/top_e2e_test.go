@@ -152,7 +152,7 @@ func TestTopShowsAndActs(t *testing.T) {
 	w.types("dagain, it is warm\ry")
 	w.sees(`drain hand: done$`)
 	w.sees(`^hand +idle, draining +0/2`)
-	worker, err := c.Client.Worker(t.Context(), h.id)
+	worker, err := client.Call(t.Context(), c.Client, api.ShowWorker, api.WorkerPath{ID: api.WorkerID(h.id)})
 	require.NoError(t, err)
 	require.True(t, worker.Draining)
 	audit, err := c.Client.Audit(t.Context(), 10)

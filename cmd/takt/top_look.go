@@ -30,7 +30,7 @@ func (t *top) look(ctx context.Context) (l look, err error) {
 	if l.workers, err = t.client.Workers(ctx, client.WorkerFilter{Limit: topWorkers}); err != nil {
 		return l, err
 	}
-	if l.totals, err = t.client.Statistics(ctx); err != nil {
+	if l.totals, err = client.Call(ctx, t.client, api.CountBuilds, api.None{}); err != nil {
 		return l, err
 	}
 	for _, state := range []store.BuildState{store.Pending, store.Assigned, store.Building} {
@@ -45,7 +45,7 @@ func (t *top) look(ctx context.Context) (l look, err error) {
 	}
 	tree, err := t.client.Tree(ctx, client.TreeOptions{})
 	if err == nil {
-		l.load, err = t.client.Heijunka(ctx)
+		l.load, err = client.Call(ctx, t.client, api.ShowHeijunka, api.None{})
 		l.parts = flatten(nil, tree)
 	}
 	if err != nil {

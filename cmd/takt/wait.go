@@ -48,9 +48,7 @@ func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
 	w.begun = time.Now()
 	defer w.Status("")
 	for n := 0; ; n++ {
-		status, err := again(ctx, w.session, func(ctx context.Context) (api.BuildStatus, error) {
-			return w.client.Status(ctx, w.id, w.auth)
-		})
+		status, err := again(ctx, w.session, w.status)
 		if err != nil {
 			return status, err
 		}
@@ -70,6 +68,10 @@ func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
 			return status, err
 		}
 	}
+}
+
+func (w *waiter) status(ctx context.Context) (api.BuildStatus, error) {
+	return w.client.Status(ctx, w.id, w.auth)
 }
 
 // tell shows the build's state: on a terminal always, elsewhere only after a change. It

@@ -38,9 +38,9 @@ resume.`,
 	cmd.Flags().AddFlagSet(list.Flags())
 	cmd.AddCommand(
 		list,
-		newWorkerOrder(env, "show", "Show a worker", (*client.Client).Worker, printWorker),
-		newWorkerOrder(env, "drain", "Give a worker no more builds", (*client.Client).Drain, printWorkerStatus),
-		newWorkerOrder(env, "resume", "Give a drained or quarantined worker builds again", (*client.Client).Resume, printWorkerStatus),
+		newWorkerOrder(env, "show", "Show a worker", api.ShowWorker, func(id api.WorkerID) api.WorkerPath { return api.WorkerPath{ID: id} }, printWorker),
+		newWorkerOrder(env, "drain", "Give a worker no more builds", api.DrainWorker, workerOrder, printWorkerStatus),
+		newWorkerOrder(env, "resume", "Give a drained or quarantined worker builds again", api.ResumeWorker, workerOrder, printWorkerStatus),
 		newWorkersDeleteCommand(env),
 	)
 	return cmd
@@ -103,28 +103,33 @@ func workerHealth(w api.Worker) string {
 }
 
 func lastReport(w api.Worker) string {
-	if w.Diagnostics == nil {
+	d := w.Diagnostics
+	switch {
+	case d == nil:
 		return "-"
+	case d.Message != "":
+		return d.Status + ": " + store.Lines(d.Message)
+	default:
+		return d.Status
 	}
-	if w.Diagnostics.Message != "" {
-		return w.Diagnostics.Status + ": " + store.Lines(w.Diagnostics.Message)
-	}
-	return w.Diagnostics.Status
 }
 
-// newWorkerOrder returns a command about one worker. Its call is safe to repeat.
-func newWorkerOrder(
-	env environment, name, short string, call func(*client.Client, context.Context, string) (api.Worker, error), show func(io.Writer, api.Worker),
+// newWorkerOrder returns a command that calls an endpoint for one worker. The call is safe to
+// repeat.
+func newWorkerOrder[In any](
+	env environment, name, short string, e api.Endpoint[In, api.Worker], in func(id api.WorkerID) In, show func(io.Writer, api.Worker),
 ) *cobra.Command {
 	return ask(env, &cobra.Command{Use: name + " ID|NAME", Short: short, Args: cobra.ExactArgs(1)},
-		func(ctx context.Context, c *client.Client, args []string) (api.Worker, error) {
+		func(ctx context.Context, c *client.Client, args []string) (w api.Worker, err error) {
 			id, err := workerID(ctx, c, args[0])
 			if err != nil {
-				return api.Worker{}, err
+				return w, err
 			}
-			return call(c, ctx, id)
+			return client.Call(ctx, c, e, in(api.WorkerID(id)))
 		}, show)
 }
+
+func workerOrder(id api.WorkerID) api.WorkerOrder { return api.WorkerOrder{ID: id} }
 
 // workerID returns the id of the worker with that id, or of the only worker with that
 // name.
@@ -188,7 +193,7 @@ func newWorkersDeleteCommand(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		reply, err := s.client.DeleteWorker(ctx, id)
+		reply, err := client.Call(ctx, s.client, api.DeleteWorker, api.WorkerPath{ID: api.WorkerID(id)})
 		return showReply(s, reply, err, func(w io.Writer, gone api.Unregistered) {
 			fmt.Fprintf(w, "%s deleted, builds pending again: %d\n", id, gone.BuildsReassigned)
 		})

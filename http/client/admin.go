@@ -10,11 +10,6 @@ import (
 	"takt/http/api"
 )
 
-// Health returns the controller's public health. Safe to repeat.
-func (c *Client) Health(ctx context.Context) (api.Health, error) {
-	return Call(ctx, c, api.ShowHealth, api.None{})
-}
-
 // Metrics returns the controller's figures in Prometheus' text format. Safe to
 // repeat.
 func (c *Client) Metrics(ctx context.Context) (string, error) {
@@ -115,28 +110,6 @@ func (c *Client) Audit(ctx context.Context, limit int) (api.Audit, error) {
 		return api.ShowAuditIn{Limit: limit, Continue: from}
 	}, func(out api.Audit) []api.AuditEntry { return out.Entries })
 	return api.Audit{Entries: entries}, err
-}
-
-// CheckInvariants checks the database's invariants and returns the results. Safe to
-// repeat.
-func (c *Client) CheckInvariants(ctx context.Context) (api.Invariants, error) {
-	return Call(ctx, c, api.CheckInvariants, api.None{})
-}
-
-// RepairInvariants is like CheckInvariants, and repairs what can be repaired without losing
-// data. Safe to repeat.
-func (c *Client) RepairInvariants(ctx context.Context, reason string) (api.Invariants, error) {
-	return Call(ctx, c, api.RepairInvariants, api.Order{Reason: reason})
-}
-
-// Heijunka returns the state of load levelling. Safe to repeat.
-func (c *Client) Heijunka(ctx context.Context) (api.Heijunka, error) {
-	return Call(ctx, c, api.ShowHeijunka, api.None{})
-}
-
-// Debug describes the inside of the controller. Safe to repeat.
-func (c *Client) Debug(ctx context.Context) (api.Debug, error) {
-	return Call(ctx, c, api.ShowDebug, api.None{})
 }
 
 // ProfileOptions selects a profile.

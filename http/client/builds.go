@@ -72,16 +72,6 @@ func (c *Client) List(ctx context.Context, f Filter) ([]api.BuildItem, error) {
 	}, func(out []api.BuildItem) []api.BuildItem { return out })
 }
 
-// Statistics returns the number of builds in each state. Safe to repeat.
-func (c *Client) Statistics(ctx context.Context) (api.Statistics, error) {
-	return Call(ctx, c, api.CountBuilds, api.None{})
-}
-
-// Show returns one build as List does. Safe to repeat.
-func (c *Client) Show(ctx context.Context, buildID string) (api.BuildItem, error) {
-	return Call(ctx, c, api.ShowBuild, api.BuildPath{ID: api.BuildID(buildID)})
-}
-
 // Retry submits a build again, with the files that the controller has. A repeat after
 // a lost reply may queue it twice.
 func (c *Client) Retry(ctx context.Context, buildID string, auth BuildAuth) (api.Retried, error) {

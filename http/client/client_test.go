@@ -89,7 +89,10 @@ func TestCallsOnTheWire(t *testing.T) {
 		},
 		{
 			"health carries no key", `{"status":"ok"}`,
-			func(ctx context.Context, c *client.Client) error { _, err := c.Health(ctx); return err },
+			func(ctx context.Context, c *client.Client) error {
+				_, err := client.Call(ctx, c, api.ShowHealth, api.None{})
+				return err
+			},
 			"GET /health",
 			map[string]string{"X-Api-Key": "", "X-Admin-Key": ""},
 		},
@@ -151,7 +154,7 @@ func TestCallRefusesAnIDThatIsNoPathSegment(t *testing.T) {
 func TestCallKeepsAPathPrefix(t *testing.T) {
 	t.Parallel()
 	c, rec := setup(t, reply(200, `{}`), func(cfg *client.Config) { cfg.BaseURL += "/takt/" })
-	_, err := c.Health(t.Context())
+	_, err := client.Call(t.Context(), c, api.ShowHealth, api.None{})
 	require.NoError(t, err)
 	require.Equal(t, "/takt/health", rec.last(t).URL.Path)
 }
@@ -179,7 +182,7 @@ func TestCallTimesOut(t *testing.T) {
 		}
 	}, func(cfg *client.Config) { cfg.CallTimeout = 20 * time.Millisecond })
 	defer close(release)
-	_, err := c.Health(t.Context())
+	_, err := client.Call(t.Context(), c, api.ShowHealth, api.None{})
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 	require.ErrorContains(t, err, "no answer in time")
 	require.True(t, client.Temporary(err))
@@ -192,7 +195,7 @@ func TestCallReturnsTheCallersOwnCause(t *testing.T) {
 		cancel(context.DeadlineExceeded)
 		<-r.Context().Done()
 	})
-	_, err := c.Health(ctx)
+	_, err := client.Call(ctx, c, api.ShowHealth, api.None{})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.False(t, client.Temporary(err))
 }

@@ -31,24 +31,9 @@ func (c *Client) Deployment(ctx context.Context, id string, repos bool) (api.Dep
 	return Call(ctx, c, api.ShowDeployment, in)
 }
 
-// SteerDeployment cancels, pauses or resumes a deployment: order is one of these
-// words. The admin key goes with it, because a deployment that spends the controller's own
-// credential needs it. A repeat changes nothing and returns a Conflict.
-func (c *Client) SteerDeployment(ctx context.Context, id, order string) (api.Deployment, error) {
-	e := api.CancelDeployment
-	switch order {
-	case "pause":
-		e = api.PauseDeployment
-	case "resume":
-		e = api.ResumeDeployment
-	}
-	return Call(ctx, c, e, api.DeploymentOrder{ID: api.DeploymentID(id)})
-}
-
 // RetryDeployment retries repositories and returns how many.
-func (c *Client) RetryDeployment(ctx context.Context, id string, r api.DeploymentRetry) (int, error) {
+func (c *Client) RetryDeployment(ctx context.Context, id string, r api.DeploymentRetry) (api.DeploymentRetried, error) {
 	cl := of(api.RetryDeployment, api.RetryDeploymentIn{ID: api.DeploymentID(id), Body: r})
 	cl.operator = r.Token == ""
-	out, err := ask[api.DeploymentRetried](ctx, c, cl)
-	return out.Retried, err
+	return ask[api.DeploymentRetried](ctx, c, cl)
 }

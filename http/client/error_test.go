@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
 )
@@ -75,7 +76,7 @@ func TestErrorReplies(t *testing.T) {
 func TestReplyThatIsNoJSON(t *testing.T) {
 	t.Parallel()
 	c, _ := setup(t, reply(200, `<html>`))
-	_, err := c.Health(t.Context())
+	_, err := client.Call(t.Context(), c, api.ShowHealth, api.None{})
 	require.Equal(t, store.Internal, store.CodeOf(err))
 	require.False(t, client.Temporary(err))
 }
@@ -86,7 +87,7 @@ func TestReplyCutShortIsTemporary(t *testing.T) {
 		w.Header().Set("Content-Length", "100")
 		_, _ = w.Write([]byte(`{"status":`))
 	})
-	_, err := c.Health(t.Context())
+	_, err := client.Call(t.Context(), c, api.ShowHealth, api.None{})
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 	require.True(t, client.Temporary(err))
 }
@@ -95,7 +96,7 @@ func TestNobodyListens(t *testing.T) {
 	t.Parallel()
 	c, err := client.New(client.Config{BaseURL: "http://127.0.0.1:1", APIKey: apiKey})
 	require.NoError(t, err)
-	_, err = c.Health(t.Context())
+	_, err = client.Call(t.Context(), c, api.ShowHealth, api.None{})
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 	require.Zero(t, client.StatusOf(err))
 	require.True(t, client.Temporary(err))

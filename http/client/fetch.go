@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"maps"
+	"mime"
 	"net/http"
+	"strings"
 	"time"
 
 	"takt/http/api"
@@ -75,35 +78,38 @@ type fetching struct {
 
 	hash hash.Hash // of the first done bytes
 	done int64
-	etag string
-	want *Digest // of the whole file, as the controller says
-	size int64
-	name string
+	version
+}
+
+// version is what a reply says about the whole file.
+type version struct {
+	etag   string
+	digest *Digest // nil if unknown
+	size   int64   // -1 if unknown
+	name   string  // see Fetched
 }
 
 func (c *Client) fetch(ctx context.Context, cl call, dst Target, o FetchOptions) (Fetched, error) {
-	f := &fetching{c: c, cl: cl, dst: dst, opts: o, hash: sha256.New(), size: -1}
+	f := &fetching{c: c, cl: cl, dst: dst, opts: o, hash: sha256.New(), version: version{size: -1}}
+	begin := f.restart
 	if o.Resume {
-		if err := f.adopt(); err != nil {
-			return Fetched{}, fmt.Errorf("%s: %w", cl, err)
-		}
-	} else if err := f.restart(); err != nil {
-		return Fetched{}, fmt.Errorf("%s: %w", cl, err)
+		begin = f.adopt
 	}
 	for try := 1; ; try++ {
+		if err := begin(); err != nil {
+			return Fetched{}, fmt.Errorf("%s: %w", cl, err)
+		}
 		if err := f.complete(ctx); err != nil {
 			return Fetched{}, err
 		}
 		sum := Digest(f.hash.Sum(nil))
-		if f.want == nil || *f.want == sum {
-			return Fetched{Size: f.done, Digest: sum, Verified: f.want != nil, Name: f.name}, nil
+		if f.digest == nil || *f.digest == sum {
+			return Fetched{Size: f.done, Digest: sum, Verified: f.digest != nil, Name: f.name}, nil
 		}
 		if try == badTries {
 			return Fetched{}, fmt.Errorf("%s: %w", cl, ErrDigest)
 		}
-		if err := f.restart(); err != nil {
-			return Fetched{}, fmt.Errorf("%s: %w", cl, err)
-		}
+		begin = f.restart
 	}
 }
 
@@ -120,7 +126,7 @@ func (f *fetching) adopt() error {
 // restart discards everything received so far.
 func (f *fetching) restart() error {
 	f.hash.Reset()
-	f.done, f.etag, f.want, f.size = 0, "", nil, -1
+	f.done, f.version = 0, version{size: -1}
 	if _, err := f.dst.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
@@ -144,52 +150,100 @@ func (f *fetching) complete(ctx context.Context) error {
 	}
 }
 
-// request makes one request and writes its content.
+// request makes one request and writes its content. A controller that ignores ranges, or
+// whose file has changed, answers with the whole file, from offset 0.
 func (f *fetching) request(ctx context.Context) error {
-	t, err := f.c.get(ctx, f.cl, from{f.done, f.etag})
+	resp, err := f.open(ctx)
 	if StatusOf(err) == http.StatusRequestedRangeNotSatisfiable && f.done > 0 {
 		// Either the file is complete already or it has changed: fetch the whole.
 		if err := f.restart(); err != nil {
 			return fmt.Errorf("%s: %w", f.cl, err)
 		}
-		t, err = f.c.get(ctx, f.cl, from{})
+		resp, err = f.open(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	defer t.body.Close()
-	if f.done > 0 && !f.continues(t) {
+	defer resp.Body.Close()
+	offset, of, err := f.readHead(resp)
+	if err != nil {
+		return err
+	}
+	if f.done > 0 && !f.continues(offset, of) {
 		if err := f.restart(); err != nil {
 			return fmt.Errorf("%s: %w", f.cl, err)
 		}
-		if t.offset > 0 { // a part of a different file
+		if offset > 0 { // a part of a different file
 			return &Error{Op: f.cl.String(), Err: store.NewError(store.Unavailable, "File changed during the download")}
 		}
 	}
-	f.etag, f.want, f.size, f.name = t.etag, t.digest, t.size, t.name
-	return f.receive(t)
-}
-
-// continues reports whether t is the rest of the file in the target.
-func (f *fetching) continues(t *transfer) bool {
-	switch {
-	case t.offset != f.done:
-		return false
-	case f.want != nil && t.digest != nil:
-		return *f.want == *t.digest
-	case t.digest != nil:
-		return true // the digest is checked at the end
-	default:
-		return f.etag != "" && f.etag == t.etag
-	}
-}
-
-// receive writes t to the target.
-func (f *fetching) receive(t *transfer) error {
-	if _, err := io.CopyBuffer(f, t.body, make([]byte, 128<<10)); err != nil {
+	f.version = of
+	if _, err := io.CopyBuffer(f, resp.Body, make([]byte, 128<<10)); err != nil {
 		return err
 	}
-	return f.whole()
+	if f.size >= 0 && f.done != f.size { // the body ended early although net/http reported no error
+		return &Error{Op: f.cl.String(), Err: store.NewError(store.Unavailable, fmt.Sprintf("File ended at byte %d of %d", f.done, f.size))}
+	}
+	return nil
+}
+
+// open asks for the file from the first byte that is not done.
+func (f *fetching) open(ctx context.Context) (*http.Response, error) {
+	cl := f.cl
+	cl.header = maps.Clone(cl.header)
+	cl.header.Set("Accept", "*/*")
+	if f.done > 0 {
+		cl.header.Set("Range", fmt.Sprintf("bytes=%d-", f.done))
+		setIf(cl.header, "If-Range", f.etag)
+	}
+	return f.c.open(ctx, cl)
+}
+
+// readHead reads the headers of a reply. offset is where its body begins in the file.
+func (f *fetching) readHead(resp *http.Response) (offset int64, of version, err error) {
+	of = version{size: resp.ContentLength, etag: resp.Header.Get("ETag")}
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusPartialContent:
+		var ok bool
+		if offset, of.size, ok = parseContentRange(resp.Header.Get("Content-Range")); !ok || offset != f.done {
+			return 0, of, unexpected(f.cl, resp, fmt.Errorf("asked for bytes from %d, got %q", f.done, resp.Header.Get("Content-Range")))
+		}
+	default:
+		return 0, of, unexpected(f.cl, resp, errors.New(resp.Status))
+	}
+	if d, ok := ParseDigest(resp.Header.Get("Repr-Digest")); ok {
+		of.digest = &d
+	}
+	if _, params, err := mime.ParseMediaType(resp.Header.Get("Content-Disposition")); err == nil {
+		of.name = params["filename"]
+	}
+	return offset, of, nil
+}
+
+// parseContentRange reads "bytes 5-9/10" and "bytes 5-9/*".
+func parseContentRange(value string) (offset, size int64, ok bool) {
+	var end int64
+	if n, _ := fmt.Sscanf(value, "bytes %d-%d/%d", &offset, &end, &size); n == 2 && strings.HasSuffix(value, "/*") {
+		size = -1
+	} else if n != 3 || size <= end {
+		return 0, 0, false
+	}
+	return offset, size, offset >= 0 && end >= offset
+}
+
+// continues reports whether a body at offset is the rest of the file in the target.
+func (f *fetching) continues(offset int64, of version) bool {
+	switch {
+	case offset != f.done:
+		return false
+	case f.digest != nil && of.digest != nil:
+		return *f.digest == *of.digest
+	case of.digest != nil:
+		return true // the digest is checked at the end
+	default:
+		return f.etag != "" && f.etag == of.etag
+	}
 }
 
 // Write writes received bytes to the target.
@@ -203,12 +257,4 @@ func (f *fetching) Write(p []byte) (int, error) {
 		f.opts.Progress(f.done, f.size)
 	}
 	return len(p), nil
-}
-
-// whole returns an error if a body ended early although net/http reported none.
-func (f *fetching) whole() error {
-	if f.size < 0 || f.done == f.size {
-		return nil
-	}
-	return &Error{Op: f.cl.String(), Err: store.NewError(store.Unavailable, fmt.Sprintf("File ended at byte %d of %d", f.done, f.size))}
 }

@@ -6,11 +6,6 @@ import (
 	"takt/http/api"
 )
 
-// SetThrottle sets a rate and returns it as saved. Safe to repeat.
-func (c *Client) SetThrottle(ctx context.Context, t api.ThrottleConfig) (api.ThrottleConfig, error) {
-	return Call(ctx, c, api.SetRate, t)
-}
-
 // Throttles returns a portal's rates. Safe to repeat.
 func (c *Client) Throttles(ctx context.Context, portal int64) (api.ThrottleConfigs, error) {
 	list, err := pages(ctx, c, api.ListRates, 0, 0, func(limit int, from api.Continue) api.ListRatesIn {
@@ -26,13 +21,4 @@ func (c *Client) ThrottleQueues(ctx context.Context, portal int64, limit int) (a
 		return api.ShowQueuesIn{Portal: portal, Limit: limit, Continue: from}
 	}, func(out api.ThrottleQueues) []api.ThrottleQueue { return out.Queues })
 	return api.ThrottleQueues{Queues: list}, err
-}
-
-// PauseQueue pauses or resumes a queue. Safe to repeat.
-func (c *Client) PauseQueue(ctx context.Context, id string, paused bool, reason string) (api.ThrottleQueue, error) {
-	in := api.QueueOrderIn{ID: id, Body: api.ThrottleOrder{Reason: reason}}
-	if paused {
-		return Call(ctx, c, api.PauseQueue, in)
-	}
-	return Call(ctx, c, api.ResumeQueue, in)
 }

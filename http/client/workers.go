@@ -131,35 +131,3 @@ func (c *Client) Workers(ctx context.Context, f WorkerFilter) (api.WorkerList, e
 	}, func(out api.WorkerList) []api.Worker { return out.Workers })
 	return api.WorkerList{Workers: list, Total: len(list)}, err
 }
-
-// Worker returns one worker. Safe to repeat.
-func (c *Client) Worker(ctx context.Context, id string) (api.Worker, error) {
-	return Call(ctx, c, api.ShowWorker, api.WorkerPath{ID: api.WorkerID(id)})
-}
-
-// Drain stops new builds for a worker. The worker finishes the builds that it holds.
-// Safe to repeat.
-func (c *Client) Drain(ctx context.Context, id string) (api.Worker, error) {
-	return c.SetDraining(ctx, id, true, "")
-}
-
-// Resume ends Drain. Safe to repeat.
-func (c *Client) Resume(ctx context.Context, id string) (api.Worker, error) {
-	return c.SetDraining(ctx, id, false, "")
-}
-
-// SetDraining is Drain or Resume with a reason for the audit, which may be "". Safe to
-// repeat.
-func (c *Client) SetDraining(ctx context.Context, id string, draining bool, reason string) (api.Worker, error) {
-	in := api.WorkerOrder{ID: api.WorkerID(id), Body: api.Reason{Reason: reason}}
-	if draining {
-		return Call(ctx, c, api.DrainWorker, in)
-	}
-	return Call(ctx, c, api.ResumeWorker, in)
-}
-
-// DeleteWorker removes a worker. Its builds are pending again at once. A repeat
-// fails, because the worker is then unknown.
-func (c *Client) DeleteWorker(ctx context.Context, id string) (api.Unregistered, error) {
-	return Call(ctx, c, api.DeleteWorker, api.WorkerPath{ID: api.WorkerID(id)})
-}

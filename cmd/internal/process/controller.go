@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"takt/http/api"
 	"takt/http/client"
 )
 
@@ -49,7 +50,7 @@ func (c *Controller) healthy(ctx context.Context) (bool, error) {
 	if err := c.connect(); err != nil || c.Client == nil {
 		return false, err
 	}
-	_, err := c.Client.Health(ctx)
+	_, err := client.Call(ctx, c.Client, api.ShowHealth, api.None{})
 	return err == nil, nil
 }
 
