@@ -5,6 +5,9 @@ import (
 	"cmp"
 	"context"
 	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -52,4 +55,15 @@ func PauseUntil(ctx context.Context, d time.Duration, early <-chan struct{}) err
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// RetryAfter reads a Retry-After header, seconds or a date (RFC 9110, 10.2.3), and returns
+// how long it asks to wait, counted from now. ok is false if it says nothing usable.
+func RetryAfter(header string, now time.Time) (wait time.Duration, ok bool) {
+	header = strings.TrimSpace(header)
+	if seconds, err := strconv.ParseFloat(header, 64); err == nil && seconds >= 0 {
+		return time.Duration(min(seconds, 1e9) * float64(time.Second)), true
+	}
+	at, err := http.ParseTime(header)
+	return max(at.Sub(now), 0), err == nil
 }

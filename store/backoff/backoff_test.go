@@ -55,3 +55,14 @@ func TestPauseEndsEarly(t *testing.T) {
 }
 
 var errStop = errors.New("stop")
+
+func FuzzRetryAfter(f *testing.F) {
+	for _, s := range []string{"", "1", "0.25", "-1", "1e9", "NaN", "99999999999999999999", "Wed, 21 Oct 2015 07:28:00 GMT", " 5 "} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		wait, ok := RetryAfter(s, time.Unix(1_000_000, 0))
+		require.GreaterOrEqual(t, wait, time.Duration(0))
+		require.True(t, ok || wait == 0)
+	})
+}

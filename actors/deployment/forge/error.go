@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-github/v75/github"
+
+	"takt/store/backoff"
 )
 
 // Error is a failure that a retry does not fix. Message may be shown to users, because it
@@ -71,8 +73,8 @@ func limit(status int, h http.Header, text string, now time.Time) (until time.Ti
 	if status != http.StatusForbidden && status != http.StatusTooManyRequests {
 		return time.Time{}, false
 	}
-	if until, ok := retryAfter(h.Get("Retry-After"), now); ok {
-		return until, true
+	if asked, ok := backoff.RetryAfter(h.Get("Retry-After"), now); ok {
+		return bounded(now.Add(asked), now), true
 	}
 	if h.Get("X-Ratelimit-Remaining") == "0" {
 		reset, err := strconv.ParseInt(h.Get("X-Ratelimit-Reset"), 10, 64)
@@ -84,20 +86,6 @@ func limit(status int, h http.Header, text string, now time.Time) (until time.Ti
 	return time.Time{}, status == http.StatusTooManyRequests || strings.Contains(strings.ToLower(text), "secondary rate limit")
 }
 
-// retryAfter parses the Retry-After header of RFC 9110, section 10.2.3.
-func retryAfter(v string, now time.Time) (time.Time, bool) {
-	if v == "" {
-		return time.Time{}, false
-	}
-	if s, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64); err == nil && s >= 0 {
-		return bounded(now.Add(time.Duration(min(s, 1<<20))*time.Second), now), true
-	}
-	if t, err := http.ParseTime(v); err == nil {
-		return bounded(t, now), true
-	}
-	return time.Time{}, false
-}
-
 // longestPause is the longest pause that a forge can ask for. The window of a primary
 // limit is one hour.
 const longestPause = 2 * time.Hour
@@ -107,6 +95,15 @@ func bounded(until, now time.Time) time.Time {
 		return now.Add(longestPause)
 	}
 	return until
+}
+
+// refusals are the reasons that users are told, by status; 0 is for no answer.
+var refusals = map[int]string{ //nolint:gochecknoglobals // a constant
+	0:                              "the forge does not answer",
+	http.StatusUnauthorized:        "the credential is not valid",
+	http.StatusForbidden:           "the credential does not allow it",
+	http.StatusNotFound:            "there is no such thing, or the credential can't see it",
+	http.StatusUnprocessableEntity: "the forge refuses it",
 }
 
 // explain makes an error for users from a final answer. doing is the attempted work, such
@@ -125,19 +122,8 @@ func explain(doing string, resp *github.Response, err error) error {
 			}
 		}
 	}
-	why := ""
-	switch status {
-	case http.StatusUnauthorized:
-		why = "the credential is not valid"
-	case http.StatusForbidden:
-		why = "the credential does not allow it"
-	case http.StatusNotFound:
-		why = "there is no such thing, or the credential can't see it"
-	case http.StatusUnprocessableEntity:
-		why = "the forge refuses it"
-	case 0:
-		why = "the forge does not answer"
-	default:
+	why, ok := refusals[status]
+	if !ok {
 		why = fmt.Sprintf("the forge answers %d", status)
 	}
 	if said != "" {

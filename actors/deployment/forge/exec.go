@@ -88,15 +88,10 @@ func (e *gitError) Unwrap() error { return e.err }
 // drainTime is how long git's output is read after its group was killed.
 const drainTime = 2 * time.Second
 
-// git runs one git command in its own process group and returns its output. The end of
-// ctx or the time limit kills the group. When git returns, no process of the group is
-// left.
-func (a *Account) git(ctx context.Context, dir string, args ...string) (string, error) {
-	return a.gitWith(ctx, dir, nil, args...)
-}
-
-// gitWith runs git with additional settings for this command.
-func (a *Account) gitWith(ctx context.Context, dir string, own []setting, args ...string) (_ string, err error) {
+// git runs one git command in its own process group and returns its output. own are
+// settings for this command, besides the common ones. The end of ctx or the time limit
+// kills the group. When git returns, no process of the group is left.
+func (a *Account) git(ctx context.Context, dir string, own []setting, args ...string) (_ string, err error) {
 	ctx, span := tracing.Start(ctx, trace.SpanKindClient, "git "+args[0])
 	defer func() { tracing.End(span, err) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, a.g.cfg.GitTimeout, errGitTooSlow)

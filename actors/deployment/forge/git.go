@@ -41,7 +41,7 @@ func (a *Account) Refs(ctx context.Context, cloneURL string) (refs Refs, err err
 		return nil, err
 	}
 	err = a.persist(ctx, func() error {
-		out, err := a.git(ctx, a.g.cfg.WorkDir, "ls-remote", "--heads", "--tags", "--", cloneURL)
+		out, err := a.git(ctx, a.g.cfg.WorkDir, nil, "ls-remote", "--heads", "--tags", "--", cloneURL)
 		if err != nil {
 			return a.explainGit("Reading the branches and tags", err)
 		}
@@ -69,7 +69,7 @@ func (a *Account) Copy(ctx context.Context, from, to string) (c Copied, err erro
 	if err := a.persist(ctx, func() error { return a.clone(ctx, from, dir, mirror) }); err != nil {
 		return c, err
 	}
-	out, err := a.git(ctx, mirror, "for-each-ref", "--format=%(objectname) %(refname)")
+	out, err := a.git(ctx, mirror, nil, "for-each-ref", "--format=%(objectname) %(refname)")
 	if err != nil {
 		return c, a.explainGit("Reading the mirror", err)
 	}
@@ -89,7 +89,7 @@ func (a *Account) clone(ctx context.Context, from, dir, mirror string) error {
 	if err := os.RemoveAll(mirror); err != nil { // from the try before
 		return fmt.Errorf("removing a mirror: %w", err)
 	}
-	if _, err := a.git(ctx, dir, "clone", "--mirror", "--quiet", "--template=", "--", from, mirror); err != nil {
+	if _, err := a.git(ctx, dir, nil, "clone", "--mirror", "--quiet", "--template=", "--", from, mirror); err != nil {
 		return a.explainGit("Cloning", err)
 	}
 	return nil
@@ -97,7 +97,7 @@ func (a *Account) clone(ctx context.Context, from, dir, mirror string) error {
 
 func (a *Account) push(ctx context.Context, mirror, to string) error {
 	// Push all refs that isCopied accepts.
-	_, err := a.git(ctx, mirror, "push", "--quiet", "--prune", "--no-verify", "--", to, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+	_, err := a.git(ctx, mirror, nil, "push", "--quiet", "--prune", "--no-verify", "--", to, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 	if err == nil {
 		return nil
 	}

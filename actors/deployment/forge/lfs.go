@@ -26,10 +26,10 @@ func (a *Account) copyLFS(ctx context.Context, mirror, from, to string, refs Ref
 		return "Uses Git LFS, but git-lfs is not installed where takt runs: large files were not copied", nil
 	}
 	servers := []setting{{"lfs.url", lfsServer(from)}, {"lfs.pushurl", lfsServer(to)}}
-	if _, err := a.gitWith(ctx, mirror, servers, "lfs", "fetch", "--all", "origin"); err != nil {
+	if _, err := a.git(ctx, mirror, servers, "lfs", "fetch", "--all", "origin"); err != nil {
 		return "", a.explainGit("Fetching large files", err)
 	}
-	if _, err := a.gitWith(ctx, mirror, servers, "lfs", "push", "--all", to); err != nil {
+	if _, err := a.git(ctx, mirror, servers, "lfs", "push", "--all", to); err != nil {
 		return "", a.explainGit("Pushing large files", err)
 	}
 	return "", nil
@@ -51,7 +51,7 @@ func (a *Account) usesLFS(ctx context.Context, mirror string, refs Refs) (bool, 
 	slices.Sort(tips)
 	for batch := range slices.Chunk(slices.Compact(tips), lfsBatch) {
 		args := append([]string{"grep", "--quiet", "-F", "filter=lfs"}, batch...)
-		_, err := a.git(ctx, mirror, append(args, "--", ":(glob)**/.gitattributes")...)
+		_, err := a.git(ctx, mirror, nil, append(args, "--", ":(glob)**/.gitattributes")...)
 		if err == nil {
 			return true, nil
 		}

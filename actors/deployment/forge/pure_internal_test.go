@@ -89,18 +89,6 @@ func TestLimitsAreRecognized(t *testing.T) {
 	}
 }
 
-func FuzzRetryAfter(f *testing.F) {
-	for _, s := range []string{"", "1", "-1", "1e9", "99999999999999999999", "Wed, 21 Oct 2015 07:28:00 GMT", " 5 "} {
-		f.Add(s)
-	}
-	now := time.Unix(1_000_000, 0)
-	f.Fuzz(func(t *testing.T, s string) {
-		if until, ok := retryAfter(s, now); ok {
-			require.False(t, until.After(now.Add(longestPause)))
-		}
-	})
-}
-
 func FuzzParseRefs(f *testing.F) {
 	id := strings.Repeat("a", 40)
 	for _, s := range []string{"", id + "\trefs/heads/main\n", id + " refs/tags/v1^{}\n", "x\ty\n", id, id + "\trefs/pull/1/head\n"} {

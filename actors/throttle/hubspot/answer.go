@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"takt/store"
+	"takt/store/backoff"
 )
 
 var errNoAnswer = errors.New("HubSpot did not answer in time")
@@ -64,7 +64,8 @@ func (k Kind) String() string {
 
 func newAnswer(status int, h http.Header, body []byte) Answer {
 	a := Answer{Status: status, Body: body, Remaining: -1}
-	a.RetryAfter = retryAfter(h.Get("Retry-After"), time.Now())
+	asked, _ := backoff.RetryAfter(h.Get("Retry-After"), time.Now())
+	a.RetryAfter = min(asked, 24*time.Hour)
 	if n, err := strconv.Atoi(h.Get("X-Hubspot-Ratelimit-Remaining")); err == nil && n >= 0 {
 		a.Remaining = n
 	}
@@ -82,22 +83,6 @@ func newAnswer(status int, h http.Header, body []byte) Answer {
 		a.message, a.policy = e.Message, e.Policy
 	}
 	return a
-}
-
-// retryAfter parses seconds or a date (RFC 9110, 10.2.3). It returns at most a day.
-func retryAfter(v string, now time.Time) time.Duration {
-	const most = 24 * time.Hour
-	v = strings.TrimSpace(v)
-	if v == "" {
-		return 0
-	}
-	if secs, err := strconv.ParseFloat(v, 64); err == nil && secs >= 0 {
-		return time.Duration(min(secs, most.Seconds()) * float64(time.Second))
-	}
-	if at, err := http.ParseTime(v); err == nil && at.After(now) {
-		return min(at.Sub(now), most)
-	}
-	return 0
 }
 
 // OK reports whether HubSpot did what was asked.
