@@ -27,7 +27,7 @@ func (t *Tree) measure() {
 		t.Telemetry.Register(t.Throttle.Metrics())
 	}
 	if t.Deployments != nil {
-		set.Read(t.measureDeployments)
+		set.Read(t.Deployments.Show)
 	}
 	t.Telemetry.Register(set)
 }
@@ -148,15 +148,6 @@ func (t *Tree) measureThrottle(show metrics.Show) {
 	b, _ := t.backlog.last(time.Now())
 	show("takt_throttle_actions_waiting", float64(b.Actions))
 	show("takt_throttle_oldest_action_seconds", b.Oldest.Seconds())
-}
-
-func (t *Tree) measureDeployments(show metrics.Show) {
-	s := t.Deployments.Stats()
-	show("takt_deployments_active", float64(s.Active))
-	show("takt_deployments_copying_repositories", float64(s.Copying))
-	show("takt_deployments_done_total", float64(s.Done))
-	show("takt_deployments_failed_total", float64(s.Failed))
-	show("takt_deployments_skipped_total", float64(s.Skipped))
 }
 
 func (t *Tree) measureHeijunka(show metrics.Show) {

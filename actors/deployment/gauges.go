@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"takt/store"
+	"takt/store/metrics"
 )
 
 // gauges are the subsystem's metrics. They outlive its processes.
@@ -12,21 +13,14 @@ type gauges struct {
 	done, failed, skipped atomic.Int64
 }
 
-// Stats are the subsystem's figures on this controller.
-type Stats struct {
-	// Active is how many deployments this controller works on, Copying how many
-	// repositories it copies.
-	Active, Copying int64
-	// Done, Failed and Skipped count repositories by outcome since the process started.
-	Done, Failed, Skipped int64
-}
-
-// Stats returns the current figures.
-func (d *Deployments) Stats() Stats {
+// Show shows the metrics of this controller.
+func (d *Deployments) Show(show metrics.Show) {
 	g := &d.gauges
-	return Stats{
-		Active: g.active.Load(), Copying: g.copying.Load(), Done: g.done.Load(), Failed: g.failed.Load(), Skipped: g.skipped.Load(),
-	}
+	show("takt_deployments_active", float64(g.active.Load()))
+	show("takt_deployments_copying_repositories", float64(g.copying.Load()))
+	show("takt_deployments_done_total", float64(g.done.Load()))
+	show("takt_deployments_failed_total", float64(g.failed.Load()))
+	show("takt_deployments_skipped_total", float64(g.skipped.Load()))
 }
 
 // ended counts a repository by its last step.

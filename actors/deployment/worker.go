@@ -12,13 +12,12 @@ import (
 
 // The messages.
 type (
-	rescan struct{} // cast: repositories must be copied again
+	rescan struct{} // cast: repositories must be copied again, because of a retry
 	lost   struct { // a lost repository was recorded, or the run is over
 		repo string
 		err  error
 	}
-	fill     struct{} // timer: start RepoWorkers
-	through  struct{} // timer: report again that no repositories are left
+	fill     struct{} // timer: start RepoWorkers, or report again that no repositories are left
 	watchdog struct{} // timer: look for hanging RepoWorkers
 )
 
@@ -43,11 +42,9 @@ type worker struct {
 
 	queue   []string // names of repositories to start
 	running map[*otp.Proc]*repoWorker
-	losing  map[string]bool                 // names of repositories whose loss is being written
-	filling bool                            // a timer to start RepoWorkers runs
-	loads   otp.Job[*job]                   // reads the deployment, and plans it if it has no plan
-	rescans otp.Job[[]store.DeploymentRepo] // reads the unfinished repositories
-	saying  bool                            // a timer for through runs
+	losing  map[string]bool // names of repositories whose loss is being written
+	filling bool            // a timer for fill runs
+	loads   otp.Job[*job]   // reads the deployment, and plans it if it has no plan
 }
 
 // Init implements otp.Server.
@@ -56,7 +53,6 @@ func (w *worker) Init(c *otp.Ctx) error {
 	w.processes.worker.Store(c.Self())
 	otp.Cast(w.state(), workerBegun{})
 	w.loads = otp.Job[*job]{Begin: w.load, Done: w.loaded, Outage: store.DescribeOutage}
-	w.rescans = otp.Job[[]store.DeploymentRepo]{Begin: w.rescan, Done: w.rescanned}
 	w.loads.Start(c)
 	c.SendEvery(min(5*time.Second, w.d.cfg.Patience/4), watchdog{})
 	return nil
@@ -72,7 +68,7 @@ func (w *worker) HandleCast(c *otp.Ctx, msg any) {
 		w.Base.HandleCast(c, msg)
 		return
 	}
-	w.rescans.Start(c)
+	w.loads.Start(c)
 }
 
 // HandleInfo implements otp.Server.
@@ -87,9 +83,6 @@ func (w *worker) HandleInfo(c *otp.Ctx, msg any) {
 		w.lost(c, msg)
 	case watchdog:
 		w.killHanging(c)
-	case through:
-		w.saying = false
-		w.through(c)
 	default:
 		w.Base.HandleInfo(c, msg)
 	}
@@ -118,7 +111,7 @@ func (w *worker) loaded(c *otp.Ctx, job *job, err error) (next time.Duration) {
 		return 0
 	case isOver(err): // another process has ended it and will stop this one
 		return 0
-	case !store.IsUnavailable(err):
+	case w.job == nil && !store.IsUnavailable(err):
 		c.Logger().Error().Err(err).Str("deployment", w.processes.claim.ID).Msg("a deployment can't be worked on")
 		otp.Cast(w.state(), unprepared{forge.Message(err)}) // the next load sends it again, in case it was missed
 	}
@@ -129,24 +122,6 @@ func (w *worker) loaded(c *otp.Ctx, job *job, err error) (next time.Duration) {
 func isOver(err error) bool {
 	code := store.CodeOf(err)
 	return code == store.StaleAttempt || code == store.NotFound
-}
-
-// rescan reads the unfinished repositories, because a retry has added some.
-func (w *worker) rescan() func(context.Context) ([]store.DeploymentRepo, error) {
-	if w.job == nil {
-		return nil // load reads them
-	}
-	db, id, dryRun := w.d.db, w.processes.claim.ID, w.job.request.DryRun
-	return func(ctx context.Context) ([]store.DeploymentRepo, error) { return db.Open(ctx, id, dryRun) }
-}
-
-func (w *worker) rescanned(c *otp.Ctx, open []store.DeploymentRepo, err error) (next time.Duration) {
-	if err != nil {
-		return w.d.cfg.Retry
-	}
-	w.enqueue(open)
-	w.fill(c)
-	return 0
 }
 
 // enqueue adds the repositories that no RepoWorker has. A RepoWorker finds out when it
@@ -170,15 +145,20 @@ func (w *worker) enqueue(open []store.DeploymentRepo) {
 func (w *worker) fill(c *otp.Ctx) {
 	for len(w.queue) > 0 && len(w.running) < w.job.request.Concurrency {
 		if err := w.start(c, w.queue[0]); err != nil {
-			if !w.filling { // repo_sup is restarting or full
-				w.filling = true
-				c.SendAfter(startAgain, fill{})
-			}
+			w.fillIn(c, startAgain) // repo_sup is restarting or full
 			return
 		}
 		w.queue = w.queue[1:]
 	}
 	w.through(c)
+}
+
+// fillIn calls fill in a while, unless a timer for that runs.
+func (w *worker) fillIn(c *otp.Ctx, d time.Duration) {
+	if !w.filling {
+		w.filling = true
+		c.SendAfter(d, fill{})
+	}
 }
 
 func (w *worker) start(c *otp.Ctx, name string) error {
@@ -261,12 +241,9 @@ func (w *worker) killHanging(c *otp.Ctx) {
 // through reports that no repositories are left, and repeats that until the deployment
 // ends.
 func (w *worker) through(c *otp.Ctx) {
-	if w.job == nil || w.rescans.Running() || len(w.queue)+len(w.running)+len(w.losing) > 0 {
+	if w.job == nil || w.loads.Running() || len(w.queue)+len(w.running)+len(w.losing) > 0 {
 		return
 	}
 	otp.Cast(w.state(), drained{})
-	if !w.saying {
-		w.saying = true
-		c.SendAfter(w.d.cfg.Retry, through{})
-	}
+	w.fillIn(c, w.d.cfg.Retry)
 }
