@@ -58,11 +58,7 @@ func (h *Heijunka) ResetLimits(ctx context.Context) error {
 // SetBounds changes the minimum and the maximum of a pool's places; nil leaves one as
 // it is. Otherwise it works as SetLimits does.
 func (h *Heijunka) SetBounds(ctx context.Context, pool string, low, high *int, while time.Duration) error {
-	p, err := h.pool(pool)
-	if err != nil {
-		return err
-	}
-	return h.change(ctx, while, func(s *store.HeijunkaSettings, e store.Expiry) error {
+	return h.changePool(ctx, pool, while, func(p *Pool, s *store.HeijunkaSettings, e store.Expiry) error {
 		b, ok := s.Bounds[pool]
 		if !ok {
 			b = store.HeijunkaBounds{Min: p.cfg.Min, Max: p.cfg.Max}
@@ -78,11 +74,7 @@ func (h *Heijunka) SetBounds(ctx context.Context, pool string, low, high *int, w
 // SetAffinity changes the pools that a domain prefers: all of its list if pools is
 // empty. Otherwise it works as SetLimits does.
 func (h *Heijunka) SetAffinity(ctx context.Context, domain string, pools []string, while time.Duration) error {
-	p, err := h.pool(domain)
-	if err != nil {
-		return err
-	}
-	return h.change(ctx, while, func(s *store.HeijunkaSettings, e store.Expiry) error {
+	return h.changePool(ctx, domain, while, func(p *Pool, s *store.HeijunkaSettings, e store.Expiry) error {
 		s.Affinity[domain] = store.HeijunkaAffinity{Pools: pools, Expiry: e}
 		return p.checkAffinity(pools)
 	})
@@ -90,18 +82,12 @@ func (h *Heijunka) SetAffinity(ctx context.Context, domain string, pools []strin
 
 // ResetBounds puts the configured bounds of a pool in force again.
 func (h *Heijunka) ResetBounds(ctx context.Context, pool string) error {
-	if _, err := h.pool(pool); err != nil {
-		return err
-	}
-	return h.change(ctx, 0, func(s *store.HeijunkaSettings, _ store.Expiry) error { delete(s.Bounds, pool); return nil })
+	return h.changePool(ctx, pool, 0, func(_ *Pool, s *store.HeijunkaSettings, _ store.Expiry) error { delete(s.Bounds, pool); return nil })
 }
 
 // ResetAffinity makes a domain prefer its own pool again.
 func (h *Heijunka) ResetAffinity(ctx context.Context, domain string) error {
-	if _, err := h.pool(domain); err != nil {
-		return err
-	}
-	return h.change(ctx, 0, func(s *store.HeijunkaSettings, _ store.Expiry) error { delete(s.Affinity, domain); return nil })
+	return h.changePool(ctx, domain, 0, func(_ *Pool, s *store.HeijunkaSettings, _ store.Expiry) error { delete(s.Affinity, domain); return nil })
 }
 
 // SetBurst turns the detection of bursts on or off. Otherwise it works as SetLimits
@@ -111,6 +97,15 @@ func (h *Heijunka) SetBurst(ctx context.Context, enabled bool, while time.Durati
 		s.Burst = &store.HeijunkaBurst{Enabled: enabled, Expiry: e}
 		return nil
 	})
+}
+
+// changePool is change for settings of a pool. Errors: NotFound.
+func (h *Heijunka) changePool(ctx context.Context, name string, while time.Duration, f func(p *Pool, s *store.HeijunkaSettings, e store.Expiry) error) error {
+	p, err := h.pool(name)
+	if err != nil {
+		return err
+	}
+	return h.change(ctx, while, func(s *store.HeijunkaSettings, e store.Expiry) error { return f(p, s, e) })
 }
 
 // change applies f to the saved settings and puts the result in force. An error of f
