@@ -28,7 +28,7 @@ type action struct{ portal, id int64 }
 // actor subscribes to changes.
 type Cache struct {
 	ref     otp.Ref
-	db      Configs
+	db      Store
 	bus     pubsub.Bus
 	portals *Portals
 	known   sync.Map     // action → cached

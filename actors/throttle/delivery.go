@@ -184,9 +184,6 @@ func (d *delivery) settle(a hubspot.Answer, list []store.ClaimedAction) {
 	}
 }
 
-// refund reports whether the budget comes back at once.
-func (s *summary) refund() bool { return !s.touched }
-
 // note records a if it is the worst answer.
 func (d *delivery) note(a hubspot.Answer, kind hubspot.Kind) {
 	d.sum.worst = max(d.sum.worst, kind)
@@ -217,7 +214,7 @@ func (d *delivery) record(ctx context.Context) (err error) {
 	}
 	o := store.Outcome{
 		Claim: d.claim.Number, PortalID: d.portal, Done: s.done, Failed: s.failed, Released: s.released, Retry: s.retry,
-		Error: s.text, Refund: s.refund(), Unanswered: s.unanswered, Rule: d.p.cfg.Rule,
+		Error: s.text, Refund: !s.touched, Unanswered: s.unanswered, Rule: d.p.cfg.Rule,
 	}
 	err = persist(ctx, recordPause, func() (err error) {
 		ctx, cancel := transaction(ctx)

@@ -12,9 +12,11 @@ import (
 	"takt/store/seal"
 )
 
-// Actions is the store of actions. All methods fail at once with store.Unavailable during
-// an outage of the database.
-type Actions interface {
+// Store is the throttle's part of the database. All methods fail at once with
+// store.Unavailable during an outage of the database.
+type Store interface {
+	// Actions.
+
 	// Accept makes actions durable, together with their queues' jobs. The result has the
 	// same order.
 	Accept(ctx context.Context, actions []store.Action) ([]store.Acceptance, error)
@@ -24,10 +26,8 @@ type Actions interface {
 	Beat(ctx context.Context, queues []string) error
 	// Note shows operators why queues are not served.
 	Note(ctx context.Context, queues []string, text string) error
-}
 
-// Queues is what jobs and operators do with queues.
-type Queues interface {
+	// Queues, for jobs and operators.
 	Waiting(ctx context.Context, queue string) (bool, error)
 	EndJob(ctx context.Context, job *river.Job[store.ThrottleJob]) (ended bool, err error)
 	BusyQueues(ctx context.Context, portal, action int64, limit int) ([]store.QueueKey, error)
@@ -36,33 +36,22 @@ type Queues interface {
 	ForgetQueues(ctx context.Context, age time.Duration, limit int) (int, error)
 	SweepWindows(ctx context.Context, after int64, limit int) (n int, next int64, err error)
 	Backlog(ctx context.Context) (n int, oldest time.Duration, err error)
-}
 
-// Configs is the store of rates.
-type Configs interface {
+	// Rates.
+
 	PutConfig(ctx context.Context, c store.ThrottleConfig) (store.ThrottleConfig, error)
 	Config(ctx context.Context, portal, action int64) (store.ThrottleConfig, error)
 	DeleteConfig(ctx context.Context, portal, action int64) error
 	// HasConfigs reports whether there is any rate. Without one there are no actions, and so
 	// no jobs.
 	HasConfigs(ctx context.Context) (bool, error)
-}
 
-// TokenStore keeps sealed tokens.
-type TokenStore interface {
+	// Sealed tokens.
 	Install(ctx context.Context, k store.SealedTokens) error
 	Tokens(ctx context.Context, portal int64) (store.SealedTokens, error)
 	BeginRefresh(ctx context.Context, portal, version int64, lease time.Duration) (claim int64, err error)
 	EndRefresh(ctx context.Context, claim int64, k store.SealedTokens) (version int64, err error)
 	FailRefresh(ctx context.Context, portal, claim int64, why string) error
-}
-
-// Store is everything that the throttle needs from the database.
-type Store interface {
-	Actions
-	Queues
-	Configs
-	TokenStore
 }
 
 // Deps are what the throttle works with. All are required.

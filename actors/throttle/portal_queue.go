@@ -286,7 +286,7 @@ func (s *portalQueue) sent(c *otp.Ctx, m sent) {
 		logger.Error().Err(m.err).Int("actions", len(m.claim.Actions)).Msg("a call's outcome could not be recorded; its actions are sent again")
 		retry = s.p.cfg.lease
 	}
-	s.queues.ended(m.claim, m.sum.refund() && m.err == nil, retry, now)
+	s.queues.ended(m.claim, !m.sum.touched && m.err == nil, retry, now) // the budget is back at once
 	pause := s.start.after(m.sum.worst)
 	pause = max(pause, m.sum.pause)
 	if pause > 0 {

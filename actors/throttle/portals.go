@@ -18,7 +18,7 @@ import (
 type Portals struct {
 	sys     *otp.System
 	sup     otp.Ref
-	db      Actions
+	db      Store
 	hs      *hubspot.Client
 	tokens  *Tokens
 	metrics *figures

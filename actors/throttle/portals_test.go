@@ -12,25 +12,6 @@ import (
 	"takt/store/storetest"
 )
 
-func TestALongQueueLeavesRoomForTheOthersOfItsPortal(t *testing.T) {
-	t.Parallel()
-	const long, short = 3000, 5
-	b := setup(t, storetest.New(t), throttle.Config{Calls: 2}, nil)
-	b.install()
-	b.rate(1, store.Day)
-	b.send(portal, 1, long)
-	b.send(portal, 2, short)
-	b.rate(store.MaxThroughput, store.Second)
-	require.Eventually(t, func() bool { return b.hs.Distinct() == long+short }, time.Minute, time.Millisecond)
-	last := 0
-	for i, c := range b.hs.Completions() {
-		if c.CallbackID[:5] == "cb-2-" {
-			last = i
-		}
-	}
-	require.Less(t, last, long/2, "it waited for the long one")
-}
-
 // The rate holds with several calls of one claim under way, whatever they take,
 // and with budget that is claimed before it is back.
 func TestNoWindowHasMoreThanTheRateHoweverLongCallsTake(t *testing.T) {

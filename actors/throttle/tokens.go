@@ -13,6 +13,7 @@ import (
 	"takt/actors/otp"
 	"takt/actors/throttle/hubspot"
 	"takt/store"
+	"takt/store/backoff"
 	"takt/store/seal"
 )
 
@@ -20,7 +21,7 @@ import (
 // portals' tokens.
 type Tokens struct {
 	ref     otp.Ref
-	db      TokenStore
+	db      Store
 	hs      *hubspot.Client
 	app     hubspot.App
 	keys    *seal.Ring
@@ -76,7 +77,7 @@ func explain(err error) string {
 		return e.Message
 	}
 	if e, ok := errors.AsType[*hubspot.RefusedError](err); ok {
-		return e.Error()
+		err = e
 	}
 	return err.Error()
 }
@@ -172,12 +173,7 @@ func (i *installs) wait(ctx context.Context, state string) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-time.After(wait):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return backoff.Pause(ctx, wait)
 }
 
 func (i *installs) enter(state string, now time.Time) (wait time.Duration, err error) {
@@ -199,7 +195,7 @@ func (i *installs) enter(state string, now time.Time) (wait time.Duration, err e
 }
 
 func refusal(err error) error {
-	if _, ok := errors.AsType[*hubspot.RefusedError](err); ok {
+	if isRefusal(err) {
 		return store.Wrap(store.InvalidArgument, "HubSpot refused the authorization: begin again", err)
 	}
 	return store.NewUnavailable("HubSpot does not answer, try again", err)

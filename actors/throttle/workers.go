@@ -56,7 +56,7 @@ func (noticeJob) Kind() string { return "throttle_notice" }
 
 // Jobs is what River does for the throttle.
 type Jobs struct {
-	db      Queues
+	db      Store
 	portals *Portals
 	metrics *figures
 	snooze  time.Duration

@@ -16,16 +16,13 @@ type input struct {
 	OutputFields map[string]string `json:"outputFields"`
 }
 
-func (h *HubSpot) completeMany(w http.ResponseWriter, r *http.Request) {
+// complete handles a call to complete executions.
+func (h *HubSpot) complete(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Inputs []input `json:"inputs"`
 	}
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<20)).Decode(&body)
-	h.complete(w, r, body.Inputs, err)
-}
-
-// complete handles every call to complete.
-func (h *HubSpot) complete(w http.ResponseWriter, r *http.Request, inputs []input, malformed error) {
+	malformed := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<20)).Decode(&body)
+	inputs := body.Inputs
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	h.mu.Lock()
 	id, p := h.owner(token)

@@ -98,7 +98,7 @@ func New(cfg Config) *HubSpot {
 	h.mux.HandleFunc("GET /oauth/authorize", h.authorize)
 	h.mux.HandleFunc("POST /oauth/v1/token", h.token)
 	h.mux.HandleFunc("GET /oauth/v1/access-tokens/{token}", h.whose)
-	h.mux.HandleFunc("POST /automation/v4/actions/callbacks/complete", h.completeMany)
+	h.mux.HandleFunc("POST /automation/v4/actions/callbacks/complete", h.complete)
 	return h
 }
 
