@@ -25,11 +25,15 @@ func plan(r store.DeploymentRequest, source, taken []forge.Repo) (rows []store.D
 			filtered++
 			continue
 		}
+		visibility := r.Visibility
+		if visibility == keepVisibility {
+			visibility = s.Visibility
+		}
 		row := store.DeploymentRepo{
 			Name: s.Name, Target: rename(r.NameTemplate, s.Name, r.SourceOrg),
 			Source: store.RepoSource{
 				ID: s.ID, URL: s.CloneURL, Description: s.Description, DefaultBranch: s.DefaultBranch,
-				Visibility: visibility(r.Visibility, s.Visibility), SizeKB: s.SizeKB,
+				Visibility: visibility, SizeKB: s.SizeKB,
 			},
 		}
 		if !r.AllowPublish && widens(s.Visibility, row.Source.Visibility) {
@@ -68,13 +72,6 @@ func takes(rule string, such bool) bool {
 	default:
 		return true
 	}
-}
-
-func visibility(wish, source string) string {
-	if wish == keepVisibility {
-		return source
-	}
-	return wish
 }
 
 // widens reports whether more people can see a repository with visibility to than one

@@ -153,17 +153,14 @@ type actionBatcher struct {
 
 // Init opens the Committer.
 func (s *actionBatcher) Init(c *otp.Ctx) error {
-	s.wakes = otp.Job[any]{Begin: s.wake, Done: func(c *otp.Ctx, _ any, _ error) time.Duration {
-		s.wakes.Tick(c) // for what arrived meanwhile
-		return 0
-	}}
+	s.wakes = otp.Job[any]{Begin: s.wake, Done: func(*otp.Ctx, any, error) time.Duration { return 0 }}
 	s.resumes = otp.Job[[]store.QueueKey]{
 		Begin: func() func(context.Context) ([]store.QueueKey, error) { return s.b.busy },
 		Done: func(c *otp.Ctx, queues []store.QueueKey, _ error) time.Duration {
 			for _, key := range queues {
 				s.news[key] += 0
 			}
-			s.wakes.Tick(c)
+			s.wakes.Start(c)
 			return 0
 		},
 	}
@@ -183,7 +180,7 @@ func (s *actionBatcher) HandleCast(c *otp.Ctx, msg any) {
 		for key, n := range msg {
 			s.news[key] += n
 		}
-		s.wakes.Tick(c)
+		s.wakes.Start(c)
 	case resume:
 		s.resumes.Start(c)
 	default:

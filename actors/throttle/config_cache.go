@@ -3,8 +3,6 @@ package throttle
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -124,17 +122,13 @@ func (s *configCache) HandleCast(c *otp.Ctx, msg any) {
 }
 
 // parseAction reads "portal:action".
-func parseAction(text string) (action, bool) {
-	p, id, _ := strings.Cut(text, ":")
-	portal, err1 := strconv.ParseInt(p, 10, 64)
-	definition, err2 := strconv.ParseInt(id, 10, 64)
-	return action{portal, definition}, err1 == nil && err2 == nil
+func parseAction(text string) (a action, ok bool) {
+	_, err := fmt.Sscanf(text, "%d:%d", &a.portal, &a.id)
+	return a, err == nil
 }
 
 // portalOf parses the portal from a queue's name.
-func portalOf(queue string) (int64, bool) {
-	rest, ok := strings.CutPrefix(queue, "queue:")
-	p, _, _ := strings.Cut(rest, ":")
-	portal, err := strconv.ParseInt(p, 10, 64)
-	return portal, ok && err == nil
+func portalOf(queue string) (portal int64, ok bool) {
+	_, err := fmt.Sscanf(queue, "queue:%d", &portal)
+	return portal, err == nil
 }

@@ -132,16 +132,16 @@ func (t *Tokens) Install(ctx context.Context, state, secret, code string) (porta
 	if err != nil {
 		return 0, refusal(err)
 	}
-	info, err := t.hs.Whose(ctx, k.Access)
+	portal, err = t.hs.Whose(ctx, k.Access)
 	if err != nil {
 		return 0, refusal(err)
 	}
-	sealed := t.seal(info.PortalID, k)
+	sealed := t.seal(portal, k)
 	if err := persist(ctx, keepPause, func() error { return t.db.Install(ctx, sealed) }); err != nil {
 		return 0, err
 	}
-	otp.Cast(t.ref, installed{info.PortalID})
-	return info.PortalID, nil
+	otp.Cast(t.ref, installed{portal})
+	return portal, nil
 }
 
 const (

@@ -79,21 +79,17 @@ func (c *Client) tokens(ctx context.Context, form url.Values) (Tokens, error) {
 	return Tokens{reply.Access, reply.Refresh, time.Duration(min(reply.Expires, 1e8) * float64(time.Second))}, nil
 }
 
-// Info says whose a token is. The answer repeats the token, which is not kept.
-type Info struct {
-	PortalID int64    `json:"hub_id"`
-	Scopes   []string `json:"scopes"`
-}
-
 // Whose returns the portal of a token.
-func (c *Client) Whose(ctx context.Context, access string) (Info, error) {
+func (c *Client) Whose(ctx context.Context, access string) (portal int64, err error) {
 	a := c.do(ctx, http.MethodGet, "/oauth/v1/access-tokens/"+url.PathEscape(access), nil, nil, access)
 	if !a.OK() {
-		return Info{}, fmt.Errorf("asking whose a token is: %w", &RefusedError{a})
+		return 0, fmt.Errorf("asking whose a token is: %w", &RefusedError{a})
 	}
-	var info Info
-	if err := json.Unmarshal(a.Body, &info); err != nil || info.PortalID <= 0 {
-		return Info{}, errors.New("asking whose a token is: HubSpot's reply has no portal")
+	var reply struct {
+		Portal int64 `json:"hub_id"`
 	}
-	return info, nil
+	if err := json.Unmarshal(a.Body, &reply); err != nil || reply.Portal <= 0 {
+		return 0, errors.New("asking whose a token is: HubSpot's reply has no portal")
+	}
+	return reply.Portal, nil
 }
