@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	takthttp "takt/http"
 	"takt/http/api"
 )
 
@@ -25,9 +26,9 @@ type cast struct {
 	waiting, finished, cancelled api.Submitted
 }
 
-func newCast(t *testing.T) *cast {
+func newCast(t *testing.T, change ...func(*takthttp.Config)) *cast {
 	t.Helper()
-	b := setup(t)
+	b := setup(t, change...)
 	c := &cast{b: b}
 	certs := part{"certs", "c.zip", "precious"}
 	c.held, c.before = b.assigned(certs)
