@@ -29,12 +29,7 @@ type inside struct {
 }
 
 func (h *inside) routes() []edge.Route {
-	profile := h.edge.Of(api.TakeProfile.Route)
-	profile.Handle = func(ctx context.Context, c echo.Context) (any, error) {
-		in, err := edge.Read(c, api.TakeProfile)
-		if err != nil {
-			return nil, err
-		}
+	profile := func(ctx context.Context, c echo.Context, in api.TakeProfileIn) (any, error) {
 		content, text, err := h.profile(ctx, in)
 		if err != nil {
 			return nil, err
@@ -46,7 +41,7 @@ func (h *inside) routes() []edge.Route {
 		h.edge.ReplyBytes(c, http.StatusOK, []string{kind}, content)
 		return nil, nil
 	}
-	return []edge.Route{edge.On(h.edge, api.ShowDebug, h.show), profile}
+	return []edge.Route{edge.On(h.edge, api.ShowDebug, h.show), edge.OnRequest(h.edge, api.TakeProfile, profile)}
 }
 
 // show returns what belongs into a report of a fault.

@@ -19,11 +19,8 @@ const (
 
 // order is what an operator asks of the tree.
 type order struct {
+	api.OrderNodeIn
 	action  string
-	path    string // as it was sent
-	reason  string
-	force   bool
-	dryRun  bool
 	timeout time.Duration
 }
 
@@ -39,7 +36,7 @@ type plan struct {
 
 // makePlan decides what o does to the tree under root, or why it must not.
 func makePlan(root *api.TreeNode, o order) (plan, error) {
-	at := absolute(root, o.path)
+	at := absolute(root, o.Path)
 	node, parent := findNode(root, at), findNode(root, path.Dir(at))
 	if node == nil {
 		return plan{}, store.NewError(store.NotFound, "No such process")
@@ -79,7 +76,7 @@ func tied(parent, node *api.TreeNode) []*api.TreeNode {
 // whether takt could serve no request after it. If the order would be refused even with
 // force, the error says why.
 func PlanOrder(describe func(all bool) api.TreeNode, action, path string) (shown api.Plan, last bool, err error) {
-	o := order{path: path, action: action, dryRun: true, force: true}
+	o := order{OrderNodeIn: api.OrderNodeIn{Path: path, DryRun: true, Force: true}, action: action}
 	if !slices.Contains([]string{restart, terminate, start}, action) {
 		return shown, false, store.NewError(store.NotFound, "No such action: restart, terminate or start")
 	}
@@ -107,7 +104,7 @@ func permitted(root, parent, node *api.TreeNode, o order) error {
 		return conflict("is being restarted already")
 	case o.action == start && node.Status != "terminated":
 		return conflict("is running")
-	case o.action == terminate && !o.force && vital(root, node):
+	case o.action == terminate && !o.Force && vital(root, node):
 		return conflict("is what all depends on: add force=1 to terminate it")
 	}
 	return nil

@@ -79,11 +79,11 @@ func (h *tree) give(ctx context.Context, r api.Request, accepted func(shown api.
 	}
 	// One of the requests in flight is the operator's own.
 	shown := p.wire(o, max(h.edge.Running()-1, 0))
-	if o.dryRun {
+	if o.DryRun {
 		return shown, nil
 	}
-	e := h.audit.begin(ctx, entry{o.action, p.node.Path, o.reason, map[string]any{
-		"affected": p.affected(), "force": o.force, "timeout": o.timeout.Seconds(),
+	e := h.audit.begin(ctx, entry{o.action, p.node.Path, o.Body.Reason, map[string]any{
+		"affected": p.affected(), "force": o.Force, "timeout": o.timeout.Seconds(),
 	}})
 	if p.detached {
 		if err := accepted(shown); err != nil {
@@ -130,22 +130,21 @@ func (h *tree) await(ctx context.Context, p plan, done <-chan error) (any, error
 func readOrder(r api.Request) (o order, err error) {
 	whole := strings.Trim(r.Path("*"), "/")
 	i := strings.LastIndexByte(whole, '/')
-	o.path, o.action = whole[:max(i, 0)], whole[i+1:]
+	o.action = whole[i+1:]
 	switch o.action {
 	case restart, terminate, start:
 	default:
 		return o, store.NewError(store.NotFound, "No such action: restart, terminate or start")
 	}
-	in, err := api.RestartNode.Read(r)
-	if err != nil {
+	if o.OrderNodeIn, err = api.RestartNode.Read(r); err != nil {
 		return o, err
 	}
-	o.timeout, err = api.ParseDuration(cmp.Or(in.Timeout, orderTimeout.String()))
+	o.Path = whole[:max(i, 0)]
+	o.timeout, err = api.ParseDuration(cmp.Or(o.Timeout, orderTimeout.String()))
 	if err != nil || o.timeout <= 0 || o.timeout > maxOrderTimeout {
 		return o, edge.Invalid("timeout must be more than 0 and at most 60 seconds")
 	}
-	o.force, o.dryRun, o.reason = in.Force, in.DryRun, in.Body.Reason
-	if o.reason == "" && !o.dryRun {
+	if o.Body.Reason == "" && !o.DryRun {
 		return o, edge.Invalid("reason is required")
 	}
 	return o, nil

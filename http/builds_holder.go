@@ -116,25 +116,16 @@ func (h *holders) source(ctx context.Context, c echo.Context, in api.Holding) (a
 	if err != nil {
 		return nil, err
 	}
-	const missing = "Source not found"
-	if b.Source == nil {
-		return nil, store.NewError(store.NotFound, missing)
-	}
-	file, err := h.forms.files.Open(ctx, *b.Source)
+	file, err := open(ctx, b.Source, h.forms.files.Open, "Source not found")
 	if err != nil {
-		return nil, notThere(err, missing)
+		return nil, err
 	}
 	defer file.Close()
 	return h.sendTo(ctx, c, beat, edge.Download{Name: b.ID + ".zip", Content: file.Content, Digest: b.Source.SHA256})
 }
 
 func (h *holders) openCerts(ctx context.Context, b store.Build) (*storage.SealedFile, error) {
-	const missing = "Certs not found"
-	if b.Certs == nil {
-		return nil, store.NewError(store.NotFound, missing)
-	}
-	file, err := h.forms.files.OpenSealed(ctx, *b.Certs)
-	return file, notThere(err, missing)
+	return open(ctx, b.Certs, h.forms.files.OpenSealed, "Certs not found")
 }
 
 func (h *holders) certs(ctx context.Context, c echo.Context, in api.Holding) (any, error) {

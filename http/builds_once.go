@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"strconv"
 
 	"github.com/labstack/echo/v4"
 
@@ -18,11 +17,7 @@ import (
 // committed submission can be replayed.
 func (in *submission) storedOnce(status int, token string) *store.Once {
 	return &store.Once{Key: in.once.Digest(), Content: in.content(), Seal: func(b store.Build) ([]byte, error) {
-		body, err := edge.Marshal(api.NewSubmitted(b, token))
-		if err != nil {
-			return nil, err
-		}
-		return in.once.Seal(edge.FirstReply{Status: status, Body: body})
+		return in.once.Seal(edge.Reply{Status: status, Body: api.NewSubmitted(b, token)})
 	}}
 }
 
@@ -64,7 +59,6 @@ func (in *submission) replay(c echo.Context, found *store.Repeated) (any, error)
 	if err != nil {
 		return nil, store.Wrap(store.KeyExpired, "The first reply to this Idempotency-Key can no longer be told", err)
 	}
-	h := c.Response().Header()
-	h[api.HeaderReplayed] = []string{strconv.FormatBool(true)}
-	return edge.Reply{Status: r.Status, Body: r.Body}, nil
+	c.Response().Header()[api.HeaderReplayed] = []string{"true"}
+	return r, nil
 }

@@ -2,8 +2,9 @@ package http
 
 import (
 	"context"
-	"net/http"
 	"time"
+
+	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
 	"takt/http/edge"
@@ -22,11 +23,9 @@ type deployments struct {
 func (h *deployments) routes() []edge.Route {
 	follow := h.edge.Of(api.FollowDeployment.Route)
 	follow.Serve = h.serveEvents
-	create := edge.WithHeader(edge.OnAs(h.edge, api.StartDeployment, h.create), func(header http.Header, made api.Deployment) {
-		header.Set("Location", "/api/deployments/"+made.ID)
-	})
 	return []edge.Route{
-		create, follow,
+		follow,
+		edge.OnRequest(h.edge, api.StartDeployment, h.create),
 		edge.OnList(h.edge, api.ListDeployments, h.list),
 		edge.On(h.edge, api.ShowDeployment, h.show),
 		edge.On(h.edge, api.CancelDeployment, h.steer("cancel", Deployments.Cancel)),
@@ -37,17 +36,20 @@ func (h *deployments) routes() []edge.Route {
 }
 
 // create starts a deployment. in is nil if there is no body.
-func (h *deployments) create(ctx context.Context, in *api.DeploymentRequest) (reply api.Deployment, err error) {
+func (h *deployments) create(ctx context.Context, c echo.Context, in *api.DeploymentRequest) (any, error) {
 	if in == nil {
-		return reply, edge.Invalid("source_org and target_org required")
+		return nil, edge.Invalid("source_org and target_org required")
 	}
+	var made store.Deployment
 	what := entry{"deploy", store.Text(in.SourceOrg + " → " + in.TargetOrg), "", change(in.DeploymentRequest)}
-	err = h.asRole(ctx, what, func(ctx context.Context, operator bool) error {
-		d, err := h.work.Start(ctx, in.DeploymentRequest, in.Token, operator)
-		reply = h.wire(d, store.DeploymentProgress{})
+	err := h.asRole(ctx, what, func(ctx context.Context, operator bool) (err error) {
+		made, err = h.work.Start(ctx, in.DeploymentRequest, in.Token, operator)
 		return err
 	})
-	return reply, err
+	if err == nil {
+		c.Response().Header().Set("Location", "/api/deployments/"+made.ID)
+	}
+	return edge.Reply{Status: api.StartDeployment.Status, Body: h.wire(made, store.DeploymentProgress{})}, err
 }
 
 // list shows the newest first.

@@ -19,23 +19,24 @@ func resultName(id string, p store.Platform) string {
 
 // sendFile answers with an unsealed file; missing is the error message if there is none.
 func sendFile(ctx context.Context, s *edge.Server, c echo.Context, files Files, f *store.File, missing string, d edge.Download) (any, error) {
-	if f == nil {
-		return nil, store.NewError(store.NotFound, missing)
-	}
-	file, err := files.Open(ctx, *f)
+	file, err := open(ctx, f, files.Open, missing)
 	if err != nil {
-		return nil, notThere(err, missing)
+		return nil, err
 	}
 	defer file.Close()
 	d.Content, d.Digest = file.Content, f.SHA256
 	return nil, s.SendDownload(c, d)
 }
 
-func notThere(err error, missing string) error {
-	if store.CodeOf(err) == store.NotFound {
-		return store.Wrap(store.NotFound, missing, err)
+// open opens a file with one of [Files]' methods; missing is the error message if there is none.
+func open[F any](ctx context.Context, f *store.File, with func(context.Context, store.File) (F, error), missing string) (file F, err error) {
+	if f == nil {
+		return file, store.NewError(store.NotFound, missing)
 	}
-	return err
+	if file, err = with(ctx, *f); store.CodeOf(err) == store.NotFound {
+		err = store.Wrap(store.NotFound, missing, err)
+	}
+	return file, err
 }
 
 func buildNotFound() error { return store.NewError(store.NotFound, "Build not found") }

@@ -38,11 +38,12 @@ type figures struct {
 func (h *figures) routes() []edge.Route {
 	home := h.edge.Of(api.ShowHome.Route)
 	home.Handle = h.home()
-	routes := []edge.Route{home, edge.On(h.edge, api.CountBuilds, h.statistics)}
-	for _, r := range [...]edge.Route{edge.On(h.edge, api.ShowStats, h.public), edge.On(h.edge, api.ShowPublicStats, h.public)} {
-		routes = append(routes, edge.WithHeader(r, func(header http.Header, _ api.Stats) { header.Set("Cache-Control", "public, max-age=10") }))
+	return []edge.Route{
+		home,
+		edge.On(h.edge, api.CountBuilds, h.statistics),
+		edge.OnRequest(h.edge, api.ShowStats, h.public),
+		edge.OnRequest(h.edge, api.ShowPublicStats, h.public),
 	}
-	return routes
 }
 
 func (h *figures) statistics(ctx context.Context, _ api.None) (api.Statistics, error) {
@@ -50,12 +51,12 @@ func (h *figures) statistics(ctx context.Context, _ api.None) (api.Statistics, e
 	return api.NewStatistics(t), err
 }
 
-func (h *figures) public(ctx context.Context, _ api.None) (api.Stats, error) {
+func (h *figures) public(ctx context.Context, c echo.Context, _ api.None) (any, error) {
 	stats, err := h.current(ctx)
-	if err != nil {
-		return api.Stats{}, err
+	if err == nil {
+		c.Response().Header().Set("Cache-Control", "public, max-age=10")
 	}
-	return *stats, nil
+	return stats, err
 }
 
 func (h *figures) current(ctx context.Context) (*api.Stats, error) {

@@ -36,11 +36,11 @@ type throttle struct {
 
 func (h *throttle) routes() []edge.Route {
 	edge.Bind(h.edge, api.SetRate, h.setPlainRate)
-	action, authorize, install := h.edge.Of(api.TakeAction.Route), h.edge.Of(api.AuthorizePortal.Route), h.edge.Of(api.InstallPortal.Route)
-	action.Serve, authorize.Handle = h.action, h.authorize
-	install.Serve, install.Handle = h.serveInstall, h.install
+	action, install := h.edge.Of(api.TakeAction.Route), edge.OnRequest(h.edge, api.InstallPortal, h.install)
+	action.Serve, install.Serve = h.action, h.serveInstall
 	return []edge.Route{
-		action, authorize, install,
+		action, install,
+		edge.OnRequest(h.edge, api.AuthorizePortal, h.authorize),
 		edge.OnAs(h.edge, api.SetRate, h.setRate),
 		edge.OnList(h.edge, api.ListRates, h.listRates),
 		edge.On(h.edge, api.ShowRate, h.showRate),
@@ -118,7 +118,7 @@ func (h *throttle) setInstallCookie(c echo.Context, secret string, age int) {
 
 // authorize handles GET /api/oauth/authorize: it redirects the installer to HubSpot's
 // page.
-func (h *throttle) authorize(ctx context.Context, c echo.Context) (any, error) {
+func (h *throttle) authorize(ctx context.Context, c echo.Context, _ api.None) (any, error) {
 	at, secret, err := h.oauth.Authorize(ctx)
 	if err != nil {
 		return nil, err
@@ -134,14 +134,10 @@ func (h *throttle) serveInstall(c echo.Context, r *edge.Route) error {
 }
 
 // install handles GET /api/oauth/callback, to which HubSpot redirects the installer.
-func (h *throttle) install(ctx context.Context, c echo.Context) (any, error) {
+func (h *throttle) install(ctx context.Context, c echo.Context, in api.InstallPortalIn) (any, error) {
 	secret := ""
 	if cookie, err := c.Cookie(installCookie); err == nil {
 		secret = cookie.Value
-	}
-	in, err := edge.Read(c, api.InstallPortal)
-	if err != nil {
-		return nil, err
 	}
 	portal, err := h.oauth.Install(ctx, in.State, secret, in.Code)
 	if err == nil {

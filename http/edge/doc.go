@@ -5,9 +5,8 @@
 // A request passes through these steps: request id and CORS, router, key check (memory
 // only), and then the serve function of its [Route]: [Server.Levelled], which runs the
 // handler as a process of [Requests], or one that runs it directly. Only error.go turns an
-// error into a reply and a log line. Each kind of limit has a file: limit_share.go how many
-// at once, limit_turns.go who is next, limit_quota.go how many a second, limit_keys.go wrong
-// keys.
+// error into a reply and a log line. Limits are in limit.go (how many at once, and who is
+// next), limit_rate.go (how many a second) and limit_keys.go (wrong keys).
 //
 // # State
 //

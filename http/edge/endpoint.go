@@ -3,27 +3,11 @@ package edge
 import (
 	"context"
 	"fmt"
-	"net/http"
 
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
 )
-
-// WithHeader returns r, whose replies get what add sets in their header.
-func WithHeader[Out any](r Route, add func(h http.Header, reply Out)) Route {
-	handle := r.Handle
-	r.Handle = func(ctx context.Context, c echo.Context) (any, error) {
-		v, err := handle(ctx, c)
-		if reply, ok := v.(Reply); ok && err == nil {
-			if out, ok := reply.Body.(Out); ok {
-				add(c.Response().Header(), out)
-			}
-		}
-		return v, err
-	}
-	return r
-}
 
 // On returns the route of an endpoint that a plain function handles. ctx ends with the
 // request, or when it is told to end; [CallerOf] says who sent it.

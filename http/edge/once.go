@@ -19,12 +19,6 @@ const maxIdempotencyKey = 255
 // together. The database has only a digest of the Idempotency-Key.
 type Once struct{ apiKey, key string }
 
-// FirstReply is the sealed content.
-type FirstReply struct {
-	Status int             `json:"status"`
-	Body   json.RawMessage `json:"body"`
-}
-
 // ReadOnce reads the Idempotency-Key; nil if there is none.
 func ReadOnce(h http.Header, apiKey string) (*Once, error) {
 	values, present := h[http.CanonicalHeaderKey(api.HeaderIdempotencyKey)]
@@ -57,7 +51,7 @@ func (o *Once) cipher() cipher.AEAD {
 }
 
 // Seal returns r sealed and bound to the Idempotency-Key's digest.
-func (o *Once) Seal(r FirstReply) ([]byte, error) {
+func (o *Once) Seal(r Reply) ([]byte, error) {
 	plain, err := Marshal(r)
 	if err != nil {
 		return nil, err
@@ -66,12 +60,15 @@ func (o *Once) Seal(r FirstReply) ([]byte, error) {
 	return o.cipher().Seal(nil, nil, plain, sum[:]), nil //nolint:gosec // the cipher makes its own nonce
 }
 
-// Open opens what Seal has sealed.
-func (o *Once) Open(sealed []byte) (r FirstReply, err error) {
-	sum := o.Digest()
+// Open opens what Seal has sealed. The body is as it was sent.
+func (o *Once) Open(sealed []byte) (Reply, error) {
+	sum, body := o.Digest(), json.RawMessage{}
 	plain, err := o.cipher().Open(nil, nil, sealed, sum[:])
 	if err != nil {
-		return r, errSealed
+		return Reply{}, errSealed
 	}
-	return r, json.Unmarshal(plain, &r)
+	r := Reply{Body: &body}
+	err = json.Unmarshal(plain, &r)
+	r.Body = body
+	return r, err
 }

@@ -31,8 +31,8 @@ func Marshal(v any) ([]byte, error) {
 
 // Reply is a reply with its own status; with body nil it has no body.
 type Reply struct {
-	Status int
-	Body   any
+	Status int `json:"status"`
+	Body   any `json:"body"`
 }
 
 // Answer runs a handler and sends its result as compact JSON. nil means that the handler
@@ -59,12 +59,11 @@ const (
 type List struct {
 	// next returns the JSON of the next elements, and whether there may be more.
 	next func(ctx context.Context) (elements [][]byte, more bool, err error)
-	// following returns where the next page begins, "" if this one is the last. It is known
-	// once next has returned.
-	following func() store.Cursor
-	head      string
-	// tail returns what follows the elements, of which there were n.
-	tail func(n int) string
+	// following is where the next page begins, "" if this one is the last. It is known once
+	// next has returned.
+	following *store.Cursor
+	member    string // of an object that the list is in; "" for a bare array
+	total     bool   // the object also has the list's length
 }
 
 // ListOf returns a page of a list: up to limit rows after cursor; 0 means maxList. read
@@ -76,8 +75,7 @@ func ListOf[A, B any](limit int, cursor string, read func(ctx context.Context, p
 	limit = min(limit, maxList)
 	at := store.Page{After: store.Cursor(cursor)}
 	var following store.Cursor
-	l := List{head: "[", tail: func(int) string { return "]" }, following: func() store.Cursor { return following }}
-	l.next = func(ctx context.Context) (elements [][]byte, more bool, err error) {
+	return List{following: &following, next: func(ctx context.Context) (elements [][]byte, more bool, err error) {
 		first := at.Limit == 0
 		at.Limit = min(limit, listPage)
 		rows, rest, err := read(ctx, at)
@@ -98,34 +96,39 @@ func ListOf[A, B any](limit int, cursor string, read func(ctx context.Context, p
 			limit = listPage // until ends it, also if rows came to match meanwhile
 		}
 		return elements, rest != "" && limit > 0, err
-	}
-	return l
+	}}
 }
 
 // In returns l as the member name of an object, followed by its length if total is set.
 func (l List) In(name string, total bool) List {
-	l.head = `{"` + name + `":[`
-	l.tail = func(n int) string {
-		if total {
-			return `],"total":` + strconv.Itoa(n) + `}`
-		}
-		return "]}"
-	}
+	l.member, l.total = name, total
 	return l
+}
+
+// around returns what stands before and after the list's n elements.
+func (l List) around(n int) (head, tail string) {
+	switch {
+	case l.member == "":
+		return "[", "]"
+	case l.total:
+		tail = `,"total":` + strconv.Itoa(n)
+	}
+	return `{"` + l.member + `":[`, "]" + tail + "}"
 }
 
 // replyList sends l. A list of one page has a Content-Length. If a later page can't be read,
 // the error ends the connection, so that no client takes a part of the list for all of it.
 func (s *Server) replyList(ctx context.Context, c echo.Context, l List) error {
-	b, n, w := []byte(l.head), 0, c.Response()
+	head, _ := l.around(0)
+	b, n, w := []byte(head), 0, c.Response()
 	for more := true; more; {
 		var elements [][]byte
 		var err error
 		if elements, more, err = l.next(ctx); err != nil {
 			return err
 		}
-		if following := l.following(); following != "" && !w.Committed {
-			setNext(c, following)
+		if *l.following != "" && !w.Committed {
+			setNext(c, *l.following)
 		}
 		for _, e := range elements {
 			if n++; n > 1 {
@@ -134,7 +137,8 @@ func (s *Server) replyList(ctx context.Context, c echo.Context, l List) error {
 			b = append(b, e...)
 		}
 		if !more {
-			b = append(b, l.tail(n)...)
+			_, tail := l.around(n)
+			b = append(b, tail...)
 		}
 		switch {
 		case w.Committed:
