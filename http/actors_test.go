@@ -15,12 +15,11 @@ import (
 	"takt/actors/request"
 	takthttp "takt/http"
 	"takt/http/api"
-	"takt/store"
 	"takt/store/postgres"
 )
 
 // setupActors is setup with the real queue and real request actors.
-func setupActors(t *testing.T, replace func(*takthttp.Deps)) *bundle {
+func setupActors(t *testing.T) *bundle {
 	t.Helper()
 	return setupWith(t, func(d *takthttp.Deps) {
 		sys := otp.New(otp.Options{Logger: zerolog.Nop()})
@@ -35,13 +34,12 @@ func setupActors(t *testing.T, replace func(*takthttp.Deps)) *bundle {
 		require.NoError(t, err)
 		t.Cleanup(func() { sys.Shutdown(context.WithoutCancel(t.Context())) })
 		d.Queue, d.Requests = q, h
-		replace(d)
 	})
 }
 
 func TestParkedWorkersGetOneBuildEach(t *testing.T) {
 	t.Parallel()
-	b := setupActors(t, func(*takthttp.Deps) {})
+	b := setupActors(t)
 	const n = 20
 	var answers []<-chan reply
 	for range n {
@@ -60,17 +58,4 @@ func TestParkedWorkersGetOneBuildEach(t *testing.T) {
 		_, ours := submitted.LoadAndDelete(p.Job.ID)
 		require.True(t, ours, "handed out once")
 	}
-}
-
-func TestPanicOfARequestActorIsLoggedAndCostsItOnly(t *testing.T) {
-	t.Parallel()
-	b := setupActors(t, func(d *takthttp.Deps) {
-		d.Builds = finder{Builds: d.Builds, find: func(context.Context) (store.Build, error) { panic("a defect") }}
-	})
-	r := b.send("GET", "/api/builds/x/status", key("X-Request-Id", "the-one"), "")
-	require.Equal(t, 500, r.status)
-	requireProblem(t, r, "Internal server error", "internal")
-	require.Contains(t, b.logs.String(), "a defect")
-	require.Contains(t, b.logs.String(), `"request_id":"the-one"`)
-	require.Equal(t, 200, b.send("GET", "/api/builds", key(), "").status)
 }

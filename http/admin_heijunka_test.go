@@ -87,8 +87,7 @@ func text(v any) string {
 func TestOperatorsSeeAndChangeTheLoad(t *testing.T) {
 	t.Parallel()
 	l, p := &lever{}, newTreeWithOrders()
-	s, _ := newServer(t, takthttp.Deps{Heijunka: l, Audit: p})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{Heijunka: l, Audit: p})
 	c := newClient(t)
 	send := func(line, body string) reply {
 		t.Helper()

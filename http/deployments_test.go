@@ -1,7 +1,6 @@
 package http_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -182,41 +181,10 @@ func TestDeploymentsAreShownAndSteered(t *testing.T) {
 	require.Equal(t, 400, b.send("POST", "/api/deployments", `{}`).status)
 }
 
-// event is one of a stream.
-type event struct{ id, name, data string }
-
-// stream reads the events of a deployment until it ends.
-func (b *deploymentBundle) stream(lastID string) <-chan event {
+// stream follows the deployment from an event on.
+func (b *deploymentBundle) stream(lastID string) *listener {
 	b.Helper()
-	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, b.url+"/api/deployments/d1/events", http.NoBody)
-	require.NoError(b, err)
-	req.Header.Set("X-API-Key", apiKey)
-	req.Header.Set("Last-Event-ID", lastID)
-	resp, err := b.client.Do(req) //nolint:bodyclose // by the reader, below
-	require.NoError(b, err)
-	require.Equal(b, "text/event-stream", resp.Header.Get("Content-Type"))
-	events := make(chan event, 100)
-	go func() {
-		defer close(events)
-		defer resp.Body.Close()
-		var e event
-		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-			switch field, value, _ := strings.Cut(lines.Text(), ": "); field {
-			case "id":
-				e.id = value
-			case "event":
-				e.name = value
-			case "data":
-				e.data = value
-			case "":
-				if e.name != "" {
-					events <- e
-				}
-				e = event{}
-			}
-		}
-	}()
-	return events
+	return tune(b.T, b.client, b.url+"/api/deployments/d1/events", key("Last-Event-ID", lastID))
 }
 
 func TestDeploymentEventsFollowIt(t *testing.T) {
@@ -225,17 +193,17 @@ func TestDeploymentEventsFollowIt(t *testing.T) {
 	b.plan()
 	events := b.stream("0")
 	for range 3 {
-		require.Equal(t, "repo", (<-events).name, "all are told at first")
+		require.Equal(t, "repo", events.next().name, "all are told at first")
 	}
-	require.Equal(t, "progress", (<-events).name)
+	require.Equal(t, "progress", events.next().name)
 	b.step("r0", store.RepoDone, 3, "")
 	var repo api.DeploymentRepo
-	e := <-events
+	e := events.next()
 	require.Equal(t, "repo", e.name)
 	require.NoError(t, json.Unmarshal([]byte(e.data), &repo))
 	require.Equal(t, "r0", repo.Name)
 	for repo.Step != "done" { // the stream may have looked between the two writes
-		e = <-events
+		e = events.next()
 		if e.name == "repo" {
 			require.NoError(t, json.Unmarshal([]byte(e.data), &repo))
 		}
@@ -245,21 +213,16 @@ func TestDeploymentEventsFollowIt(t *testing.T) {
 	left, err := b.db.Finish(t.Context(), b.claim)
 	require.NoError(t, err)
 	require.Zero(t, left)
-	var last event
-	for e := range events { // until the server ends it
-		last = e
-	}
+	rest := events.ends()
+	last := rest[len(rest)-1]
 	require.Equal(t, "end", last.name)
 	var d api.Deployment
 	require.NoError(t, json.Unmarshal([]byte(last.data), &d))
 	require.Equal(t, "done", d.State)
 	require.Equal(t, 3, d.Counts.Done)
 
-	again := b.stream(last.id)
-	for e := range again {
-		last = e
-	}
-	require.Equal(t, "end", last.name, "who comes later learns that it has ended")
+	rest = b.stream(last.id).ends()
+	require.Equal(t, "end", rest[len(rest)-1].name, "who comes later learns that it has ended")
 }
 
 // Who spends takt's own credential, or changes what does, shows the admin key: the API key
@@ -268,8 +231,7 @@ func TestOwnCredentialNeedsTheAdminKeyAndIsAudited(t *testing.T) {
 	t.Parallel()
 	data := storetest.New(t)
 	db, written := newDeploying(data.DB), postgres.NewAudit(data.DB)
-	s, _ := newServer(t, takthttp.Deps{Deployments: db, DeploymentStore: db, Audit: written})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{Deployments: db, DeploymentStore: db, Audit: written})
 	c := newClient(t)
 	ask := func(path, body, admin string) reply {
 		header := map[string]string{"X-API-Key": apiKey, "Content-Type": "application/json"}

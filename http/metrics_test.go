@@ -97,8 +97,7 @@ func TestMetricsAreRenderedOnceASecondForEverybody(t *testing.T) {
 func TestExemplarsNeedAKey(t *testing.T) {
 	t.Parallel()
 	gatherer, _ := measured()
-	s, _ := newServer(t, takthttp.Deps{Metrics: gatherer})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{Metrics: gatherer})
 	client := browserClient(t)
 	for format, accept := range map[string]string{
 		"text/plain; version=0.0.4; charset=utf-8":                                                     "*/*",

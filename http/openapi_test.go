@@ -25,8 +25,7 @@ func checker(tb testing.TB) *openapitest.Checker {
 
 func TestOpenAPIIsShown(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{})
 	c := newClient(t)
 	r := send(t, c, "GET", url+"/openapi.yaml", nil, nil)
 	require.Equal(t, 200, r.status)

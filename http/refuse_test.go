@@ -46,8 +46,7 @@ const submitHead = "POST /api/builds/submit HTTP/1.1\r\nHost: takt\r\nContent-Ty
 
 func TestClientThatSendsAllBeforeItReadsSeesTheRefusal(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{})
 	const size = 20 << 20
 	for name, head := range map[string]string{
 		"with a length": "Content-Length: " + strconv.Itoa(size) + "\r\n\r\n",
@@ -76,25 +75,30 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func TestClientThatWaitsForLeaveIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{})
-	url, _ := serve(t, s, listen(t))
-	c, r := dial(t, url)
-	write(t, c, submitHead+"Expect: 100-continue\r\nContent-Length: 524288000\r\n\r\n")
-	resp := read(t, r) // nothing was sent, and no "100 Continue" comes first
-	require.Equal(t, 401, resp.status)
-	require.True(t, resp.closes)
-	_, err := r.ReadByte()
-	require.ErrorIs(t, err, io.EOF)
-}
-
-func TestBodyThatAnnouncesTooMuchIsRefusedAtOnce(t *testing.T) {
-	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{Queue: open{}, Files: spacious{}})
-	url, _ := serve(t, s, listen(t))
-	c, r := dial(t, url)
-	write(t, c, submitHead+"X-API-Key: "+apiKey+"\r\nExpect: 100-continue\r\nContent-Length: 99524288000\r\n\r\n")
-	resp := read(t, r)
-	require.Equal(t, 413, resp.status)
+	const keyed = "X-API-Key: " + apiKey + "\r\n"
+	for name, tt := range map[string]struct {
+		queue  takthttp.Queue
+		head   string
+		status int
+		text   string
+	}{
+		"without a key":    {open{}, "Content-Length: 524288000\r\n", 401, "Missing X-API-Key header"},
+		"with too much":    {open{}, keyed + "Content-Length: 99524288000\r\n", 413, "Request body too large"},
+		"for a full queue": {full{}, keyed + "Content-Length: 524288000\r\n", 503, "Build queue full, try again later"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, r := dial(t, served(t, takthttp.Deps{Queue: tt.queue, Files: spacious{}}))
+			write(t, c, submitHead+tt.head+"Expect: 100-continue\r\n\r\n")
+			resp := read(t, r) // nothing was sent, and no "100 Continue" comes first
+			require.Equal(t, tt.status, resp.status)
+			require.Contains(t, resp.body, `"error":"`+tt.text+`"`)
+			require.Equal(t, tt.status == 503, resp.header.Get("Retry-After") != "")
+			require.True(t, resp.closes)
+			_, err := r.ReadByte()
+			require.ErrorIs(t, err, io.EOF)
+		})
+	}
 }
 
 // spacious is a disk that is not full.
@@ -112,22 +116,9 @@ type full struct{ takthttp.Queue }
 
 func (full) Full(context.Context) bool { return true }
 
-func TestFullQueueRefusesBeforeTheBody(t *testing.T) {
-	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{Queue: full{}, Files: spacious{}})
-	url, _ := serve(t, s, listen(t))
-	c, r := dial(t, url)
-	write(t, c, submitHead+"X-API-Key: "+apiKey+"\r\nExpect: 100-continue\r\nContent-Length: 1000\r\n\r\n")
-	resp := read(t, r)
-	require.Equal(t, 503, resp.status)
-	require.NotEmpty(t, resp.header.Get("Retry-After"))
-	require.Contains(t, resp.body, `"error":"Build queue full, try again later"`)
-}
-
 func TestSmallRefusedBodyKeepsTheConnection(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{})
 	c, r := dial(t, url)
 	for range 2 {
 		write(t, c, submitHead+"Content-Length: 4\r\n\r\nabcd")
@@ -139,8 +130,7 @@ func TestSmallRefusedBodyKeepsTheConnection(t *testing.T) {
 
 func TestRefusedBodyIsNotReadForEver(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.DrainTimeout = 50 * time.Millisecond })
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{}, func(c *takthttp.Config) { c.DrainTimeout = 50 * time.Millisecond })
 	c, r := dial(t, url)
 	write(t, c, submitHead+"Content-Length: 100000000\r\n\r\n") // and then nothing
 	resp := read(t, r)
@@ -152,8 +142,7 @@ func TestRefusedBodyIsNotReadForEver(t *testing.T) {
 
 func TestRefusedBodyIsNotReadWithoutLimit(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.MaxJSON = 1 << 20 })
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{}, func(c *takthttp.Config) { c.MaxJSON = 1 << 20 })
 	c, _ := dial(t, url)
 	const size = 256 << 20 // much more than the limit and all buffers
 	write(t, c, "POST /api/workers/register HTTP/1.1\r\nHost: takt\r\nTransfer-Encoding: chunked\r\n\r\n"+strconv.FormatInt(size, 16)+"\r\n")
@@ -164,8 +153,7 @@ func TestRefusedBodyIsNotReadWithoutLimit(t *testing.T) {
 
 func TestBodyThatNeverComesIsNotWaitedForForEver(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.ReadTimeout = 50 * time.Millisecond })
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{}, func(c *takthttp.Config) { c.ReadTimeout = 50 * time.Millisecond })
 	for _, request := range []string{
 		"GET /livez HTTP/1.1\r\nHost: takt\r\nContent-Length: 10\r\n\r\n",
 		"GET /nothing HTTP/1.1\r\nHost: takt\r\nContent-Length: 10\r\n\r\n",

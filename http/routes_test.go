@@ -61,8 +61,7 @@ func TestEveryEndpointIsServed(t *testing.T) {
 
 func TestRoutesNeedTheirKeys(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{})
 	c := newClient(t)
 	// These are open to everybody. HubSpot signs its actions.
 	public := []string{
@@ -98,8 +97,7 @@ func TestRoutesNeedTheirKeys(t *testing.T) {
 
 func TestUnsetAdminKeyOpensNothing(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.AdminKey = "" })
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{}, func(c *takthttp.Config) { c.AdminKey = "" })
 	c := newClient(t)
 	require.Equal(t, 401, send(t, c, "GET", url+"/admin/tree", map[string]string{"X-Admin-Key": ""}, nil).status)
 	require.Equal(t, 403, send(t, c, "GET", url+"/admin/tree", map[string]string{"X-Admin-Key": "x"}, nil).status)
@@ -120,8 +118,7 @@ func requireProblem(t *testing.T, r reply, text, code string) {
 
 func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{})
 	c := newClient(t)
 	for _, path := range []string{"/index.html", "/api", "/api/nothing", "/api/builds/b/nothing", "/admin", "/%2e%2e/etc/passwd"} {
 		r := send(t, c, "GET", url+path, nil, nil)
@@ -136,8 +133,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 
 func TestTrailingSlashIsAccepted(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{})
 	c := newClient(t)
 	require.Equal(t, 200, send(t, c, "GET", url+"/livez/", nil, nil).status)
 	require.Equal(t, 401, send(t, c, "GET", url+"/api/builds/", nil, nil).status)
@@ -146,8 +142,7 @@ func TestTrailingSlashIsAccepted(t *testing.T) {
 
 func TestRequestIDIsTakenOverOrMade(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{})
 	c := newClient(t)
 	r := send(t, c, "GET", url+"/livez", map[string]string{"X-Request-Id": "mine-1"}, nil)
 	require.Equal(t, "mine-1", r.header.Get("X-Request-Id"))
@@ -158,41 +153,10 @@ func TestRequestIDIsTakenOverOrMade(t *testing.T) {
 	require.NotEqual(t, a, b)
 }
 
-func TestPagesOfAnyOriginMayAsk(t *testing.T) {
-	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{})
-	url, _ := serve(t, s, listen(t))
-	c := newClient(t)
-	origin := map[string]string{"Origin": "https://example.org"}
-
-	r := send(t, c, "GET", url+"/livez", origin, nil)
-	require.Equal(t, 200, r.status)
-	require.Equal(t, "https://example.org", r.header.Get("Access-Control-Allow-Origin"))
-	require.Equal(t, "true", r.header.Get("Access-Control-Allow-Credentials"))
-	require.Equal(t, "Origin", r.header.Get("Vary"))
-
-	r = send(t, c, "GET", url+"/api/builds", origin, nil)
-	require.Equal(t, 401, r.status)
-	require.Equal(t, "https://example.org", r.header.Get("Access-Control-Allow-Origin"), "errors are to be seen, too")
-
-	r = send(t, c, "OPTIONS", url+"/api/builds", map[string]string{
-		"Origin": "https://example.org", "Access-Control-Request-Method": "POST",
-		"Access-Control-Request-Headers": "x-api-key, content-type",
-	}, nil)
-	require.Equal(t, 204, r.status)
-	require.Equal(t, "GET,HEAD,PUT,PATCH,POST,DELETE", r.header.Get("Access-Control-Allow-Methods"))
-	require.Equal(t, "x-api-key, content-type", r.header.Get("Access-Control-Allow-Headers"))
-
-	r = send(t, c, "GET", url+"/admin/tree", origin, nil)
-	require.Empty(t, r.header.Get("Access-Control-Allow-Origin"), "operators' routes are not for other pages")
-	require.Empty(t, send(t, c, "GET", url+"/livez", nil, nil).header.Get("Access-Control-Allow-Origin"))
-}
-
 func TestReadyFollowsTheDatabase(t *testing.T) {
 	t.Parallel()
 	ready := false
-	s, _ := newServer(t, takthttp.Deps{Ready: func() bool { return ready }})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{Ready: func() bool { return ready }})
 	c := newClient(t)
 	for _, path := range []string{"/readyz", "/healthz"} {
 		r := send(t, c, "GET", url+path, nil, nil)

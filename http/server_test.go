@@ -87,6 +87,14 @@ func serve(tb testing.TB, s *takthttp.Server, ln net.Listener) (url string, stop
 	return "http://" + ln.Addr().String(), stop
 }
 
+// served serves deps and returns the server's address.
+func served(tb testing.TB, deps takthttp.Deps, change ...func(*takthttp.Config)) string {
+	tb.Helper()
+	s, _ := newServer(tb, deps, change...)
+	url, _ := serve(tb, s, listen(tb))
+	return url
+}
+
 func listen(tb testing.TB) net.Listener {
 	tb.Helper()
 	ln, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
@@ -156,8 +164,7 @@ func TestParkedPollsAreAnsweredWhenTheServerEnds(t *testing.T) {
 func TestParkedPollEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	q := parking{parked: make(chan struct{}, 1), ended: make(chan error, 1)}
-	s, _ := newServer(t, takthttp.Deps{Queue: q})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{Queue: q})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	c := newClient(t)
@@ -208,7 +215,7 @@ func TestPanicCostsItsRequestOnly(t *testing.T) {
 	url, _ := serve(t, s, listen(t))
 	c := newClient(t)
 	for _, path := range []string{"/api/builds/b/status", "/admin/tree"} { // in an actor and without one
-		r := send(t, c, "GET", url+path, map[string]string{"X-API-Key": apiKey, "X-Admin-Key": adminKey}, nil)
+		r := send(t, c, "GET", url+path, key("X-Admin-Key", adminKey, "X-Request-Id", "the-one"), nil)
 		require.Equal(t, 500, r.status)
 		require.Contains(t, r.body, `"error":"Internal server error"`)
 		require.NotContains(t, r.body, "detail\"}")
@@ -217,6 +224,7 @@ func TestPanicCostsItsRequestOnly(t *testing.T) {
 	require.Equal(t, 200, send(t, c, "GET", url+"/livez", nil, nil).status)
 	require.Equal(t, 2, strings.Count(l.String(), "request failed"), "each is logged once")
 	require.Contains(t, l.String(), "other detail")
+	require.Contains(t, l.String(), `"request_id":"the-one"`)
 }
 
 func TestBypassRoutesHaveALimit(t *testing.T) {
@@ -227,8 +235,7 @@ func TestBypassRoutesHaveALimit(t *testing.T) {
 		<-out
 		return api.TreeNode{ID: "takt", Path: "takt", Type: "supervisor", Status: "running"}
 	}}
-	s, _ := newServer(t, deps, func(c *takthttp.Config) { c.MaxBypass = 1 })
-	url, _ := serve(t, s, listen(t))
+	url := served(t, deps, func(c *takthttp.Config) { c.MaxBypass = 1 })
 	c := newClient(t)
 	admin := map[string]string{"X-Admin-Key": adminKey}
 	first := begin(t, c, "GET", url+"/admin/tree", admin, nil)

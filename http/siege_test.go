@@ -102,8 +102,7 @@ func besiege(t *testing.T, change ...func(*takthttp.Config)) (*besieged, *patien
 	t.Helper()
 	do := &patient{}
 	change = append(change, func(c *takthttp.Config) { c.HubSpotSecret, c.PublicURL = clientSecret, "http://takt" })
-	s, _ := newServer(t, takthttp.Deps{Requests: do, OAuth: installer{}, Throttle: accepting{}, Tree: bigTree(1)}, change...)
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{Requests: do, OAuth: installer{}, Throttle: accepting{}, Tree: bigTree(1)}, change...)
 	return &besieged{T: t, url: url}, do
 }
 

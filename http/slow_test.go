@@ -23,8 +23,7 @@ func requireCut(t *testing.T, r io.Reader) {
 
 func TestHeadersHaveALimit(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{})
 	for name, request := range map[string]string{
 		"a long path":   "GET /" + strings.Repeat("a", 40<<10) + " HTTP/1.1\r\nHost: takt\r\n\r\n",
 		"a long query":  "GET /livez?" + strings.Repeat("a", 40<<10) + " HTTP/1.1\r\nHost: takt\r\n\r\n",
@@ -46,8 +45,7 @@ func TestHeadersHaveALimit(t *testing.T) {
 
 func TestMalformedRequestsAreRefused(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{})
 	for name, request := range map[string]string{
 		"two lengths":              "POST /api/workers/register HTTP/1.1\r\nHost: takt\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
 		"a negative length":        "POST /api/workers/register HTTP/1.1\r\nHost: takt\r\nContent-Length: -1\r\n\r\n",
@@ -77,8 +75,7 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 
 func TestConnectionsHaveALimit(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{Tree: bigTree(1)}, func(c *takthttp.Config) { c.MaxConnections = 2 })
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{Tree: bigTree(1)}, func(c *takthttp.Config) { c.MaxConnections = 2 })
 	type held struct {
 		net.Conn
 		answers *bufio.Reader

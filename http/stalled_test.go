@@ -104,8 +104,7 @@ func TestStreamsThatAreNotReadAreReset(t *testing.T) {
 	cert, key := ca.Issue(t, dir, 1)
 	pair, err := edge.OpenCertificate(cert, key, zerolog.Nop())
 	require.NoError(t, err)
-	s, _ := newServer(t, takthttp.Deps{TLS: pair, Tree: bigTree(16 << 20)}, func(c *takthttp.Config) { c.MaxBypass = 1 })
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{TLS: pair, Tree: bigTree(16 << 20)}, func(c *takthttp.Config) { c.MaxBypass = 1 })
 	url = strings.Replace(url, "http://", "https://", 1)
 	client, admin := tlsClient(t, &tls.Config{RootCAs: ca.Pool()}, true), map[string]string{"X-Admin-Key": adminKey}
 	begin := time.Now()

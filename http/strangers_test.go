@@ -57,8 +57,7 @@ func signedHead(change func(http.Header)) string {
 
 func TestWebhooksWithoutAPossibleSignatureAreRefusedUnread(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.HubSpotSecret = clientSecret })
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{}, func(c *takthttp.Config) { c.HubSpotSecret = clientSecret })
 	v2 := func(signature, version string) func(http.Header) {
 		return func(h http.Header) {
 			h.Del(hubspot.HeaderSignatureV3)
@@ -145,8 +144,7 @@ func TestPublicRoutesHaveAShareOfAdmission(t *testing.T) {
 	t.Parallel()
 	do := &counted{hold: make(chan struct{})}
 	release := sync.OnceFunc(func() { close(do.hold) })
-	s, _ := newServer(t, takthttp.Deps{Requests: do, OAuth: installer{}})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{Requests: do, OAuth: installer{}})
 	defer release()
 	c := browserClient(t)
 	const each = 128
@@ -187,8 +185,7 @@ func (i slowInstaller) Install(context.Context, string, string, string) (int64, 
 func TestInstallationsThatWaitForHubSpotHoldNoPlace(t *testing.T) {
 	t.Parallel()
 	do, slow := &counted{}, slowInstaller{begun: make(chan struct{}), answer: make(chan struct{})}
-	s, _ := newServer(t, takthttp.Deps{Requests: do, OAuth: slow})
-	url, _ := serve(t, s, listen(t))
+	url := served(t, takthttp.Deps{Requests: do, OAuth: slow})
 	install := func(local string) *bufio.Reader {
 		c, r := dialFrom(t, local, url)
 		write(t, c, "GET /api/oauth/callback?state=s&code=c HTTP/1.1\r\nHost: takt\r\n\r\n")
