@@ -287,7 +287,8 @@ func TestOperatorsSeeAndSteerQueues(t *testing.T) {
 	require.Equal(t, "queue:62515:a/b 50%:7:0", decode[api.ThrottleQueue](t, r).ID, "a slash may be part of an id")
 	operator, err := client.New(client.Config{BaseURL: b.url, AdminKey: adminKey, HTTPClient: b.client})
 	require.NoError(t, err)
-	paused, err := operator.PauseQueue(t.Context(), "queue:62515:a/b 50%:7:0", true, "a test")
+	order := api.QueueOrderIn{ID: "queue:62515:a/b 50%:7:0", Body: api.ThrottleOrder{Reason: "a test"}}
+	paused, err := client.Call(t.Context(), operator, api.PauseQueue, order)
 	require.NoError(t, err)
 	require.True(t, paused.Paused)
 	require.Equal(t, 400, b.send("GET", "/admin/throttle/queues?limit=0", admin, "").status)
