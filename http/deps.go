@@ -56,7 +56,6 @@ type Workers interface {
 	Conflict(ctx context.Context, id, address string) (again time.Duration, report bool, err error)
 	Unregister(ctx context.Context, token store.WorkerToken) (store.Departure, error)
 	UnregisterID(ctx context.Context, id string) (store.Departure, error)
-	Find(ctx context.Context, id string) (store.Worker, error)
 	Show(ctx context.Context, id string) (store.WorkerDetail, error)
 	List(ctx context.Context, f store.WorkerFilter, p store.Page) ([]store.WorkerDetail, store.Cursor, error)
 	Drain(ctx context.Context, id string, draining bool) (store.WorkerStatus, error)

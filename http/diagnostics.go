@@ -42,7 +42,7 @@ func (h *diagnostics) report(ctx context.Context, in map[string]json.RawMessage)
 	if err != nil {
 		return reply, err
 	}
-	w, err := h.store.Find(ctx, r.WorkerID) // before anything is written
+	w, err := h.store.Show(ctx, r.WorkerID) // before anything is written
 	if err != nil {
 		return reply, err
 	}

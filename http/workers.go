@@ -188,8 +188,8 @@ func (h *workers) show(ctx context.Context, in api.WorkerPath) (api.Worker, erro
 }
 
 func (h *workers) stats(ctx context.Context, in api.WorkerPath) (api.WorkerStats, error) {
-	w, err := h.store.Find(ctx, string(in.ID))
-	return api.NewWorkerStats(w, time.Now()), err
+	w, err := h.store.Show(ctx, string(in.ID))
+	return api.NewWorkerStats(w.Worker, time.Now()), err
 }
 
 func (h *workers) drain(ctx context.Context, in api.WorkerOrder) (api.Worker, error) {

@@ -127,7 +127,7 @@ func works(t *testing.T, db *postgres.DB) {
 	require.NoError(t, err)
 	require.Empty(t, told, "0.1.0 wrote no facts")
 
-	mac, err := workers.Find(ctx, "mac-mini-3")
+	mac, err := workers.Show(ctx, "mac-mini-3")
 	require.NoError(t, err)
 	require.Equal(t, store.Busy, mac.Status)
 	beat := store.Beat{BuildID: held, WorkerID: mac.ID, Attempt: 1, Logs: []store.LogLine{{Level: "info", Message: "still here"}}}

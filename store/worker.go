@@ -134,4 +134,6 @@ type BuildRef struct {
 	// SubmittedAt is the build's. StartedAt is when the attempt was assigned; zero if none
 	// was lost or its assignment is not known.
 	SubmittedAt, StartedAt time.Time
+	// Position is its place in the queue if it waits again; only the store needs it.
+	Position int64
 }

@@ -179,7 +179,7 @@ func (d *Dashboard) pageOf(ctx context.Context, id string) (path string, err err
 		if _, err = d.deps.Builds.Find(ctx, id); err == nil {
 			return "/builds/" + id, nil
 		}
-		if _, err = d.deps.Workers.Find(ctx, id); err == nil {
+		if _, err = d.deps.Workers.Show(ctx, id); err == nil {
 			return "/fleet/" + id, nil
 		}
 	}

@@ -33,9 +33,7 @@ func (b *Builds) Cancel(ctx context.Context, id string) error {
 // locked first because the look-up of w stands in the update's condition.
 const sqlCancel = `/* cancel */
 WITH w AS MATERIALIZED (
-	SELECT id FROM workers WHERE id = (
-		SELECT worker_id FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state IN ('assigned', 'building')
-	) FOR NO KEY UPDATE
+	` + lockHolder + `
 ), b AS (
 	UPDATE builds SET state = 'cancelled', error_message = $2, completed_at = now(), updated_at = now(), log_lines = log_lines + 1
 	WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND (state = 'pending' AND NOT EXISTS (SELECT FROM w)
@@ -50,8 +48,6 @@ WITH w AS MATERIALIZED (
 )
 SELECT count(*) FROM b`
 
-const sqlBuildState = `/* build_state */ SELECT state FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
-
 // cancel reports false if the build got another holder meanwhile; the caller may try
 // again.
 func cancel(ctx context.Context, c *pgx.Conn, id string) (done bool, err error) {
@@ -59,12 +55,9 @@ func cancel(ctx context.Context, c *pgx.Conn, id string) (done bool, err error) 
 	if err := c.QueryRow(ctx, sqlCancel, id, store.MessageCancelled).Scan(&n); err != nil || n == 1 {
 		return err == nil, err
 	}
-	var state store.BuildState
-	if err := orNone(c.QueryRow(ctx, sqlBuildState, id).Scan(&state), errNoBuild); err != nil {
-		return false, err
+	state, err := buildState(ctx, c, id)
+	if err == nil && state.Final() {
+		err = store.NewError(store.InvalidState, "Build already finished")
 	}
-	if state.Final() {
-		return false, store.NewError(store.InvalidState, "Build already finished")
-	}
-	return false, nil
+	return false, err
 }

@@ -25,7 +25,7 @@ func (d *Dashboard) Fleet(ctx context.Context, f store.WorkerFilter, p store.Pag
 	oneMoment := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = d.db.read("reading workers for a page").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		return pgx.BeginTxFunc(ctx, c, oneMoment, func(tx pgx.Tx) error {
-			if rows, err = collect(ctx, tx, scanWorker, l.sql, l.args); err != nil {
+			if rows, err = collect(ctx, tx, pgx.RowToStructByPos[store.WorkerDetail], l.sql, l.args); err != nil {
 				return err
 			}
 			states, err = fleetStates(ctx, tx)
@@ -180,7 +180,7 @@ func (d *Dashboard) Repos(ctx context.Context, id string, p store.Page) ([]store
 	if err := p.After.Keys("repos", &step, &name); err != nil {
 		return nil, "", err
 	}
-	return pageOf(ctx, d.db.read("reading repositories for a page"), scanRepo,
+	return pageOf(ctx, d.db.read("reading repositories for a page"), pgx.RowToStructByPos[store.DeploymentRepo],
 		func(r store.DeploymentRepo) store.Cursor { return store.NewCursor("repos", r.Step, r.Name) },
 		sqlRepoPage, p, pgx.NamedArgs{"id": id, "step": step, "name": name})
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"takt/store"
 )
 
 // opTimeout bounds every method but Assign, including the wait for a connection.
@@ -41,14 +43,12 @@ func (db *DB) Use(pool *pgxpool.Pool) {
 	db.pool.Store(pool)
 }
 
-// requeued updates the hints of the queue because builds are pending again, at
-// positions.
-func (db *DB) requeued(positions []int64) {
-	if len(positions) == 0 {
-		return
+// requeued updates the hints of the queue because builds are pending again.
+func (db *DB) requeued(refs []store.BuildRef) {
+	for _, r := range refs {
+		db.pending.forget()
+		db.head.lower(r.Position)
 	}
-	db.pending.forget()
-	db.head.lower(slices.Min(positions))
 }
 
 // Drop removes the pool because of cause. Calls that are running keep theirs.
@@ -74,6 +74,31 @@ const sqlSession = `/* session */ SELECT set_config('enable_seqscan', 'off', fal
 // sessionKey marks a prepared connection in its custom data.
 const sessionKey = "takt/store/postgres"
 
+// times reads times in UTC, and NULL and infinite ones as the zero time.
+type times struct{ pgtype.TimestamptzCodec }
+
+// PlanScan implements pgtype.Codec.
+func (c *times) PlanScan(m *pgtype.Map, oid uint32, format int16, target any) pgtype.ScanPlan {
+	if _, ok := target.(*time.Time); !ok {
+		return c.TimestamptzCodec.PlanScan(m, oid, format, target)
+	}
+	return timePlan{c.TimestamptzCodec.PlanScan(m, oid, format, (*readTime)(nil))}
+}
+
+type timePlan struct{ pgtype.ScanPlan }
+
+func (p timePlan) Scan(src []byte, to any) error {
+	return p.ScanPlan.Scan(src, (*readTime)(to.(*time.Time))) //nolint:forcetypeassert // as planned
+}
+
+type readTime time.Time
+
+// ScanTimestamptz implements pgtype.TimestamptzScanner.
+func (t *readTime) ScanTimestamptz(v pgtype.Timestamptz) error {
+	*t = readTime(v.Time)
+	return nil
+}
+
 // run calls f with a connection of the current pool, for at most timeout, and
 // translates its error.
 func (db *DB) run(ctx context.Context, timeout time.Duration, f func(context.Context, *pgx.Conn) error) error {
@@ -96,6 +121,8 @@ func (db *DB) run(ctx context.Context, timeout time.Duration, f func(context.Con
 		if _, err := c.Exec(ctx, sqlSession); err != nil {
 			return failure(ctx, fmt.Errorf("preparing the session: %w", err))
 		}
+		codec := &times{pgtype.TimestamptzCodec{ScanLocation: time.UTC}}
+		c.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: codec})
 		custom[sessionKey] = true
 	}
 	if err = f(ctx, c); err != nil && c.IsClosed() {

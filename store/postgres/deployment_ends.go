@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -11,31 +12,31 @@ import (
 // sqlLockDeployment begins every change of a deployment's state.
 const sqlLockDeployment = `/* lock_deployment */ SELECT ` + deploymentColumns + ` FROM deployments WHERE id = $1 FOR UPDATE`
 
-func lockDeployment(ctx context.Context, tx pgx.Tx, id string) (store.Deployment, error) {
-	rows, _ := tx.Query(ctx, sqlLockDeployment, id) // its error is that of the row
-	d, err := pgx.CollectExactlyOneRow(rows, scanDeployment)
-	return d, orNone(err, errNoDeployment)
-}
-
-// steer is change for a caller whom may refuses or not, as the locked row is.
-func (s *Deployments) steer(ctx context.Context, doing, id string, may func(store.Deployment) error, f func(context.Context, pgx.Tx, store.Deployment) error) error {
-	return s.change(ctx, doing, id, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
-		if err := may(d); err != nil {
-			return err
+// change runs f on a deployment's locked row, unless may refuses it.
+func (s *Deployments) change(
+	ctx context.Context, o operation, id string, may func(store.Deployment) error, f func(context.Context, pgx.Tx, store.Deployment) error,
+) error {
+	return o.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, sqlLockDeployment, id) // its error is that of the row
+		d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[store.Deployment])
+		if err = orNone(err, errNoDeployment); err == nil {
+			err = may(d)
 		}
-		return f(ctx, tx, d)
-	})
-}
-
-// change runs f on a deployment's locked row.
-func (s *Deployments) change(ctx context.Context, doing, id string, f func(context.Context, pgx.Tx, store.Deployment) error) error {
-	return s.db.write(doing+" deployment "+id).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		d, err := lockDeployment(ctx, tx, id)
 		if err != nil {
 			return err
 		}
 		return f(ctx, tx, d)
 	})
+}
+
+// inRun refuses a deployment that has had another run since, or is in none of states.
+func inRun(claim store.DeploymentClaim, states ...store.DeploymentState) func(store.Deployment) error {
+	return func(d store.Deployment) error {
+		if d.Run != claim.Run || !slices.Contains(states, d.State) {
+			return errTakenOver()
+		}
+		return nil
+	}
 }
 
 // sqlOpenRepos counts the repositories that are not finished. A dry run ($2) counts
@@ -51,10 +52,8 @@ WHERE id = $1`
 // repository is left; otherwise it returns how many are. A second Finish, or one of an
 // earlier run, fails with StaleAttempt.
 func (s *Deployments) Finish(ctx context.Context, claim store.DeploymentClaim) (left int, err error) {
-	err = s.change(ctx, "finishing", claim.ID, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
-		if d.Run != claim.Run || d.State != store.DeploymentRunning {
-			return errTakenOver()
-		}
+	op, may := s.db.write("finishing deployment "+claim.ID), inRun(claim, store.DeploymentRunning)
+	err = s.change(ctx, op, claim.ID, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
 		if err := tx.QueryRow(ctx, sqlOpenRepos, claim.ID, d.Request.DryRun).Scan(&left); err != nil || left > 0 {
 			return err
 		}
@@ -72,15 +71,11 @@ WHERE deployment_id = $1 AND step NOT IN ('done', 'failed', 'skipped')`
 // unfinished repositories fail with message and the deployment is done. A deployment
 // that was not planned yet fails itself.
 func (s *Deployments) Abandon(ctx context.Context, claim store.DeploymentClaim, message string) error {
-	return s.change(ctx, "abandoning", claim.ID, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
+	op, may := s.db.write("abandoning deployment "+claim.ID), inRun(claim, store.DeploymentPlanning, store.DeploymentRunning)
+	return s.change(ctx, op, claim.ID, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
 		state, text := store.DeploymentDone, ""
-		switch {
-		case d.Run != claim.Run:
-			return errTakenOver()
-		case d.State == store.DeploymentPlanning:
+		if d.State == store.DeploymentPlanning {
 			state, text = store.DeploymentFailed, message
-		case d.State != store.DeploymentRunning:
-			return errTakenOver()
 		}
 		if _, err := tx.Exec(ctx, sqlFailRest, claim.ID, store.ErrorText(message)); err != nil {
 			return err
@@ -98,7 +93,7 @@ WHERE deployment_id = $1 AND step NOT IN ('done', 'failed', 'skipped')`
 // Cancel ends a deployment, unless may refuses it; its unfinished repositories are
 // skipped. Errors: NotFound, Conflict when it has ended.
 func (s *Deployments) Cancel(ctx context.Context, id string, may func(store.Deployment) error) error {
-	return s.steer(ctx, "cancelling", id, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
+	return s.change(ctx, s.db.write("cancelling deployment "+id), id, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
 		if d.State.Final() {
 			return store.NewError(store.Conflict, "Deployment is "+string(d.State)+" already")
 		}
@@ -116,7 +111,7 @@ UPDATE deployments SET state = 'paused', run = run + 1, owner = NULL, leased_unt
 // Pause stops the work on a deployment until Resume, unless may refuses it. Errors:
 // NotFound, Conflict.
 func (s *Deployments) Pause(ctx context.Context, id string, may func(store.Deployment) error) error {
-	return s.steer(ctx, "pausing", id, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
+	return s.change(ctx, s.db.write("pausing deployment "+id), id, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
 		if d.State != store.DeploymentPlanning && d.State != store.DeploymentRunning {
 			return store.NewError(store.Conflict, "Deployment is "+string(d.State))
 		}
@@ -131,7 +126,7 @@ UPDATE deployments SET state = CASE WHEN planned_at IS NULL THEN 'planning' ELSE
 // Resume lets a paused deployment go on where it was, unless may refuses it. Errors:
 // NotFound, Conflict.
 func (s *Deployments) Resume(ctx context.Context, id string, may func(store.Deployment) error) error {
-	return s.steer(ctx, "resuming", id, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
+	return s.change(ctx, s.db.write("resuming deployment "+id), id, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
 		if d.State != store.DeploymentPaused {
 			return store.NewError(store.Conflict, "Deployment is "+string(d.State)+", not paused")
 		}
@@ -157,11 +152,12 @@ WHERE id = $1`
 // credential for a deployment that had ended: sealed (nil for takt's own), and its id. One
 // that runs keeps its own. Errors: NotFound, Conflict when there is nothing to retry.
 func (s *Deployments) Retry(ctx context.Context, id, repo string, choose func(store.Deployment) (credential, credentialID []byte, err error)) (revived int, err error) {
-	err = s.change(ctx, "retrying", id, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
-		credential, credentialID, err := choose(d)
-		if err != nil {
-			return err
-		}
+	var credential, credentialID []byte
+	may := func(d store.Deployment) (err error) {
+		credential, credentialID, err = choose(d)
+		return err
+	}
+	err = s.change(ctx, s.db.write("retrying deployment "+id), id, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
 		if d.Request.DryRun {
 			return store.NewError(store.Conflict, "A dry run has nothing to try again")
 		}

@@ -37,18 +37,12 @@ func (s *Deployments) Plan(ctx context.Context, claim store.DeploymentClaim, rep
 	}
 	planning := s.db.write("planning deployment " + claim.ID)
 	planning.timeout = planTimeout
-	return planning.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		d, err := lockDeployment(ctx, tx, claim.ID)
-		if err != nil {
-			return err
-		}
-		if d.Run != claim.Run || d.State != store.DeploymentPlanning {
-			return errTakenOver()
-		}
+	may := inRun(claim, store.DeploymentPlanning)
+	return s.change(ctx, planning, claim.ID, may, func(ctx context.Context, tx pgx.Tx, _ store.Deployment) error {
 		if _, err := tx.Exec(ctx, sqlPlanRepos, claim.ID, names, targets, sources); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, sqlPlanDeployment, claim.ID, filtered)
+		_, err := tx.Exec(ctx, sqlPlanDeployment, claim.ID, filtered)
 		return err
 	})
 }
@@ -56,25 +50,13 @@ func (s *Deployments) Plan(ctx context.Context, claim store.DeploymentClaim, rep
 const repoColumns = `name, target, source, step, run, attempts, coalesce(target_id, 0), coalesce(target_url, ''), refs,
 	coalesce(error, ''), coalesce(warning, ''), started_at, finished_at, updated_at`
 
-func scanRepo(row pgx.CollectableRow) (r store.DeploymentRepo, err error) {
-	var started, finished *time.Time
-	err = row.Scan(&r.Name, &r.Target, &r.Source, &r.Step, &r.Run, &r.Attempts, &r.TargetID, &r.TargetURL, &r.Refs,
-		&r.Error, &r.Warning, &started, &finished, &r.UpdatedAt)
-	r.StartedAt, r.FinishedAt, r.UpdatedAt = utc(started), utc(finished), r.UpdatedAt.UTC()
-	return r, err
-}
-
 const sqlDeploymentRepos = `/* deployment_repos */ SELECT ` + repoColumns + ` FROM deployment_repos
 WHERE deployment_id = $1 AND ($2::timestamptz IS NULL OR updated_at >= $2) ORDER BY name`
 
 // Repos returns a deployment's repositories by name: those that changed at since or
 // later, or all if since is zero.
 func (s *Deployments) Repos(ctx context.Context, id string, since time.Time) ([]store.DeploymentRepo, error) {
-	var from *time.Time
-	if !since.IsZero() {
-		from = &since
-	}
-	return rowsOf(ctx, s.db.read("reading the repositories of deployment "+id), scanRepo, sqlDeploymentRepos, id, from)
+	return rowsOf(ctx, s.db.read("reading the repositories of deployment "+id), pgx.RowToStructByPos[store.DeploymentRepo], sqlDeploymentRepos, id, orNull(since))
 }
 
 const sqlOpenDeploymentRepos = `/* open_deployment_repos */ SELECT ` + repoColumns + ` FROM deployment_repos
@@ -84,7 +66,7 @@ ORDER BY step = 'planned', name`
 // Open returns the unfinished repositories, those that were begun first. A dry run
 // returns only those that the target already has.
 func (s *Deployments) Open(ctx context.Context, id string, dryRun bool) ([]store.DeploymentRepo, error) {
-	return rowsOf(ctx, s.db.read("reading the repositories of deployment "+id), scanRepo, sqlOpenDeploymentRepos, id, dryRun)
+	return rowsOf(ctx, s.db.read("reading the repositories of deployment "+id), pgx.RowToStructByPos[store.DeploymentRepo], sqlOpenDeploymentRepos, id, dryRun)
 }
 
 // mine is the fence: the deployment belongs to this run and is running, and the
@@ -102,7 +84,7 @@ WHERE ` + mine + ` RETURNING ` + repoColumns
 
 // Begin gives a repository to a worker and fences earlier workers of it.
 func (s *Deployments) Begin(ctx context.Context, claim store.DeploymentClaim, name string) (store.DeploymentRepo, error) {
-	return rowOf(ctx, s.db.write("beginning "+name+" of deployment "+claim.ID), errTakenOver, scanRepo, sqlBeginRepo, repoArgs(claim, name))
+	return rowOf(ctx, s.db.write("beginning "+name+" of deployment "+claim.ID), errTakenOver, pgx.RowToStructByPos[store.DeploymentRepo], sqlBeginRepo, repoArgs(claim, name))
 }
 
 const sqlRepoStep = `/* repo_step */

@@ -40,26 +40,17 @@ func (s *Deployments) Create(ctx context.Context, d store.Deployment) (store.Dep
 	d.State = store.DeploymentPlanning
 	err = s.db.write("creating deployment "+d.ID).scan(ctx, nil, []any{&d.CreatedAt},
 		sqlCreateDeployment, d.ID, request, d.Credential, d.CredentialID)
-	d.CreatedAt = d.CreatedAt.UTC()
 	return d, err
 }
 
 const deploymentColumns = `id, request, state, run, credential, credential_id, filtered, coalesce(error, ''),
 	created_at, planned_at, finished_at`
 
-func scanDeployment(row pgx.CollectableRow) (d store.Deployment, err error) {
-	var planned, finished *time.Time
-	err = row.Scan(&d.ID, &d.Request, &d.State, &d.Run, &d.Credential, &d.CredentialID, &d.Filtered, &d.Error,
-		&d.CreatedAt, &planned, &finished)
-	d.CreatedAt, d.PlannedAt, d.FinishedAt = d.CreatedAt.UTC(), utc(planned), utc(finished)
-	return d, err
-}
-
 const sqlFindDeployment = `/* find_deployment */ SELECT ` + deploymentColumns + ` FROM deployments WHERE id = $1`
 
 // Find returns a deployment, or NotFound.
 func (s *Deployments) Find(ctx context.Context, id string) (store.Deployment, error) {
-	return rowOf(ctx, s.db.read("finding deployment "+id), errNoDeployment, scanDeployment, sqlFindDeployment, id)
+	return rowOf(ctx, s.db.read("finding deployment "+id), errNoDeployment, pgx.RowToStructByPos[store.Deployment], sqlFindDeployment, id)
 }
 
 const sqlListDeployments = `/* list_deployments */ SELECT ` + deploymentColumns + ` FROM deployments
@@ -73,7 +64,7 @@ func (s *Deployments) List(ctx context.Context, p store.Page) ([]store.Deploymen
 	if err := errors.Join(p.After.Keys("deployments", &after, &afterID), p.Until.Keys("deployments", &until, &untilID)); err != nil {
 		return nil, "", err
 	}
-	return pageOf(ctx, s.db.read("listing deployments"), scanDeployment,
+	return pageOf(ctx, s.db.read("listing deployments"), pgx.RowToStructByPos[store.Deployment],
 		func(d store.Deployment) store.Cursor { return store.NewCursor("deployments", d.CreatedAt, d.ID) },
 		sqlListDeployments, p, pgx.NamedArgs{"after": after, "after_id": afterID, "until": until, "until_id": untilID})
 }

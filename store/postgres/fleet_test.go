@@ -301,6 +301,6 @@ func TestWorkersAreBounded(t *testing.T) {
 	require.Equal(t, store.Overloaded, store.CodeOf(err))
 	_, err = workers.Register(t.Context(), store.Registration{ID: known.id, Name: "w"})
 	require.NoError(t, err, "who is known comes back")
-	_, err = workers.Find(t.Context(), "one-more")
+	_, err = workers.Show(t.Context(), "one-more")
 	require.Equal(t, store.NotFound, store.CodeOf(err))
 }

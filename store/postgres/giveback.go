@@ -18,16 +18,14 @@ import (
 // repeat. Errors are those of Finish.
 func (b *Builds) GiveBack(ctx context.Context, r store.Result) (back store.GiveBack, err error) {
 	r.Success, r.File, r.ErrorMessage = false, nil, store.ErrorText(r.ErrorMessage)
-	var position int64
-	err = b.db.write("giving build "+r.BuildID+" back").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		position = 0
+	err = b.db.write("giving build "+r.BuildID+" back").requeue(ctx, func(ctx context.Context, tx pgx.Tx) (refs []store.BuildRef, err error) {
 		st, err := lockStanding(ctx, tx, r)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		repeat, err := st.result(r)
 		if back = (store.GiveBack{State: st.state, Repeat: repeat || st.state == store.Pending}); back.Repeat || err != nil {
-			return err
+			return nil, err
 		}
 		if back.Status = store.Idle; st.held > 1 {
 			back.Status = store.Busy
@@ -41,18 +39,15 @@ func (b *Builds) GiveBack(ctx context.Context, r store.Result) (back store.GiveB
 			err = b.writeResult(ctx, tx, &st, failed)
 		} else {
 			back.State = store.Pending
-			position, err = b.giveBack(ctx, tx, &st, r)
+			refs, err = b.giveBack(ctx, tx, &st, r)
 		}
 		if st.health.Backoffs > before {
 			back.Quarantined = st.health.Quarantine
 		}
-		return err
+		return refs, err
 	})
 	if err != nil {
 		return store.GiveBack{}, err
-	}
-	if position > 0 {
-		b.db.requeued([]int64{position})
 	}
 	return back, nil
 }
@@ -75,8 +70,7 @@ func (b *Builds) recordEnd(st *relation, r store.Result, args pgx.NamedArgs) {
 // sqlGiveBack gives a build back. Its worker is the holder, and both are locked.
 const sqlGiveBack = `/* give_back */
 WITH b AS (
-	UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = @worker, given_back = given_back + 1,
-		started_at = NULL, last_seen_at = NULL, updated_at = now(), log_lines = log_lines + 1
+	UPDATE builds SET given_back = given_back + 1,` + pendingAgain + `
 	WHERE seq = (SELECT seq FROM build_ids WHERE id = @build)
 	RETURNING seq, platform, position, attempt, log_lines
 ), l AS (
@@ -89,15 +83,15 @@ WITH b AS (
 )
 SELECT platform, position FROM b`
 
-func (b *Builds) giveBack(ctx context.Context, tx pgx.Tx, st *relation, r store.Result) (position int64, err error) {
+func (b *Builds) giveBack(ctx context.Context, tx pgx.Tx, st *relation, r store.Result) ([]store.BuildRef, error) {
 	args := pgx.NamedArgs{
 		"build": r.BuildID, "worker": r.WorkerID, "fault": string(r.Fault), "error": r.ErrorMessage,
 		"line": fmt.Sprintf("Worker %s gave this build back (%s: %s), build is pending again", r.WorkerID, r.Fault, r.ErrorMessage),
 	}
 	b.recordEnd(st, r, args)
-	var pending store.BuildRef
-	if err := tx.QueryRow(ctx, sqlGiveBack, args).Scan(&pending.Platform, &position); err != nil {
-		return 0, fmt.Errorf("writing the build: %w", err)
+	var back store.BuildRef
+	if err := tx.QueryRow(ctx, sqlGiveBack, args).Scan(&back.Platform, &back.Position); err != nil {
+		return nil, fmt.Errorf("writing the build: %w", err)
 	}
-	return position, notifyJobs(ctx, tx, []store.BuildRef{pending})
+	return []store.BuildRef{back}, nil
 }

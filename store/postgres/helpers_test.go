@@ -216,7 +216,7 @@ func plain(t *testing.T, refs []store.BuildRef) []store.BuildRef {
 	for i := range refs {
 		require.False(t, refs[i].SubmittedAt.IsZero())
 		require.True(t, refs[i].StartedAt.After(refs[i].SubmittedAt) || refs[i].StartedAt.Before(time.Now().Add(-time.Minute)), "%s", refs[i].StartedAt)
-		refs[i].SubmittedAt, refs[i].StartedAt = time.Time{}, time.Time{}
+		refs[i].SubmittedAt, refs[i].StartedAt, refs[i].Position = time.Time{}, time.Time{}, 0
 	}
 	return refs
 }
@@ -262,9 +262,9 @@ func failure(build, worker string) store.Result {
 	return store.Result{BuildID: build, WorkerID: worker, ErrorMessage: "exit status 1"}
 }
 
-func (c *client) find() store.Worker {
+func (c *client) find() store.WorkerDetail {
 	c.t.Helper()
-	w, err := c.workers.Find(c.t.Context(), c.id)
+	w, err := c.workers.Show(c.t.Context(), c.id)
 	require.NoError(c.t, err)
 	return w
 }

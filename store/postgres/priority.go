@@ -31,26 +31,18 @@ func priorityAt(position int64) int { return store.MaxPriority - int(position>>5
 // it is not pending, InvalidArgument.
 func (b *Builds) SetPriority(ctx context.Context, id string, priority int) (store.BuildRef, error) {
 	ref := store.BuildRef{ID: id}
-	var position int64
 	err := b.db.write("changing the priority of build "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlSetPriority, id, priority).Scan(&ref.Platform, &position, nil)
+		err := c.QueryRow(ctx, sqlSetPriority, id, priority).Scan(&ref.Platform, &ref.Position, nil)
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
-		var state store.BuildState
-		err = c.QueryRow(ctx, sqlBuildState, id).Scan(&state)
-		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			return errNoBuild()
-		case err != nil:
+		if _, err := buildState(ctx, c, id); err != nil {
 			return err
 		}
 		return store.NewError(store.Conflict, "Build is not pending")
 	})
-	if err != nil {
-		return ref, err
+	if err == nil { // it may now be ahead of the low-water marks
+		b.db.requeued([]store.BuildRef{ref})
 	}
-	// The build may now be ahead of the low-water marks.
-	b.db.requeued([]int64{position})
-	return ref, nil
+	return ref, err
 }

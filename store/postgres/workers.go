@@ -3,8 +3,6 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,53 +19,19 @@ type Workers struct {
 	// false if it is not. Before that time nobody's silence counts, because beats could
 	// not be recorded. nil means for ever. Immutable once used.
 	ReadySince func() (time.Time, bool)
-
-	full     atomic.Bool // result of the last count
-	counting sync.Mutex  // guards counted
-	counted  time.Time
 }
 
 // NewWorkers returns the workers of db.
 func NewWorkers(db *DB) *Workers { return &Workers{db: db, Rule: store.LostRule{MaxAttempts: 3}} }
 
-// maxWorkers is how many workers may be registered. countEvery is how old their count
-// may be.
-const (
-	maxWorkers = 100_000
-	countEvery = 5 * time.Second
-)
+// maxWorkers is how many workers may be registered.
+const maxWorkers = 100_000
 
-const sqlFull = `/* full */ SELECT count(*) >= $1 FROM (SELECT 1 FROM workers LIMIT $1) w`
-
-// room refuses a new worker if there are too many. Registrations share the count, so
-// that many at once do not each count again.
-func (w *Workers) room(ctx context.Context, c *pgx.Conn, id string) error {
-	if err := w.count(ctx, c); err != nil || !w.full.Load() {
-		return err
-	}
-	return orNone(c.QueryRow(ctx, sqlHasWorker, id).Scan(nil), func() error {
-		return store.NewError(store.Overloaded, "Too many workers are registered: delete those that are gone")
-	})
-}
-
-// count counts the workers if the last count is too old, unless another goroutine is
-// counting.
-func (w *Workers) count(ctx context.Context, c *pgx.Conn) error {
-	if !w.counting.TryLock() {
-		return nil
-	}
-	defer w.counting.Unlock()
-	if time.Since(w.counted) < countEvery {
-		return nil
-	}
-	var full bool
-	if err := c.QueryRow(ctx, sqlFull, maxWorkers).Scan(&full); err != nil {
-		return err
-	}
-	w.full.Store(full)
-	w.counted = time.Now()
-	return nil
-}
+// sqlRoom reports whether worker $1 is known or one more may register. It counts up to $2
+// workers only if as many have ever registered.
+const sqlRoom = `/* room */ SELECT CASE WHEN EXISTS (SELECT FROM workers WHERE id = $1) THEN true
+	WHEN coalesce((SELECT max(number) FROM workers), 0) < $2 THEN true
+	ELSE (SELECT count(*) FROM (SELECT 1 FROM workers LIMIT $2) w) < $2 END`
 
 // errNoWorker is the answer for an unknown worker id.
 func errNoWorker() error { return store.NewError(store.NotFound, "Worker not found") }
@@ -124,8 +88,7 @@ WITH b AS (
 	RETURNING seq, id, platform, position, state, attempt, submitted_at, log_lines,
 		'Worker ' || $1 || ' runs this build no more: attempt ' || attempt || ' is lost' AS why
 ), g AS (
-	UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = $1, started_at = NULL, last_seen_at = NULL, updated_at = now(),
-		log_lines = log_lines + 1
+	UPDATE builds SET` + pendingAgain + `
 	WHERE worker_id = $1 AND state = 'assigned' AND id <> ALL ($2::text[])
 	RETURNING seq, id, platform, position, state, attempt, submitted_at, log_lines, 'Worker ' || $1 || ' gave this build back' AS why
 ), gone AS (
@@ -138,11 +101,8 @@ WITH b AS (
 ), w AS (
 	UPDATE workers SET held = held - n.gone, status = CASE WHEN held > n.gone THEN 'building' ELSE 'idle' END
 	FROM (SELECT count(*)::int AS gone FROM gone) n WHERE id = $1 AND n.gone > 0
-), t AS (
-	SELECT pg_notify('takt', 'job:available') FROM gone LIMIT 1
 )
-SELECT state, id, platform, position, $1, attempt, submitted_at, (SELECT started_at FROM builds was WHERE was.seq = gone.seq)
-FROM gone WHERE (SELECT count(*) FROM t) > 0 ORDER BY position, id`
+SELECT state,` + refColumns + `FROM gone b ORDER BY position, id`
 
 // registrationStep is what registering and unregistering add to a worker's counter. It
 // is more than any controller issues between two writes.
@@ -152,25 +112,26 @@ const registrationStep = 1 << 20
 // capabilities can't be kept, Overloaded when there are too many workers,
 // DuplicateWorker while another process holds the worker.
 func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store.Registered, err error) {
-	platforms := make([]string, len(r.Platforms))
-	for i, p := range r.Platforms {
-		platforms[i] = string(p)
-	}
+	platforms := append([]store.Platform{}, r.Platforms...)
 	if len(r.Capabilities) == 0 {
 		r.Capabilities = json.RawMessage(`{}`)
 	}
-	var lost swept
-	err = w.db.write("registering worker "+r.ID).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if err := w.room(ctx, tx.Conn(), r.ID); err != nil {
-			return err
-		}
+	var lost store.SweepResult
+	err = w.db.write("registering worker "+r.ID).requeue(ctx, func(ctx context.Context, tx pgx.Tx) ([]store.BuildRef, error) {
 		batch := &pgx.Batch{}
+		batch.Queue(sqlRoom, r.ID, maxWorkers).QueryRow(func(row pgx.Row) error {
+			var room bool
+			if err := row.Scan(&room); err != nil || room {
+				return err
+			}
+			return store.NewError(store.Overloaded, "Too many workers are registered: delete those that are gone")
+		})
 		batch.Queue(sqlIdentify, r.ID, store.Text(r.Name), []byte(r.Capabilities))
 		batch.Queue(sqlRegister, r.ID, max(r.Slots, 1), platforms, registrationStep, r.Instance, w.silence()).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&reg.Again, &reg.Token.Worker, &reg.Token.Counter, &reg.Status, &reg.Draining)
 		})
 		if err := orNone(registered(tx.SendBatch(ctx, batch).Close()), errDuplicate); err != nil {
-			return err // which undoes sqlIdentify
+			return nil, err // which undoes sqlIdentify
 		}
 		batch = &pgx.Batch{}
 		if r.Reports {
@@ -181,12 +142,12 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 				})
 		}
 		batch.Queue(sqlMakeDue, r.ID, handOutStep-2)
-		return registered(tx.SendBatch(ctx, batch).Close())
+		err := tx.SendBatch(ctx, batch).Close()
+		return lost.Requeued, registered(err)
 	})
 	if err != nil {
 		return store.Registered{}, err
 	}
-	w.db.requeued(lost.positions)
 	reg.Requeued, reg.Failed = lost.Requeued, lost.Failed
 	reg.Token.Counter++
 	return reg, nil
@@ -233,34 +194,4 @@ func (w *Workers) Conflict(ctx context.Context, id, address string) (again time.
 		again = store.WorkerSilence / 3
 	}
 	return max(again, time.Second), report, err
-}
-
-const sqlFindWorker = `/* find_worker */
-SELECT w.id, d.name, d.capabilities, w.platforms, w.slots, w.status, w.registered_at, w.last_seen_at,
-	w.completed, w.failed, w.held, w.draining
-FROM workers w JOIN worker_details d ON d.worker_id = w.id WHERE w.id = $1`
-
-// Find returns a worker. Error: NotFound.
-func (w *Workers) Find(ctx context.Context, id string) (store.Worker, error) {
-	return rowOf(ctx, w.db.read("finding worker "+id), errNoWorker, func(row pgx.CollectableRow) (found store.Worker, err error) {
-		var platforms []string
-		var capabilities []byte
-		err = row.Scan(&found.ID, &found.Name, &capabilities, &platforms,
-			&found.Slots, &found.Status, &found.RegisteredAt, &found.LastSeenAt,
-			&found.Completed, &found.Failed, &found.Held, &found.Draining)
-		found.Capabilities, found.Platforms = capabilities, toPlatforms(platforms)
-		found.RegisteredAt, found.LastSeenAt = found.RegisteredAt.UTC(), found.LastSeenAt.UTC()
-		return found, err
-	}, sqlFindWorker, id)
-}
-
-func toPlatforms(names []string) []store.Platform {
-	if len(names) == 0 {
-		return nil
-	}
-	platforms := make([]store.Platform, len(names))
-	for i, n := range names {
-		platforms[i] = store.Platform(n)
-	}
-	return platforms
 }

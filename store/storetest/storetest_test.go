@@ -25,7 +25,7 @@ func TestDatabasesAreSeparate(t *testing.T) {
 	worker := storetest.Worker(t, one)
 	_, err := postgres.NewBuilds(one, postgres.BuildsConfig{}).Find(t.Context(), build.ID)
 	require.NoError(t, err)
-	_, err = postgres.NewWorkers(one).Find(t.Context(), worker.ID)
+	_, err = postgres.NewWorkers(one).Show(t.Context(), worker.ID)
 	require.NoError(t, err)
 	_, err = postgres.NewBuilds(two, postgres.BuildsConfig{}).Find(t.Context(), build.ID)
 	require.Error(t, err)
