@@ -119,8 +119,7 @@ func works(t *testing.T, db *postgres.DB) {
 	require.Equal(t, map[string]store.BuildState{
 		"GaK6oUkEJ7DjtFANIRQMJ": store.Completed, "TgsLq1miQsB8ToZ9i1Chi": store.Failed, held: store.Building, waiting: store.Pending,
 	}, states)
-	lines, err := builds.Logs(ctx, held, 0, 0)
-	require.NoError(t, err)
+	lines := storetest.Logs(t, db, held, 0)
 	require.Equal(t, "Assigned to worker mac-mini-3", lines[1].Message)
 	require.Equal(t, "compiling", lines[2].Message)
 	told, err := postgres.NewDashboard(db).Milestones(ctx, held)

@@ -22,9 +22,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 
 	"takt/store"
+	"takt/store/tracing"
 )
 
 // Metrics are metrics of one process. The table says what they mean.
@@ -81,19 +81,14 @@ func New() *Metrics {
 	m.StorageBytes = m.Counter("takt_storage_bytes_total")
 	m.SpansSent = m.Counter("takt_trace_spans_sent_total")
 	m.SpansDropped = m.Counter("takt_trace_spans_dropped_total")
-	m.begin()
-	return m
-}
-
-// begin makes the counters whose labels are known, because a counter that appears with
-// its first event has no rate for it. Those of a service are made by its own method.
-func (m *Metrics) begin() {
+	// A counter that appears with its first event has no rate for it.
 	m.StatementErrors.WithLabelValues("other")
 	for _, reason := range []string{"full", "refused"} {
 		m.SpansDropped.WithLabelValues(reason)
 	}
 	m.SpansSent.WithLabelValues()
 	m.ConnectionWait.WithLabelValues()
+	return m
 }
 
 // BeginBuilds makes the counters of the service builds, whose labels are known.
@@ -123,11 +118,7 @@ func (m *Metrics) BeginBuilds() {
 
 // Observe records a duration, with ctx's trace as its exemplar if that is sampled.
 func Observe(ctx context.Context, to prometheus.Observer, d time.Duration) {
-	id := ""
-	if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
-		id = span.TraceID().String()
-	}
-	ObserveIn(id, to, d)
+	ObserveIn(tracing.ID(ctx), to, d)
 }
 
 // ObserveIn records a duration with a trace as its exemplar; "" means none.

@@ -118,9 +118,7 @@ func TestAssignRefusesTooManyPolls(t *testing.T) {
 	b := setup(t)
 	_, err := b.queue.Assign(t.Context(), make([]store.Poll, postgres.MaxBatch+1))
 	require.Error(t, err)
-	got, err := b.queue.Assign(t.Context(), make([]store.Poll, postgres.MaxBatch))
-	require.NoError(t, err)
-	require.Len(t, got, postgres.MaxBatch)
+	require.Len(t, must(b.queue.Assign(t.Context(), make([]store.Poll, postgres.MaxBatch)))(t), postgres.MaxBatch)
 }
 
 func TestAPollThatFindsNothingWritesNothing(t *testing.T) {
@@ -167,8 +165,7 @@ func TestParkedPolls(t *testing.T) {
 		b := setup(t)
 		w := b.worker()
 		r := w.lost()
-		_, err := b.queue.RecordPresence(t.Context(), []store.Presence{{Number: w.number, Used: w.shown + 1}})
-		require.NoError(t, err)
+		must(b.queue.RecordPresence(t.Context(), []store.Presence{{Number: w.number, Used: w.shown + 1}}))(t)
 		b.build()
 		require.Equal(t, store.PollSuperseded, w.lost(parked(r)).Outcome)
 	})
@@ -200,8 +197,7 @@ func TestRecordPresence(t *testing.T) {
 	b := setup(t)
 	present, gone, behind, far := b.worker(), b.worker(), b.worker(), b.worker()
 	b.exec(`UPDATE workers SET last_seen_at = now() - interval '1 hour', status = 'offline'`)
-	_, err := b.workers.UnregisterID(t.Context(), gone.id)
-	require.NoError(t, err)
+	must(b.workers.UnregisterID(t.Context(), gone.id))(t)
 	behind.shown = 5
 	b.exec(`UPDATE workers SET used = 9 WHERE id = $1`, behind.id)
 	var beats []store.Presence
@@ -209,8 +205,7 @@ func TestRecordPresence(t *testing.T) {
 		beats = append(beats, store.Presence{Number: w.number, Used: w.shown, Age: time.Minute})
 	}
 	beats = append(beats, store.Presence{Number: 999, Used: 1})
-	written, err := b.queue.RecordPresence(t.Context(), beats)
-	require.NoError(t, err)
+	written := must(b.queue.RecordPresence(t.Context(), beats))(t)
 	require.Equal(t, []uint32{present.number}, written)
 	require.Equal(t, store.Idle, present.find().Status)
 	require.WithinDuration(t, time.Now().Add(-time.Minute), present.find().LastSeenAt, 30*time.Second)
@@ -231,8 +226,7 @@ func TestRecordPresence(t *testing.T) {
 			beats = append(beats, store.Presence{Number: w.number, Used: w.shown})
 		}
 		b.raise("workers", `OLD.id = '`+bad.id+`'`)
-		written, err := b.queue.RecordPresence(t.Context(), beats)
-		require.NoError(t, err)
+		written := must(b.queue.RecordPresence(t.Context(), beats))(t)
 		require.Len(t, written, 20)
 		require.Contains(t, written, bad.number, "it is not tried again with the next beats")
 	})
@@ -256,11 +250,9 @@ func TestRecountTellsWhatChanged(t *testing.T) {
 	}
 	deleted := b.worker()
 	known = append(known, deleted.poll().Session)
-	_, err := b.workers.Delete(t.Context(), deleted.id)
-	require.NoError(t, err)
+	must(b.workers.Delete(t.Context(), deleted.id))(t)
 	b.build(on(store.Android))
-	r, err := b.queue.Recount(t.Context(), 10, known)
-	require.NoError(t, err)
+	r := must(b.queue.Recount(t.Context(), 10, known))(t)
 	require.Equal(t, map[store.Platform]int{store.IOS: 0, store.Android: 1}, r.Pending)
 	require.Equal(t, []uint32{deleted.number}, r.Gone)
 	for name := range changes {
@@ -271,9 +263,7 @@ func TestRecountTellsWhatChanged(t *testing.T) {
 		require.Equal(t, names[row.Number] == "draining" || names[row.Number] == "quarantine", row.Drained)
 	}
 	require.Equal(t, want, got)
-	again, err := b.queue.Recount(t.Context(), 10, r.Changed)
-	require.NoError(t, err)
-	require.Empty(t, again.Changed)
+	require.Empty(t, must(b.queue.Recount(t.Context(), 10, r.Changed))(t).Changed)
 	require.Len(t, r.Installation, 36)
 	require.WithinDuration(t, time.Now(), r.Now, time.Minute)
 }

@@ -20,12 +20,11 @@ INSERT INTO audit (at, actor, action, target, reason, detail, outcome)
 VALUES (coalesce(@at, now()), @actor, @action, @target, @reason, coalesce(@detail, '{}'::jsonb), nullif(@outcome, '')) RETURNING id`
 
 // Append adds an entry and returns its id.
-func (a *Audit) Append(ctx context.Context, e store.AuditEntry) (id int64, err error) {
-	err = a.db.write("writing an audit entry").scan(ctx, nil, []any{&id}, sqlAppendAudit, pgx.NamedArgs{
+func (a *Audit) Append(ctx context.Context, e store.AuditEntry) (int64, error) {
+	return valueOf[int64](ctx, a.db.write("writing an audit entry"), sqlAppendAudit, pgx.NamedArgs{
 		"at": orNull(e.At), "actor": store.Text(e.Actor), "action": store.Text(e.Action), "target": store.Text(e.Target),
 		"reason": store.Text(e.Reason), "detail": e.Detail, "outcome": store.ErrorText(e.Outcome),
 	})
-	return id, err
 }
 
 const sqlConcludeAudit = `/* conclude_audit */ UPDATE audit SET outcome = $2 WHERE id = $1`

@@ -25,8 +25,7 @@ func TestAuditIsListedNewestFirst(t *testing.T) {
 	})
 	require.NoError(t, err)
 	late := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	second, err := audit.Append(t.Context(), store.AuditEntry{At: late, Actor: "x", Action: "heartbeat", Target: "y", Outcome: "done"})
-	require.NoError(t, err)
+	second := must(audit.Append(t.Context(), store.AuditEntry{At: late, Actor: "x", Action: "heartbeat", Target: "y", Outcome: "done"}))(t)
 	require.Greater(t, second, first)
 
 	entries, _, err := audit.List(t.Context(), "", store.Page{})
@@ -56,9 +55,8 @@ func TestAuditIsListedNewestFirst(t *testing.T) {
 func TestAuditWithoutADatabaseIsUnavailable(t *testing.T) {
 	t.Parallel()
 	audit := postgres.NewAudit(postgres.New())
-	_, err := audit.Append(t.Context(), store.AuditEntry{})
-	require.Equal(t, store.Unavailable, store.CodeOf(err))
+	require.Equal(t, store.Unavailable, codeOf(audit.Append(t.Context(), store.AuditEntry{})))
 	require.Equal(t, store.Unavailable, store.CodeOf(audit.Conclude(t.Context(), 1, "")))
-	_, _, err = audit.List(t.Context(), "", store.Page{Limit: 1})
+	_, _, err := audit.List(t.Context(), "", store.Page{Limit: 1})
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 }

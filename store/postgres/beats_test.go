@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
+	"takt/store/storetest"
 )
 
 // The worker access rule: who may read a build's files and write its logs.
@@ -57,11 +58,9 @@ func TestAnOlderAttemptIsStale(t *testing.T) {
 	w.gets(build.ID)
 	stale := w.beat(build.ID)
 	stale.Attempt = 1
-	_, err := b.builds.Held(t.Context(), stale)
-	require.Equal(t, store.StaleAttempt, store.CodeOf(err))
+	require.Equal(t, store.StaleAttempt, codeOf(b.builds.Held(t.Context(), stale)))
 	require.Equal(t, store.StaleAttempt, store.CodeOf(b.touch(t.Context(), stale)))
-	_, err = b.builds.Heartbeat(t.Context(), stale)
-	require.Equal(t, store.StaleAttempt, store.CodeOf(err))
+	require.Equal(t, store.StaleAttempt, codeOf(b.builds.Heartbeat(t.Context(), stale)))
 	stale.Attempt = 2
 	require.NoError(t, b.touch(t.Context(), stale))
 }
@@ -72,18 +71,15 @@ func TestTouchAcknowledgesAtOnceAndThenSeldomWrites(t *testing.T) {
 	build := b.build()
 	w := b.worker()
 	w.gets(build.ID)
-	_, err := b.builds.Held(t.Context(), w.beat(build.ID))
-	require.NoError(t, err)
+	must(b.builds.Held(t.Context(), w.beat(build.ID)))(t)
 	require.Equal(t, store.Assigned, b.find(build.ID).State, "Held leaves no trace")
 
-	reply, err := b.builds.Touch(t.Context(), w.beat(build.ID))
-	require.NoError(t, err)
+	reply := must(b.builds.Touch(t.Context(), w.beat(build.ID)))(t)
 	require.True(t, reply.Began)
 	first := b.find(build.ID)
 	require.Equal(t, store.Building, first.State)
 	require.False(t, first.LastSeenAt.IsZero())
-	reply, err = b.builds.Touch(t.Context(), w.beat(build.ID))
-	require.NoError(t, err)
+	reply = must(b.builds.Touch(t.Context(), w.beat(build.ID)))(t)
 	require.False(t, reply.Began)
 	require.Equal(t, first, b.find(build.ID))
 
@@ -157,8 +153,7 @@ func TestHeartbeat(t *testing.T) {
 	t.Run("of an unknown build", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		_, err := b.builds.Heartbeat(t.Context(), b.worker().beat("none"))
-		require.Equal(t, store.NotFound, store.CodeOf(err))
+		require.Equal(t, store.NotFound, codeOf(b.builds.Heartbeat(t.Context(), b.worker().beat("none"))))
 	})
 }
 
@@ -170,10 +165,9 @@ func TestBeatOfABuildThatIsTakenAwayMeanwhile(t *testing.T) {
 	build := b.build()
 	w := b.worker()
 	w.gets(build.ID)
-	tx, err := b.Pool.Begin(t.Context())
-	require.NoError(t, err)
+	tx := must(b.Pool.Begin(t.Context()))(t)
 	defer tx.Rollback(t.Context()) //nolint:errcheck // committed below
-	_, err = tx.Exec(t.Context(), `WITH w AS (UPDATE workers SET held = 0, status = 'idle')
+	_, err := tx.Exec(t.Context(), `WITH w AS (UPDATE workers SET held = 0, status = 'idle')
 		UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = worker_id, started_at = NULL, last_seen_at = NULL`)
 	require.NoError(t, err)
 	done := make(chan error, 1)
@@ -195,11 +189,9 @@ func TestOfBeatsThatArriveTogetherOneBeginsTheBuild(t *testing.T) {
 	build := b.build()
 	w := b.worker()
 	w.gets(build.ID)
-	tx, err := b.Pool.Begin(t.Context())
-	require.NoError(t, err)
+	tx := must(b.Pool.Begin(t.Context()))(t)
 	defer tx.Rollback(t.Context()) //nolint:errcheck // ends the lock
-	_, err = tx.Exec(t.Context(), `SELECT FROM workers FOR UPDATE`)
-	require.NoError(t, err)
+	must(tx.Exec(t.Context(), `SELECT FROM workers FOR UPDATE`))(t)
 	const each = 2
 	type result struct {
 		store.BeatReply
@@ -261,8 +253,7 @@ func TestLogsBecomeVisibleInOrder(t *testing.T) {
 		if n := len(seen); n > 0 {
 			after = seen[n-1].Seq
 		}
-		lines, err := b.builds.Logs(t.Context(), build.ID, after, limit)
-		require.NoError(t, err)
+		lines := must(b.builds.Tail(t.Context(), build.ID, after, limit))(t).Lines
 		seen = append(seen, lines...)
 		return len(lines)
 	}
@@ -276,8 +267,7 @@ func TestLogsBecomeVisibleInOrder(t *testing.T) {
 	}
 	for read(7) > 0 {
 	}
-	all, err := b.builds.Logs(t.Context(), build.ID, 0, 0)
-	require.NoError(t, err)
+	all := storetest.Logs(t, b.DB, build.ID, 0)
 	require.Len(t, all, 2+writers*each*3)
 	require.Equal(t, all, seen)
 }

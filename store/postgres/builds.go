@@ -113,11 +113,7 @@ func (b *Builds) List(ctx context.Context, f store.BuildFilter, p store.Page) (b
 	if err != nil {
 		return nil, "", err
 	}
-	var states []string
-	for _, s := range f.States {
-		states = append(states, string(s))
-	}
-	args["states"], args["platform"], args["worker"] = states, string(f.Platform), f.WorkerID
+	args["states"], args["platform"], args["worker"] = f.States, string(f.Platform), f.WorkerID
 	args["since"], args["before"] = orNull(f.Since), orNull(f.Until)
 	args["label"] = store.Labels{store.Text(f.Label): store.Text(f.Value)}
 	err = b.db.read("listing builds").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
@@ -147,9 +143,8 @@ const sqlCountBuilds = `/* count_builds */ SELECT count(*) FILTER (WHERE state =
 FROM (SELECT state FROM builds WHERE state = 'pending' UNION ALL SELECT state FROM builds WHERE state IN ('assigned', 'building')) b`
 
 // Counts returns how many builds are pending, assigned and building.
-func (b *Builds) Counts(ctx context.Context) (n store.Counts, err error) {
-	err = b.db.read("counting builds").scan(ctx, nil, []any{&n.Pending, &n.Assigned, &n.Building}, sqlCountBuilds)
-	return n, err
+func (b *Builds) Counts(ctx context.Context) (store.Counts, error) {
+	return rowOf(ctx, b.db.read("counting builds"), nil, pgx.RowToStructByPos[store.Counts], sqlCountBuilds)
 }
 
 // scanBuilds reads rows of buildColumns; rows of one build are neighbours.
@@ -161,9 +156,8 @@ func scanBuilds(rows pgx.Rows) ([]store.Build, error) {
 		var token, digest []byte
 		var file store.File
 		var kind store.FileKind
-		var started, seen, completed *time.Time
 		err := rows.Scan(&b.ID, &b.Seq, &b.Platform, &b.State, &b.Priority, &b.WorkerID, &b.LastWorkerID,
-			&b.Attempt, &token, &b.SubmittedAt, &started, &seen, &completed, &b.UpdatedAt,
+			&b.Attempt, &token, &b.SubmittedAt, &b.StartedAt, &b.LastSeenAt, &b.CompletedAt, &b.UpdatedAt,
 			&b.ErrorMessage, &b.WorkerName, &b.Labels, &kind, &file.Name, &file.Size, &digest,
 			&file.Location, &file.Object, &file.CopyPending)
 		if err != nil {
@@ -171,8 +165,6 @@ func scanBuilds(rows pgx.Rows) ([]store.Build, error) {
 		}
 		if n := len(builds); n == 0 || builds[n-1].ID != b.ID {
 			copy(b.TokenHash[:], token)
-			b.SubmittedAt, b.UpdatedAt = b.SubmittedAt.UTC(), b.UpdatedAt.UTC()
-			b.StartedAt, b.LastSeenAt, b.CompletedAt = utc(started), utc(seen), utc(completed)
 			builds = append(builds, b)
 		}
 		copy(file.SHA256[:], digest)
@@ -191,12 +183,4 @@ func setFile(b *store.Build, kind store.FileKind, file store.File) {
 	case store.ResultFile:
 		b.Result = &file
 	}
-}
-
-// utc returns *t in UTC, the zero time for nil.
-func utc(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return t.UTC()
 }

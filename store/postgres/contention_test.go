@@ -19,11 +19,9 @@ import (
 // called.
 func (b *bundle) locks(sql string, args ...any) (release func()) {
 	b.t.Helper()
-	tx, err := b.Pool.Begin(b.t.Context())
-	require.NoError(b.t, err)
+	tx := must(b.Pool.Begin(b.t.Context()))(b.t)
 	b.t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(b.t.Context())) })
-	_, err = tx.Exec(b.t.Context(), sql, args...)
-	require.NoError(b.t, err)
+	must(tx.Exec(b.t.Context(), sql, args...))(b.t)
 	return func() { require.NoError(b.t, tx.Rollback(b.t.Context())) }
 }
 
@@ -34,8 +32,7 @@ func (b *bundle) sessions(setting, value string) {
 	b.t.Helper()
 	cfg := b.Pool.Config()
 	cfg.ConnConfig.RuntimeParams[setting] = value
-	pool, err := pgxpool.NewWithConfig(b.t.Context(), cfg)
-	require.NoError(b.t, err)
+	pool := must(pgxpool.NewWithConfig(b.t.Context(), cfg))(b.t)
 	b.t.Cleanup(pool.Close)
 	b.DB.Use(pool)
 }
@@ -92,8 +89,7 @@ func TestPresenceAndSweepPassOverLockedRows(t *testing.T) {
 		b.exec(ageSign, builds[i], time.Hour)
 	}
 	one, other := b.locks(lockWorkers, []string{clients[0].id}), b.locks(`SELECT FROM builds WHERE id = $1 FOR UPDATE`, builds[1])
-	written, err := b.queue.RecordPresence(t.Context(), beats)
-	require.NoError(t, err)
+	written := must(b.queue.RecordPresence(t.Context(), beats))(t)
 	require.Len(t, written, 2)
 	require.NotContains(t, written, clients[0].number)
 
@@ -257,6 +253,5 @@ func TestAFileGetsItsNameOnce(t *testing.T) {
 	_, err := b.builds.Finish(t.Context(), success(build.ID, w.id), staged(commit))
 	require.ErrorIs(t, err, store.ErrContention)
 	require.Equal(t, 1, commits)
-	_, err = b.builds.Finish(t.Context(), success(build.ID, w.id), staged(commit))
-	require.NoError(t, err)
+	must(b.builds.Finish(t.Context(), success(build.ID, w.id), staged(commit)))(t)
 }

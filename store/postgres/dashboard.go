@@ -207,14 +207,10 @@ SELECT now(), (SELECT count(*) FROM builds WHERE state = 'pending' AND platform 
 	(SELECT count(*) FROM builds WHERE state = 'pending' AND platform = 'android')::int,
 	(SELECT count(*) FROM builds WHERE state IN ('assigned', 'building'))::int,
 	coalesce((SELECT seq FROM builds ORDER BY seq DESC LIMIT 1), 0),
-	(SELECT count(*) FROM started)::int, coalesce((SELECT extract(epoch FROM avg(waited)) FROM started), 0)::float8`
+	(SELECT count(*) FROM started)::int, coalesce((SELECT avg(waited) FROM started), '0')`
 
 // Pulse returns how busy the queue is, and how many builds started since the previous
 // pulse.
-func (d *Dashboard) Pulse(ctx context.Context, since time.Time) (p store.Pulse, err error) {
-	var waited float64
-	err = d.db.read("reading the queue's pulse").scan(ctx, nil,
-		[]any{&p.At, &p.PendingIOS, &p.PendingAndroid, &p.Running, &p.Submitted, &p.Started, &waited}, sqlPulse, since)
-	p.Waited = seconds(waited)
-	return p, err
+func (d *Dashboard) Pulse(ctx context.Context, since time.Time) (store.Pulse, error) {
+	return rowOf(ctx, d.db.read("reading the queue's pulse"), nil, pgx.RowToStructByPos[store.Pulse], sqlPulse, since)
 }

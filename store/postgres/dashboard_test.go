@@ -45,8 +45,7 @@ func TestFleetIsFilteredAndCounted(t *testing.T) {
 	require.Equal(t, 3, count(store.WorkerFilter{Name: "CHINE 2"}))
 	require.Equal(t, 1, count(store.WorkerFilter{Name: all[0]}))
 	require.Zero(t, count(store.WorkerFilter{Name: "%"}), "no pattern")
-	summary, err := d.FleetSummary(t.Context())
-	require.NoError(t, err)
+	summary := must(d.FleetSummary(t.Context()))(t)
 	require.Equal(t, []store.FleetSummary{
 		{Platform: store.Android, Known: 11, Able: 9, Draining: 1, Critical: 1, Slots: 9},
 		{Platform: store.IOS, Known: 10, Able: 8, Draining: 1, Critical: 1, Slots: 8},
@@ -54,22 +53,17 @@ func TestFleetIsFilteredAndCounted(t *testing.T) {
 	_, _, states, err := d.Fleet(t.Context(), store.WorkerFilter{}, store.Page{Limit: 1})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"idle": 9, "draining": 1, "critical": 1}, states)
-	one, err := b.workers.Show(t.Context(), all[5])
-	require.NoError(t, err)
+	one := must(b.workers.Show(t.Context(), all[5]))(t)
 	require.Equal(t, []string{all[5], "Machine 1", "draining"}, []string{one.ID, one.Name, one.State})
-	_, err = b.workers.Show(t.Context(), "nobody")
-	require.Equal(t, store.NotFound, store.CodeOf(err))
-	named, err := d.NamedWorkers(t.Context(), "machine 1", 10)
-	require.NoError(t, err)
-	require.Len(t, named, 3)
+	require.Equal(t, store.NotFound, codeOf(b.workers.Show(t.Context(), "nobody")))
+	require.Len(t, must(d.NamedWorkers(t.Context(), "machine 1", 10))(t), 3)
 }
 
 func TestQueueIsShownInTheOrderOfHandOuts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	d := postgres.NewDashboard(b.DB)
-	before, err := d.Pulse(t.Context(), time.Time{})
-	require.NoError(t, err)
+	before := must(d.Pulse(t.Context(), time.Time{}))(t)
 	var want []string
 	for i := range 7 {
 		want = append(want, b.build(func(s *store.Submission) {
@@ -90,9 +84,7 @@ func TestQueueIsShownInTheOrderOfHandOuts(t *testing.T) {
 		for _, p := range page {
 			numbers[p.Platform]++
 			require.Equal(t, numbers[p.Platform], p.Number)
-			one, err := d.WaitingBuild(t.Context(), p.ID)
-			require.NoError(t, err)
-			require.Equal(t, p.Number, one.Number)
+			require.Equal(t, p.Number, must(d.WaitingBuild(t.Context(), p.ID))(t).Number)
 			got = append(got, p.ID)
 		}
 		after = next
@@ -102,9 +94,7 @@ func TestQueueIsShownInTheOrderOfHandOuts(t *testing.T) {
 	w := b.worker(slots(2))
 	w.gets(first.ID)
 	w.gets(want[1])
-	gone, err := d.WaitingBuild(t.Context(), first.ID)
-	require.NoError(t, err)
-	require.Nil(t, gone)
+	require.Nil(t, must(d.WaitingBuild(t.Context(), first.ID))(t))
 	require.NoError(t, b.touch(t.Context(), store.Beat{
 		BuildID: first.ID, WorkerID: w.id,
 		Logs: []store.LogLine{{Level: store.Info, Message: "so far"}}, Kind: store.LineProgress, Facts: store.LineFacts{Percent: 42.9},
@@ -116,14 +106,11 @@ func TestQueueIsShownInTheOrderOfHandOuts(t *testing.T) {
 	at := slices.IndexFunc(running, func(r store.RunningBuild) bool { return r.ID == first.ID })
 	require.Equal(t, 42, *running[at].Progress)
 	require.Equal(t, w.id, running[at].WorkerID)
-	pulse, err := d.Pulse(t.Context(), before.At)
-	require.NoError(t, err)
+	pulse := must(d.Pulse(t.Context(), before.At))(t)
 	require.Equal(t, []int{4, 2, 2, 2}, []int{pulse.PendingIOS, pulse.PendingAndroid, pulse.Running, pulse.Started})
 	require.EqualValues(t, 8, pulse.Submitted-before.Submitted)
 	w.finishes(first.ID)
-	usual, err := d.Durations(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 1, usual[store.IOS].Count)
+	require.Equal(t, 1, must(d.Durations(t.Context()))(t)[store.IOS].Count)
 }
 
 func TestBuildsAreFound(t *testing.T) {
@@ -177,19 +164,16 @@ func TestLogIsReadFromItsEnd(t *testing.T) {
 		}
 		return strings.Join(s, ", ")
 	}
-	page, err := d.LogPage(t.Context(), build.ID, 0, 3)
-	require.NoError(t, err)
+	page := must(d.LogPage(t.Context(), build.ID, 0, 3))(t)
 	require.Equal(t, "line 7, line 8, line 9", said(page))
-	page, err = d.LogPage(t.Context(), build.ID, page[0].Seq, 2)
-	require.NoError(t, err)
+	page = must(d.LogPage(t.Context(), build.ID, page[0].Seq, 2))(t)
 	require.Equal(t, "line 5, line 6", said(page))
 }
 
 func TestThrottleQueuesAreOrdered(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	throttle, err := postgres.NewThrottle(b.DB)
-	require.NoError(t, err)
+	throttle := must(postgres.NewThrottle(b.DB))(t)
 	b.exec(`INSERT INTO throttle_configs (portal_id, action_id, max_throughput, time_period, time_unit) VALUES (1, 7, 10, 1, 'second'), (2, 7, 10, 1, 'second')`)
 	b.exec(`INSERT INTO throttle_queues (id, portal_id, workflow_id, action_id, index, received_at)
 		SELECT 'queue:' || p || ':' || i || ':7:0', p, i, 7, '0', now() - p * i * interval '1 s' FROM generate_series(1, 2) p, generate_series(1, 3) i`)

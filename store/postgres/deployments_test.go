@@ -16,21 +16,17 @@ func TestAnEarlierRunOfADeploymentWritesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ctx, d := t.Context(), postgres.NewDeployments(b.DB)
-	_, err := d.Create(ctx, store.Deployment{ID: "d", CredentialID: []byte("x")})
-	require.NoError(t, err)
+	must(d.Create(ctx, store.Deployment{ID: "d", CredentialID: []byte("x")}))(t)
 	claim := func(owner string, lease time.Duration) store.DeploymentClaim {
-		claims, err := d.Claim(ctx, owner, lease, nil, 10)
-		require.NoError(t, err)
+		claims := must(d.Claim(ctx, owner, lease, nil, 10))(t)
 		require.Len(t, claims, 1)
 		return claims[0]
 	}
 	first := claim("a", time.Microsecond)
 	require.NoError(t, d.Plan(ctx, first, []store.DeploymentRepo{{Name: "r", Target: "r"}}, 0))
-	early, err := d.Begin(ctx, first, "r")
-	require.NoError(t, err)
+	early := must(d.Begin(ctx, first, "r"))(t)
 	second := claim("b", time.Minute)
-	late, err := d.Begin(ctx, second, "r")
-	require.NoError(t, err)
+	late := must(d.Begin(ctx, second, "r"))(t)
 
 	done := store.RepoChange{Step: store.RepoDone}
 	_, begun := d.Begin(ctx, first, "r")
@@ -42,7 +38,5 @@ func TestAnEarlierRunOfADeploymentWritesNothing(t *testing.T) {
 		require.Equal(t, store.StaleAttempt, store.CodeOf(err), what)
 	}
 	require.NoError(t, d.Step(ctx, second, "r", late.Run, done))
-	left, err := d.Finish(ctx, second)
-	require.NoError(t, err)
-	require.Zero(t, left)
+	require.Zero(t, must(d.Finish(ctx, second))(t))
 }

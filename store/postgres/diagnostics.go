@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -61,7 +60,7 @@ const reportFileColumns = `name, location, coalesce(object, '') AS object`
 const sqlHasWorker = `/* has_worker */ SELECT true FROM workers WHERE id = $1`
 
 const sqlReports = `/* reports */
-SELECT id, worker_id, status, run_at, duration_ms, auto_fixed, checks, name, location, coalesce(object, '')
+SELECT id, worker_id, status, run_at, duration_ms * interval '1 ms', auto_fixed, checks, name, location, coalesce(object, '')
 FROM diagnostic_reports WHERE worker_id = $1 ORDER BY seq DESC LIMIT $2`
 
 // Reports returns up to limit diagnostic reports of a worker, the newest first.
@@ -78,10 +77,7 @@ func (w *Workers) Reports(ctx context.Context, id string, limit int) (reports []
 }
 
 func scanReport(row pgx.CollectableRow) (r store.DiagnosticReport, err error) {
-	var ms int64
-	var checks []byte
-	err = row.Scan(&r.ID, &r.WorkerID, &r.Status, &r.RunAt, &ms, &r.AutoFixed, &checks,
+	err = row.Scan(&r.ID, &r.WorkerID, &r.Status, &r.RunAt, &r.Duration, &r.AutoFixed, &r.Checks,
 		&r.File.Name, &r.File.Location, &r.File.Object)
-	r.RunAt, r.Duration, r.Checks = r.RunAt.UTC(), time.Duration(ms)*time.Millisecond, checks
 	return r, err
 }

@@ -110,9 +110,8 @@ func (f *Files) Count(ctx context.Context) (files, bytes int64, err error) {
 const sqlCountCerts = `/* count_certs */ SELECT count(*) FROM build_files WHERE kind = 'certs'`
 
 // CountCerts returns how many builds have certificates.
-func (f *Files) CountCerts(ctx context.Context) (n int, err error) {
-	err = f.db.read("counting certificates").scan(ctx, nil, []any{&n}, sqlCountCerts)
-	return n, err
+func (f *Files) CountCerts(ctx context.Context) (int, error) {
+	return valueOf[int](ctx, f.db.read("counting certificates"), sqlCountCerts)
 }
 
 const sqlMoveFile = `/* move_file */
@@ -152,9 +151,8 @@ func (f *Files) Postpone(ctx context.Context, key store.FileKey, wait time.Durat
 const sqlCountOwed = `/* count_owed */ SELECT count(*) FROM build_files WHERE copy_due IS NOT NULL`
 
 // CountOwed returns how many copies are pending.
-func (f *Files) CountOwed(ctx context.Context) (n int, err error) {
-	err = f.db.read("counting owed copies").scan(ctx, nil, []any{&n}, sqlCountOwed)
-	return n, err
+func (f *Files) CountOwed(ctx context.Context) (int, error) {
+	return valueOf[int](ctx, f.db.read("counting owed copies"), sqlCountOwed)
 }
 
 const sqlUnnamed = `/* unnamed */

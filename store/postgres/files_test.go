@@ -29,26 +29,21 @@ func TestFilesSayWhereTheyAre(t *testing.T) {
 	plain := b.build()
 	require.Equal(t, store.OnDisk, b.find(plain.ID).Source.Location)
 
-	all, err := files.Page(t.Context(), store.FileKey{}, 2)
-	require.NoError(t, err)
+	all := must(files.Page(t.Context(), store.FileKey{}, 2))(t)
 	require.Len(t, all, 2)
 	require.Equal(t, store.CertsFile, all[0].Kind)
 	require.True(t, all[0].Sealed())
 	require.Equal(t, build.ID, all[0].BuildID)
 	require.Equal(t, *build.Source, all[1].File)
-	rest, err := files.Page(t.Context(), all[1].FileKey, 2)
-	require.NoError(t, err)
+	rest := must(files.Page(t.Context(), all[1].FileKey, 2))(t)
 	require.Len(t, rest, 1)
 	count, bytes, err := files.Count(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 3, count)
 	require.Equal(t, all[0].Size+all[1].Size+rest[0].Size, bytes)
 
-	found, err := files.Find(t.Context(), rest[0].FileKey)
-	require.NoError(t, err)
-	require.Equal(t, rest[0], found)
-	_, err = files.Find(t.Context(), store.FileKey{Build: rest[0].Build, Kind: store.ResultFile})
-	require.Equal(t, store.NotFound, store.CodeOf(err))
+	require.Equal(t, rest[0], must(files.Find(t.Context(), rest[0].FileKey))(t))
+	require.Equal(t, store.NotFound, codeOf(files.Find(t.Context(), store.FileKey{Build: rest[0].Build, Kind: store.ResultFile})))
 }
 
 func TestOwedCopiesAreClaimedAndRecorded(t *testing.T) {
@@ -56,30 +51,18 @@ func TestOwedCopiesAreClaimedAndRecorded(t *testing.T) {
 	b := setup(t)
 	files := postgres.NewFiles(b.DB)
 	build := b.build(inS3)
-	owed, err := files.Owed(t.Context(), store.FileKey{}, 10)
-	require.NoError(t, err)
+	owed := must(files.Owed(t.Context(), store.FileKey{}, 10))(t)
 	require.Len(t, owed, 1)
 	for _, want := range []bool{true, false} {
-		due, err := files.Postpone(t.Context(), owed[0].FileKey, time.Hour)
-		require.NoError(t, err)
-		require.Equal(t, want, due, "one claims it")
+		require.Equal(t, want, must(files.Postpone(t.Context(), owed[0].FileKey, time.Hour))(t), "one claims it")
 	}
-	none, err := files.Owed(t.Context(), store.FileKey{}, 10)
-	require.NoError(t, err)
-	require.Empty(t, none)
-	_, err = files.Postpone(t.Context(), owed[0].FileKey, 0)
-	require.NoError(t, err)
-	again, err := files.Owed(t.Context(), store.FileKey{}, 10)
-	require.NoError(t, err)
-	require.Equal(t, owed, again, "the claim was given back")
-	n, err := files.CountOwed(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
+	require.Empty(t, must(files.Owed(t.Context(), store.FileKey{}, 10))(t))
+	must(files.Postpone(t.Context(), owed[0].FileKey, 0))(t)
+	require.Equal(t, owed, must(files.Owed(t.Context(), store.FileKey{}, 10))(t), "the claim was given back")
+	require.Equal(t, 1, must(files.CountOwed(t.Context()))(t))
 
 	for _, want := range []bool{true, false} {
-		moved, err := files.Move(t.Context(), owed[0], store.InBoth, "key")
-		require.NoError(t, err)
-		require.Equal(t, want, moved, "the row said something else by then")
+		require.Equal(t, want, must(files.Move(t.Context(), owed[0], store.InBoth, "key"))(t), "the row said something else by then")
 	}
 	certs := b.find(build.ID).Certs
 	require.Equal(t, store.InBoth, certs.Location)
@@ -92,26 +75,22 @@ func TestOnlyWhatNoRowNamesIsRemoved(t *testing.T) {
 	b := setup(t)
 	files := postgres.NewFiles(b.DB)
 	s3, local := b.build(inS3), b.build()
-	unnamed, err := files.Unnamed(t.Context(), []string{"builds/none/x", local.Source.Name, s3.Source.Name}, false)
-	require.NoError(t, err)
+	unnamed := must(files.Unnamed(t.Context(), []string{"builds/none/x", local.Source.Name, s3.Source.Name}, false))(t)
 	require.ElementsMatch(t, []string{"builds/none/x", s3.Source.Name}, unnamed, "what is in S3 only needs no local file")
-	unnamed, err = files.Unnamed(t.Context(), []string{"other", s3.Source.Object}, true)
-	require.NoError(t, err)
+	unnamed = must(files.Unnamed(t.Context(), []string{"other", s3.Source.Object}, true))(t)
 	require.Equal(t, []string{"other"}, unnamed)
 
 	calls := 0
 	remove := func() error { calls++; return nil }
-	removed, err := files.IfUnnamed(t.Context(), local.ID, local.Source.Name, false, remove)
-	require.NoError(t, err)
+	removed := must(files.IfUnnamed(t.Context(), local.ID, local.Source.Name, false, remove))(t)
 	require.False(t, removed)
 	for _, id := range []string{local.ID, "unknown"} {
-		removed, err = files.IfUnnamed(t.Context(), id, "builds/"+id+"/other", false, remove)
-		require.NoError(t, err)
+		removed = must(files.IfUnnamed(t.Context(), id, "builds/"+id+"/other", false, remove))(t)
 		require.True(t, removed)
 	}
 	require.Equal(t, 2, calls)
 	cause := errors.New("disk on fire")
-	_, err = files.IfUnnamed(t.Context(), "unknown", "x", true, func() error { return cause })
+	_, err := files.IfUnnamed(t.Context(), "unknown", "x", true, func() error { return cause })
 	require.ErrorIs(t, err, cause)
 }
 
@@ -204,12 +183,9 @@ func TestChoresAreDoneByOne(t *testing.T) {
 	b := setup(t)
 	files := postgres.NewFiles(b.DB)
 	for _, want := range []bool{true, false, false} {
-		mine, err := files.ClaimChores(t.Context(), time.Hour)
-		require.NoError(t, err)
+		mine := must(files.ClaimChores(t.Context(), time.Hour))(t)
 		require.Equal(t, want, mine)
 	}
 	b.exec(`UPDATE settings SET updated_at = now() - interval '1 hour' WHERE key = 'chores'`)
-	mine, err := files.ClaimChores(t.Context(), time.Hour)
-	require.NoError(t, err)
-	require.True(t, mine)
+	require.True(t, must(files.ClaimChores(t.Context(), time.Hour))(t))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
+	"takt/store/storetest"
 )
 
 func TestFinishRecordsSuccess(t *testing.T) {
@@ -18,8 +19,7 @@ func TestFinishRecordsSuccess(t *testing.T) {
 	w := b.worker()
 	w.gets(build.ID)
 	placed := 0
-	repeat, err := b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error { placed++; return nil }))
-	require.NoError(t, err)
+	repeat := must(b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error { placed++; return nil })))(t)
 	require.False(t, repeat)
 	require.Equal(t, 1, placed)
 	got := b.find(build.ID)
@@ -30,8 +30,7 @@ func TestFinishRecordsSuccess(t *testing.T) {
 	require.Equal(t, store.Idle, w.find().Status)
 	require.Equal(t, []int{1, 0}, []int{w.find().Completed, w.find().Failed})
 
-	repeat, err = b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error { placed++; return nil }))
-	require.NoError(t, err)
+	repeat = must(b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error { placed++; return nil })))(t)
 	require.True(t, repeat)
 	require.Equal(t, 1, placed, "a repeat places nothing")
 	require.Equal(t, 1, w.find().Completed)
@@ -44,15 +43,12 @@ func TestFinishRecordsFailure(t *testing.T) {
 	w := b.worker()
 	w.gets(build.ID)
 	r := store.Result{BuildID: build.ID, WorkerID: w.id}
-	_, err := b.builds.Finish(t.Context(), r, staged(func() error { return errors.New("not called") }))
-	require.NoError(t, err)
+	must(b.builds.Finish(t.Context(), r, staged(func() error { return errors.New("not called") })))(t)
 	got := b.find(build.ID)
 	require.Equal(t, store.Failed, got.State)
 	require.Equal(t, store.MessageFailed, got.ErrorMessage)
 	require.Nil(t, got.Result)
-	lines, err := b.builds.Logs(t.Context(), build.ID, 0, 0)
-	require.NoError(t, err)
-	require.Equal(t, store.ErrorLevel, lines[2].Level)
+	require.Equal(t, store.ErrorLevel, storetest.Logs(t, b.DB, build.ID, 0)[2].Level)
 	require.Equal(t, []int{0, 1}, []int{w.find().Completed, w.find().Failed})
 }
 
@@ -66,15 +62,13 @@ func TestFinishRules(t *testing.T) {
 	assigned := func(w world) { w.worker.gets(w.build.ID) }
 	lost := func(w world) {
 		assigned(w)
-		_, err := w.workers.UnregisterID(t.Context(), w.worker.id)
-		require.NoError(t, err)
+		must(w.workers.UnregisterID(t.Context(), w.worker.id))(t)
 	}
 	reassigned := func(w world) { lost(w); w.other.gets(w.build.ID) }
 	ended := func(r func(build, worker string) store.Result) func(world) {
 		return func(w world) {
 			assigned(w)
-			_, err := w.builds.Finish(t.Context(), r(w.build.ID, w.worker.id))
-			require.NoError(t, err)
+			must(w.builds.Finish(t.Context(), r(w.build.ID, w.worker.id)))(t)
 		}
 	}
 	by := func(edit func(w world, r *store.Result)) func(world) store.Result {
@@ -249,12 +243,9 @@ func TestLongErrorOfABuildIsCut(t *testing.T) {
 	build := b.build()
 	w := b.worker()
 	w.gets(build.ID)
-	_, err := b.builds.Finish(t.Context(), store.Result{BuildID: build.ID, WorkerID: w.id, ErrorMessage: strings.Repeat("no\n", 1<<18)})
-	require.NoError(t, err)
-	failed, err := b.builds.Find(t.Context(), build.ID)
-	require.NoError(t, err)
+	must(b.builds.Finish(t.Context(), store.Result{BuildID: build.ID, WorkerID: w.id, ErrorMessage: strings.Repeat("no\n", 1<<18)}))(t)
+	failed := must(b.builds.Find(t.Context(), build.ID))(t)
 	require.LessOrEqual(t, len(failed.ErrorMessage), 8<<10)
-	lines, err := b.builds.Logs(t.Context(), build.ID, 0, 0)
-	require.NoError(t, err)
+	lines := storetest.Logs(t, b.DB, build.ID, 0)
 	require.Less(t, len(lines[len(lines)-1].Message), 9<<10)
 }

@@ -15,8 +15,7 @@ import (
 
 func (c *client) drains(draining bool) {
 	c.t.Helper()
-	_, err := c.workers.Drain(c.t.Context(), c.id, draining)
-	require.NoError(c.t, err)
+	must(c.workers.Drain(c.t.Context(), c.id, draining))(c.t)
 }
 
 // reports stores a diagnostic report with this verdict.
@@ -79,8 +78,7 @@ func TestDrainedWorkerFinishesWhatItHas(t *testing.T) {
 	single.gets(one.ID)
 	single.drains(true)
 	single.gets(one.ID) // the only slot: it asks because it does not know
-	_, err := b.workers.Drain(t.Context(), "none", true)
-	require.Equal(t, store.NotFound, store.CodeOf(err))
+	require.Equal(t, store.NotFound, codeOf(b.workers.Drain(t.Context(), "none", true)))
 }
 
 func TestCriticalWorkersAreSparedIfWanted(t *testing.T) {
@@ -106,8 +104,7 @@ func TestReportsOfAWorker(t *testing.T) {
 	w.reports(store.Healthy)
 	w.reports(store.Critical)
 	other.reports(store.Warning)
-	got, err := b.workers.Reports(t.Context(), w.id, 10)
-	require.NoError(t, err)
+	got := must(b.workers.Reports(t.Context(), w.id, 10))(t)
 	require.Len(t, got, 2)
 	require.Equal(t, store.Critical, got[0].Status)
 	require.Contains(t, string(got[0].Checks), `"a\u0000"`, "as it was sent")
@@ -115,15 +112,12 @@ func TestReportsOfAWorker(t *testing.T) {
 	require.Equal(t, time.Second, got[0].Duration)
 
 	placed := false
-	err = b.workers.Report(t.Context(), store.DiagnosticReport{ID: "x", WorkerID: "none", Status: store.Healthy, Checks: []byte(`[]`)},
+	err := b.workers.Report(t.Context(), store.DiagnosticReport{ID: "x", WorkerID: "none", Status: store.Healthy, Checks: []byte(`[]`)},
 		staged(func() error { placed = true; return nil }))
 	require.Equal(t, store.NotFound, store.CodeOf(err))
 	require.False(t, placed)
-	_, err = b.workers.Reports(t.Context(), "none", 1)
-	require.Equal(t, store.NotFound, store.CodeOf(err))
-	one, err := b.workers.Show(t.Context(), w.id)
-	require.NoError(t, err)
-	require.Equal(t, store.Critical, one.Diagnostic)
+	require.Equal(t, store.NotFound, codeOf(b.workers.Reports(t.Context(), "none", 1)))
+	require.Equal(t, store.Critical, must(b.workers.Show(t.Context(), w.id))(t).Diagnostic)
 }
 
 func TestSilentWorkersAndThoseThatLeft(t *testing.T) {
@@ -201,8 +195,7 @@ func TestDeleteGivesBuildsBackInTheirPlaces(t *testing.T) {
 	w := b.worker(slots(2))
 	w.gets(first.ID)
 	w.gets(second.ID)
-	gone, err := b.workers.Delete(t.Context(), w.id)
-	require.NoError(t, err)
+	gone := must(b.workers.Delete(t.Context(), w.id))(t)
 	gone.Requeued = plain(t, gone.Requeued)
 	require.Equal(t, store.Departure{WorkerID: w.id, Requeued: []store.BuildRef{
 		w.losing(first.ID), w.losing(second.ID),
@@ -212,10 +205,8 @@ func TestDeleteGivesBuildsBackInTheirPlaces(t *testing.T) {
 	other.gets(first.ID)
 	other.gets(second.ID)
 	other.gets(third.ID)
-	_, err = b.workers.Delete(t.Context(), w.id)
-	require.Equal(t, store.NotFound, store.CodeOf(err))
-	_, err = b.builds.Telemetry(t.Context(), w.beat(first.ID), store.Telemetry{Type: "heartbeat"})
-	require.Equal(t, store.Forbidden, store.CodeOf(err))
+	require.Equal(t, store.NotFound, codeOf(b.workers.Delete(t.Context(), w.id)))
+	require.Equal(t, store.Forbidden, codeOf(b.builds.Telemetry(t.Context(), w.beat(first.ID), store.Telemetry{Type: "heartbeat"})))
 }
 
 // Whoever looks after the fleet meets everybody else who changes its rows: in
@@ -297,10 +288,8 @@ func TestWorkersAreBounded(t *testing.T) {
 		INSERT INTO workers (id, slots) SELECT id, 1 FROM n`)
 	require.NoError(t, err)
 	workers := postgres.NewWorkers(b.DB) // which has not counted yet
-	_, err = workers.Register(t.Context(), store.Registration{ID: "one-more", Name: "w"})
-	require.Equal(t, store.Overloaded, store.CodeOf(err))
+	require.Equal(t, store.Overloaded, codeOf(workers.Register(t.Context(), store.Registration{ID: "one-more", Name: "w"})))
 	_, err = workers.Register(t.Context(), store.Registration{ID: known.id, Name: "w"})
 	require.NoError(t, err, "who is known comes back")
-	_, err = workers.Show(t.Context(), "one-more")
-	require.Equal(t, store.NotFound, store.CodeOf(err))
+	require.Equal(t, store.NotFound, codeOf(workers.Show(t.Context(), "one-more")))
 }

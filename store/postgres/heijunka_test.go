@@ -17,8 +17,7 @@ func TestLoadSettings(t *testing.T) {
 	d := storetest.New(t)
 	l := postgres.NewHeijunka(d.DB)
 	ctx := t.Context()
-	s, err := l.HeijunkaSettings(ctx)
-	require.NoError(t, err)
+	s := must(l.HeijunkaSettings(ctx))(t)
 	require.Zero(t, s)
 
 	until := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -28,18 +27,14 @@ func TestLoadSettings(t *testing.T) {
 		Affinity: map[string]store.HeijunkaAffinity{"query": {Pools: []string{"hook"}}},
 		Burst:    &store.HeijunkaBurst{Enabled: true},
 	}
-	saved, err := l.ChangeHeijunkaSettings(ctx, func(s *store.HeijunkaSettings) error { *s = want; return nil })
-	require.NoError(t, err)
-	require.Equal(t, want, saved)
-	s, err = l.HeijunkaSettings(ctx)
-	require.NoError(t, err)
+	require.Equal(t, want, must(l.ChangeHeijunkaSettings(ctx, func(s *store.HeijunkaSettings) error { *s = want; return nil }))(t))
+	s = must(l.HeijunkaSettings(ctx))(t)
 	require.Equal(t, want, s)
 
 	refused := store.NewError(store.InvalidArgument, "no")
-	_, err = l.ChangeHeijunkaSettings(ctx, func(s *store.HeijunkaSettings) error { s.Burst = nil; return refused })
+	_, err := l.ChangeHeijunkaSettings(ctx, func(s *store.HeijunkaSettings) error { s.Burst = nil; return refused })
 	require.Equal(t, refused, err)
-	s, err = l.HeijunkaSettings(ctx)
-	require.NoError(t, err)
+	s = must(l.HeijunkaSettings(ctx))(t)
 	require.Equal(t, want, s)
 
 	// Two at once wait for each other: no change is lost.
@@ -53,7 +48,6 @@ func TestLoadSettings(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	s, err = l.HeijunkaSettings(ctx)
-	require.NoError(t, err)
+	s = must(l.HeijunkaSettings(ctx))(t)
 	require.Equal(t, 9, s.Limits.Soft)
 }

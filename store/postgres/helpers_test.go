@@ -94,6 +94,13 @@ func (b *bundle) exec(sql string, args ...any) {
 	require.NoError(b.t, err)
 }
 
+// count returns the number that a query finds.
+func (b *bundle) count(sql string, args ...any) (n int) {
+	b.t.Helper()
+	require.NoError(b.t, b.Pool.QueryRow(b.t.Context(), sql, args...).Scan(&n))
+	return n
+}
+
 func (b *bundle) build(edit ...func(*store.Submission)) store.Build {
 	b.t.Helper()
 	return storetest.Build(b.t, b.DB, edit...)
@@ -115,9 +122,7 @@ func (b *bundle) find(id string) store.Build {
 // logs returns the messages of a build's log.
 func (b *bundle) logs(id string) (messages []string) {
 	b.t.Helper()
-	lines, err := b.builds.Logs(b.t.Context(), id, 0, 0)
-	require.NoError(b.t, err)
-	for _, l := range lines {
+	for _, l := range storetest.Logs(b.t, b.DB, id, 0) {
 		messages = append(messages, l.Message)
 	}
 	return messages
@@ -301,3 +306,15 @@ type staged func() error
 
 func (f staged) Commit(context.Context) error { return f() }
 func (f staged) Abort(context.Context)        {}
+
+// must returns a function that returns v and fails its test for an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		require.NoError(t, err)
+		return v
+	}
+}
+
+// codeOf is store.CodeOf for a method that returns a value too.
+func codeOf[T any](_ T, err error) store.Code { return store.CodeOf(err) }

@@ -60,12 +60,9 @@ func TestAProcessTakesAWorkerOverOnlyAfterTheOtherWasSilent(t *testing.T) {
 	beat, poll := w.process("b", build.ID)
 	beat.Logs = []store.LogLine{{Level: store.Info, Message: "from b"}}
 	require.Equal(t, store.DuplicateWorker, store.CodeOf(b.touch(t.Context(), beat)))
-	_, err := b.builds.Heartbeat(t.Context(), beat)
-	require.Equal(t, store.DuplicateWorker, store.CodeOf(err))
-	_, err = b.builds.Held(t.Context(), beat)
-	require.Equal(t, store.DuplicateWorker, store.CodeOf(err))
-	_, err = b.builds.Telemetry(t.Context(), beat, store.Telemetry{Type: "heartbeat"})
-	require.Equal(t, store.DuplicateWorker, store.CodeOf(err))
+	require.Equal(t, store.DuplicateWorker, codeOf(b.builds.Heartbeat(t.Context(), beat)))
+	require.Equal(t, store.DuplicateWorker, codeOf(b.builds.Held(t.Context(), beat)))
+	require.Equal(t, store.DuplicateWorker, codeOf(b.builds.Telemetry(t.Context(), beat, store.Telemetry{Type: "heartbeat"})))
 	require.NotContains(t, b.logs(build.ID), "from b")
 	require.Equal(t, store.Assigned, b.find(build.ID).State)
 	require.Equal(t, store.PollDuplicateWorker, b.assign(poll)[0].Outcome)
@@ -80,8 +77,7 @@ func TestAProcessTakesAWorkerOverOnlyAfterTheOtherWasSilent(t *testing.T) {
 	w.silentFor(30 * time.Second)
 	require.NoError(t, w.registers("b", reports))
 	require.Equal(t, store.Pending, b.find(build.ID).State)
-	_, err = b.builds.Heartbeat(t.Context(), beat)
-	require.Equal(t, store.DuplicateWorker, store.CodeOf(err), "the first speaks again")
+	require.Equal(t, store.DuplicateWorker, codeOf(b.builds.Heartbeat(t.Context(), beat)), "the first speaks again")
 	late := before.request(func(p *store.Poll) { p.Instance = "a" })
 	require.Equal(t, store.PollDuplicateWorker, b.assign(late)[0].Outcome, "although its token is superseded too")
 	require.Equal(t, store.DuplicateWorker, store.CodeOf(before.registers("a")))
@@ -169,8 +165,7 @@ func TestAConflictIsReportedOnceAMinuteAndShown(t *testing.T) {
 	w := b.worker(named("a"))
 	w.silentFor(12 * time.Second)
 	shown := func() store.WorkerDetail {
-		one, err := b.workers.Show(t.Context(), w.id)
-		require.NoError(t, err)
+		one := must(b.workers.Show(t.Context(), w.id))(t)
 		return one
 	}
 	require.Zero(t, shown().ConflictAt)

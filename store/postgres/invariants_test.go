@@ -69,8 +69,7 @@ func TestInvariants(t *testing.T) {
 			}
 			found := strings.Join(broken(t.Context(), t, db.DB), "\n")
 			require.Contains(t, found, c.name+": [")
-			repaired, err := postgres.NewInvariants(db.DB, nil).Repair(t.Context())
-			require.NoError(t, err)
+			repaired := must(postgres.NewInvariants(db.DB, nil).Repair(t.Context()))(t)
 			i := slices.IndexFunc(repaired, func(i store.Invariant) bool { return i.Name == c.name })
 			require.Positive(t, repaired[i].Broken, "it says what was broken")
 			require.Equal(t, c.mended != "", repaired[i].Repaired > 0)
@@ -94,15 +93,13 @@ func TestARepairWaitsForItsLocks(t *testing.T) {
 	w := b.worker(slots(2))
 	w.gets(one.ID)
 	b.exec(`UPDATE workers SET held = 0, status = 'idle'`)
-	tx, err := b.Pool.Begin(t.Context())
-	require.NoError(t, err)
+	tx := must(b.Pool.Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	for _, statement := range []string{
 		`UPDATE workers SET held = 2, status = 'building'`,
 		`UPDATE builds SET state = 'assigned', worker_id = (SELECT id FROM workers), started_at = now() WHERE id = '` + two.ID + `'`,
 	} {
-		_, err = tx.Exec(t.Context(), statement)
-		require.NoError(t, err)
+		must(tx.Exec(t.Context(), statement))(t)
 	}
 	repaired := make(chan error, 1)
 	go func() {
@@ -122,8 +119,7 @@ func TestWhatIsSealedOpens(t *testing.T) {
 	b.exec(`INSERT INTO deployments (id, request, credential, credential_id) VALUES ('good', '{}', $1, ''), ('moved', '{}', $2, ''), ('foreign', '{}', $3, '')`,
 		ring.Seal(seal.ForgeCredential, "good", []byte("ghp_x")), ring.Seal(seal.ForgeCredential, "good", []byte("ghp_x")),
 		seal.NewRing(seal.Key{2}).Seal(seal.ForgeCredential, "foreign", []byte("ghp_x")))
-	found, err := postgres.NewInvariants(b.DB, ring).Repair(t.Context())
-	require.NoError(t, err)
+	found := must(postgres.NewInvariants(b.DB, ring).Repair(t.Context()))(t)
 	last := found[len(found)-1]
 	require.EqualValues(t, 2, last.Broken)
 	require.ElementsMatch(t, []string{"forge credential moved", "forge credential foreign"}, last.Examples)
@@ -134,8 +130,7 @@ func TestOnlyTheInvariantsOfTheServicesAreChecked(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
 	names := func(services ...string) (names []string) {
-		found, err := postgres.NewInvariants(db.DB, nil, services...).Check(t.Context())
-		require.NoError(t, err)
+		found := must(postgres.NewInvariants(db.DB, nil, services...).Check(t.Context()))(t)
 		for _, i := range found {
 			names = append(names, i.Name)
 		}

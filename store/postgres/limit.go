@@ -21,10 +21,9 @@ type pendingHint struct {
 	// counts, which therefore sees every reserved build.
 	adding sync.RWMutex
 
-	mu    sync.Mutex // guards what follows
-	n     int
-	at    time.Time // of the count; zero if unknown
-	clock func() time.Time
+	mu sync.Mutex // guards what follows
+	n  int
+	at time.Time // of the count; zero if unknown
 }
 
 // reserve reserves room for n builds if the hint is fresh and the limit is far away. If
@@ -33,7 +32,7 @@ func (h *pendingHint) reserve(n, limit int) bool {
 	h.adding.RLock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.at.IsZero() || h.now().Sub(h.at) > hintAge || h.n+n+limitMargin > limit {
+	if h.at.IsZero() || time.Since(h.at) > hintAge || h.n+n+limitMargin > limit {
 		h.adding.RUnlock()
 		return false
 	}
@@ -55,7 +54,7 @@ func (h *pendingHint) release(n int, used bool) {
 func (h *pendingHint) counted(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.n, h.at = n, h.now()
+	h.n, h.at = n, time.Now()
 }
 
 // forget makes the next submission count, because builds are pending again.
@@ -63,11 +62,4 @@ func (h *pendingHint) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.at = time.Time{}
-}
-
-func (h *pendingHint) now() time.Time {
-	if h.clock != nil {
-		return h.clock()
-	}
-	return time.Now()
 }

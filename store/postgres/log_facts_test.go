@@ -17,8 +17,7 @@ import (
 // milestones returns a build's timeline without its times.
 func (b *bundle) milestones(id string) []store.Milestone {
 	b.t.Helper()
-	all, err := postgres.NewDashboard(b.DB).Milestones(b.t.Context(), id)
-	require.NoError(b.t, err)
+	all := must(postgres.NewDashboard(b.DB).Milestones(b.t.Context(), id))(b.t)
 	for i := range all {
 		require.False(b.t, all[i].At.IsZero())
 		all[i].At = time.Time{}
@@ -32,8 +31,7 @@ func TestTimelineIsReadFromFacts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	build := b.build()
-	_, err := b.builds.SetPriority(t.Context(), build.ID, 3)
-	require.NoError(t, err)
+	must(b.builds.SetPriority(t.Context(), build.ID, 3))(t)
 	named := func(name string) *client { return b.worker(func(r *store.Registration) { r.Name = name }) }
 	w, deleted, last := named("studio"), named("mini"), named("last")
 
@@ -43,16 +41,13 @@ func TestTimelineIsReadFromFacts(t *testing.T) {
 		{Level: store.Warn, Message: "No sign of life from worker " + w.id + ": attempt 1 is lost, build is pending again"},
 		{Level: store.Info, Message: "Priority changed from 0 to 10"},
 	}}))
-	_, err = b.builds.Requeue(t.Context(), build.ID)
-	require.NoError(t, err)
+	must(b.builds.Requeue(t.Context(), build.ID))(t)
 	w.gets(build.ID)
 	w.givesBack(build.ID)
 	deleted.gets(build.ID)
-	_, err = b.workers.Delete(t.Context(), deleted.id)
-	require.NoError(t, err)
+	must(b.workers.Delete(t.Context(), deleted.id))(t)
 	last.gets(build.ID)
-	_, err = b.workers.UnregisterID(t.Context(), last.id)
-	require.NoError(t, err)
+	must(b.workers.UnregisterID(t.Context(), last.id))(t)
 	require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
 	again := b.build(func(s *store.Submission) { s.RetryOf = build.ID })
 
@@ -86,9 +81,8 @@ func TestLinesThatAreWrittenTogetherHaveTheirOwnNumbers(t *testing.T) {
 	w.gets(build.ID)
 	beat := store.Beat{BuildID: build.ID, WorkerID: w.id, Logs: slices.Repeat([]store.LogLine{{Level: store.Info, Message: "line"}}, 3)}
 	require.NoError(t, b.touch(t.Context(), beat))
-	tx, err := b.Pool.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `WITH b AS (UPDATE builds SET log_lines = log_lines + 1 RETURNING seq, log_lines)
+	tx := must(b.Pool.Begin(t.Context()))(t)
+	_, err := tx.Exec(t.Context(), `WITH b AS (UPDATE builds SET log_lines = log_lines + 1 RETURNING seq, log_lines)
 		INSERT INTO build_logs (build, number, message, kind) SELECT seq, log_lines, 'a third', 'priority' FROM b`)
 	require.NoError(t, err)
 	var wg sync.WaitGroup
@@ -96,8 +90,7 @@ func TestLinesThatAreWrittenTogetherHaveTheirOwnNumbers(t *testing.T) {
 	wg.Go(func() { require.NoError(t, b.touch(t.Context(), beat)) })
 	b.waits(1)
 	wg.Go(func() {
-		_, err := other.Requeue(t.Context(), build.ID)
-		require.NoError(t, err)
+		must(other.Requeue(t.Context(), build.ID))(t)
 	})
 	b.waits(2)
 	require.NoError(t, tx.Commit(t.Context()))
@@ -112,8 +105,7 @@ func TestLinesOfTheReleaseBeforeAreInTheLogOnly(t *testing.T) {
 	b := setup(t)
 	b.except = append(b.except, "lines")
 	build, w := b.build(), b.worker()
-	_, err := b.builds.SetPriority(t.Context(), build.ID, 1)
-	require.NoError(t, err)
+	must(b.builds.SetPriority(t.Context(), build.ID, 1))(t)
 	b.exec(`INSERT INTO build_logs (build, message) SELECT seq, 'Assigned to worker w' FROM builds`)
 	b.exec(`INSERT INTO build_logs (build, level, message) SELECT seq, 'warn', 'Worker w unregistered, build is pending again' FROM builds`)
 	w.gets(build.ID)
@@ -129,9 +121,7 @@ func TestLinesOfTheReleaseBeforeAreInTheLogOnly(t *testing.T) {
 // numbers returns the numbers of all lines in the order of seq, 0 for none.
 func (b *bundle) numbers() []int {
 	b.t.Helper()
-	rows, err := b.Pool.Query(b.t.Context(), `SELECT coalesce(number, 0) FROM build_logs ORDER BY seq`)
-	require.NoError(b.t, err)
-	numbers, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	require.NoError(b.t, err)
+	rows := must(b.Pool.Query(b.t.Context(), `SELECT coalesce(number, 0) FROM build_logs ORDER BY seq`))(b.t)
+	numbers := must(pgx.CollectRows(rows, pgx.RowTo[int]))(b.t)
 	return numbers
 }

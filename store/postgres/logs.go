@@ -28,7 +28,6 @@ func (b *Builds) Tail(ctx context.Context, id string, after int64, limit int) (t
 	size := 0
 	err = b.db.read("reading the log of build "+id).each(ctx, []any{&t.State, &line.Seq, &line.At, &line.Level, &line.Message}, func() error {
 		if line.Seq > 0 {
-			line.At = line.At.UTC()
 			t.Lines = append(t.Lines, line)
 			size += len(line.Message)
 		}
@@ -39,25 +38,6 @@ func (b *Builds) Tail(ctx context.Context, id string, after int64, limit int) (t
 	}
 	t.More = len(t.Lines) > 0 && (len(t.Lines) == limit || size >= store.LogPage)
 	return t, err
-}
-
-// Logs returns all lines of a build after line seq after, oldest first, and at most
-// limit of them if that is not 0. The result is held in memory. Lines become visible in
-// the order of Seq. Error: NotFound.
-func (b *Builds) Logs(ctx context.Context, id string, after int64, limit int) ([]store.LogLine, error) {
-	lines := []store.LogLine{}
-	for {
-		page := 1000
-		if limit > 0 {
-			page = min(page, limit-len(lines))
-		}
-		t, err := b.Tail(ctx, id, after, page)
-		lines = append(lines, t.Lines...)
-		if err != nil || !t.More || len(lines) == limit {
-			return lines, err
-		}
-		after = lines[len(lines)-1].Seq
-	}
 }
 
 const sqlLogMarks = `/* log_marks */

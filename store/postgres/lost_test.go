@@ -26,15 +26,13 @@ func TestALostConnectionIsTold(t *testing.T) {
 	cancel(nil)
 	_, err := queue.Recount(gone, 1, nil)
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = queue.Recount(t.Context(), 1, nil)
-	require.NoError(t, err)
+	must(queue.Recount(t.Context(), 1, nil))(t)
 	require.Empty(t, told)
 
 	_, err = base.Pool.Exec(t.Context(), `CREATE FUNCTION end_it() RETURNS bigint LANGUAGE sql AS
 		$$ SELECT pg_terminate_backend(pg_backend_pid())::int::bigint $$;
 		ALTER TABLE worker_details ADD CHECK (end_it() > 0)`)
 	require.NoError(t, err)
-	_, err = postgres.NewWorkers(db).Register(t.Context(), store.Registration{ID: "w"})
-	require.Equal(t, store.Unavailable, store.CodeOf(err))
+	require.Equal(t, store.Unavailable, codeOf(postgres.NewWorkers(db).Register(t.Context(), store.Registration{ID: "w"})))
 	require.NotEmpty(t, told)
 }

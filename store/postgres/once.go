@@ -10,13 +10,8 @@ import (
 	"takt/store"
 )
 
-// Idempotency keys are valid for a day. Later submissions remove expired ones, a few at
-// a time, and only after an extra hour, so that a submission that reuses an expired key
-// does not collide with one that removes it.
-const (
-	keyLife  = `interval '24 hours'`
-	keyGrace = `interval '25 hours'`
-)
+// keyLife is how long idempotency keys are valid.
+const keyLife = `interval '24 hours'`
 
 const sqlFindKey = `/* find_key */ SELECT content, reply FROM idempotency_keys WHERE key = $1 AND created_at > now() - ` + keyLife
 
@@ -46,11 +41,6 @@ func findKey(ctx context.Context, q querier, once *store.Once) error {
 // sqlTakeKey returns a row if the key was free or has expired. If another transaction
 // is taking the key, it waits for the end of that transaction.
 const sqlTakeKey = `/* take_key */
-WITH expired AS (
-	DELETE FROM idempotency_keys WHERE key IN (
-		SELECT key FROM idempotency_keys WHERE created_at < now() - ` + keyGrace + ` AND key <> $1
-		ORDER BY created_at LIMIT 8 FOR UPDATE SKIP LOCKED)
-)
 INSERT INTO idempotency_keys AS k (key, content, build, reply) VALUES ($1, $2, $3, $4)
 ON CONFLICT (key) DO UPDATE SET content = excluded.content, build = excluded.build, reply = excluded.reply, created_at = now()
 WHERE k.created_at <= now() - ` + keyLife + `
@@ -79,13 +69,14 @@ func takeKey(ctx context.Context, tx pgx.Tx, once *store.Once, build store.Build
 	return unavailable(errors.New("the idempotency key was there and is gone"))
 }
 
+// sqlForgetKeys leaves a key an hour longer than it is valid, so that it does not collide
+// with a submission that reuses the key.
 const sqlForgetKeys = `/* forget_keys */
 DELETE FROM idempotency_keys WHERE key IN (
-	SELECT key FROM idempotency_keys WHERE created_at < now() - ` + keyGrace + `
+	SELECT key FROM idempotency_keys WHERE created_at < now() - interval '25 hours'
 	ORDER BY created_at LIMIT $1 FOR UPDATE SKIP LOCKED)`
 
 // ForgetKeys removes up to limit expired idempotency keys and returns how many.
-// Submissions with keys remove them too, but may stop arriving.
 func (f *Files) ForgetKeys(ctx context.Context, limit int) (removed int64, err error) {
 	return f.db.write("forgetting idempotency keys").exec(ctx, sqlForgetKeys, limit)
 }

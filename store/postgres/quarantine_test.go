@@ -29,8 +29,7 @@ func fault(build, worker string, kind store.Fault) store.Result {
 // givesBack reports a fault of the worker's own.
 func (c *client) givesBack(build string) store.GiveBack {
 	c.t.Helper()
-	back, err := c.builds.GiveBack(c.t.Context(), fault(build, c.id, store.FaultDisk))
-	require.NoError(c.t, err)
+	back := must(c.builds.GiveBack(c.t.Context(), fault(build, c.id, store.FaultDisk)))(c.t)
 	require.False(c.t, back.Repeat)
 	return back
 }
@@ -38,8 +37,7 @@ func (c *client) givesBack(build string) store.GiveBack {
 // fails reports that the build itself failed.
 func (c *client) fails(build string) {
 	c.t.Helper()
-	_, err := c.builds.Finish(c.t.Context(), failure(build, c.id))
-	require.NoError(c.t, err)
+	must(c.builds.Finish(c.t.Context(), failure(build, c.id)))(c.t)
 }
 
 // rests returns for how long the worker gets no builds, to the second.
@@ -58,8 +56,7 @@ func (c *client) rested() {
 
 func (c *client) quarantine() string {
 	c.t.Helper()
-	shown, err := c.workers.Show(c.t.Context(), c.id)
-	require.NoError(c.t, err)
+	shown := must(c.workers.Show(c.t.Context(), c.id))(c.t)
 	return shown.Quarantine
 }
 
@@ -76,9 +73,7 @@ func TestABuildThatItsWorkerCantRunGoesToAnother(t *testing.T) {
 	require.Equal(t, "Worker "+w.id+" gave this build back (disk: no space\nleft), build is pending again", b.logs(build.ID)[2])
 	require.Equal(t, []int{0, 0}, []int{w.find().Held, w.find().Failed})
 
-	back, err := b.builds.GiveBack(t.Context(), fault(build.ID, w.id, store.FaultDisk))
-	require.NoError(t, err)
-	require.True(t, back.Repeat, "its reply was lost")
+	require.True(t, must(b.builds.GiveBack(t.Context(), fault(build.ID, w.id, store.FaultDisk)))(t).Repeat, "its reply was lost")
 	require.Len(t, b.logs(build.ID), 3)
 
 	require.Equal(t, 30*time.Second, w.rests())
@@ -87,7 +82,7 @@ func TestABuildThatItsWorkerCantRunGoesToAnother(t *testing.T) {
 	other.finishes(build.ID)
 	w.rested()
 	w.gets(next.ID)
-	_, err = b.builds.GiveBack(t.Context(), fault(build.ID, w.id, store.FaultDisk))
+	_, err := b.builds.GiveBack(t.Context(), fault(build.ID, w.id, store.FaultDisk))
 	require.Equal(t, store.StaleAttempt, store.CodeOf(func() error {
 		r := fault(build.ID, w.id, store.FaultDisk)
 		r.Attempt = 1
@@ -107,12 +102,10 @@ func TestAnOnlyWorkerGetsTheBuildAgainAfterItsRest(t *testing.T) {
 	r := w.gets("")
 	require.True(t, r.Session.Drained)
 	w.rested()
-	recount, err := b.queue.Recount(t.Context(), 10, []store.WorkerSession{r.Session})
-	require.NoError(t, err)
+	recount := must(b.queue.Recount(t.Context(), 10, []store.WorkerSession{r.Session}))(t)
 	require.Len(t, recount.Changed, 1)
 	require.False(t, recount.Changed[0].Drained)
-	recount, err = b.queue.Recount(t.Context(), 10, recount.Changed)
-	require.NoError(t, err)
+	recount = must(b.queue.Recount(t.Context(), 10, recount.Changed))(t)
 	require.Empty(t, recount.Changed)
 	w.gets(build.ID)
 	w.finishes(build.ID)
@@ -127,8 +120,7 @@ func TestARecountFindsWorkersWhoseRestHasEnded(t *testing.T) {
 	r := w.gets("")
 	require.True(t, r.Session.Drained)
 	require.Eventually(t, func() bool {
-		recount, err := b.queue.Recount(t.Context(), 10, []store.WorkerSession{r.Session})
-		require.NoError(t, err)
+		recount := must(b.queue.Recount(t.Context(), 10, []store.WorkerSession{r.Session}))(t)
 		return len(recount.Changed) == 1 && !recount.Changed[0].Drained
 	}, 10*time.Second, 10*time.Millisecond)
 }
@@ -152,9 +144,7 @@ func TestABuildIsGivenBackALimitedNumberOfTimes(t *testing.T) {
 	require.Equal(t, 1, w.find().Failed)
 	require.Empty(t, w.quarantine(), "the rule is off")
 	require.Equal(t, 30*time.Second, w.rests())
-	back, err := b.builds.GiveBack(t.Context(), fault(build.ID, w.id, store.FaultDisk))
-	require.NoError(t, err)
-	require.True(t, back.Repeat)
+	require.True(t, must(b.builds.GiveBack(t.Context(), fault(build.ID, w.id, store.FaultDisk)))(t).Repeat)
 }
 
 func TestFailuresOfBuildsQuarantineNoWorker(t *testing.T) {
@@ -185,8 +175,7 @@ func TestFaultsAmongTheLastAttemptsQuarantineAWorker(t *testing.T) {
 			w.finishes(build.ID)
 			return back
 		}
-		back, err := other.GiveBack(t.Context(), fault(build.ID, w.id, store.FaultEngine))
-		require.NoError(t, err)
+		back = must(other.GiveBack(t.Context(), fault(build.ID, w.id, store.FaultEngine)))(t)
 		healthy.gets(build.ID)
 		healthy.finishes(build.ID)
 		return back
@@ -202,12 +191,10 @@ func TestFaultsAmongTheLastAttemptsQuarantineAWorker(t *testing.T) {
 
 	build := b.build()
 	w.gets("")
-	_, err := b.workers.Register(t.Context(), store.Registration{ID: w.id, Name: "w", Slots: 1})
-	require.NoError(t, err)
+	must(b.workers.Register(t.Context(), store.Registration{ID: w.id, Name: "w", Slots: 1}))(t)
 	require.Equal(t, why, w.quarantine(), "registering ends no quarantine")
 	w.gets("", w.byID())
-	summary, err := postgres.NewDashboard(b.DB).FleetSummary(t.Context())
-	require.NoError(t, err)
+	summary := must(postgres.NewDashboard(b.DB).FleetSummary(t.Context()))(t)
 	require.Equal(t, store.FleetSummary{Platform: store.IOS, Known: 2, Able: 1, Quarantined: 1, Slots: 1}, summary[1])
 	rows, _, states, err := postgres.NewDashboard(b.DB).Fleet(t.Context(), store.WorkerFilter{State: store.WorkerQuarantined, Sort: "state"}, store.Page{})
 	require.NoError(t, err)
@@ -279,11 +266,9 @@ func TestAnOperatorEndsAQuarantine(t *testing.T) {
 		w.givesBack(build.ID)
 	}
 	require.NotEmpty(t, w.quarantine())
-	_, err := b.workers.Drain(t.Context(), w.id, true)
-	require.NoError(t, err)
+	must(b.workers.Drain(t.Context(), w.id, true))(t)
 	require.NotEmpty(t, w.quarantine(), "draining is something else")
-	_, err = b.workers.Drain(t.Context(), w.id, false)
-	require.NoError(t, err)
+	must(b.workers.Drain(t.Context(), w.id, false))(t)
 	require.Empty(t, w.quarantine())
 	w.gets(build.ID)
 	w.givesBack(build.ID)
@@ -329,10 +314,8 @@ func TestAFaultOfAWorkerThatDoesNotHoldTheBuildIsRefused(t *testing.T) {
 	build := b.build()
 	w, other := b.worker(), b.worker()
 	w.gets(build.ID)
-	_, err := b.builds.GiveBack(t.Context(), fault(build.ID, other.id, store.FaultEngine))
-	require.Equal(t, store.NotAssigned, store.CodeOf(err))
-	_, err = b.builds.GiveBack(t.Context(), fault("nobody", w.id, store.FaultEngine))
-	require.Equal(t, store.NotFound, store.CodeOf(err))
+	require.Equal(t, store.NotAssigned, codeOf(b.builds.GiveBack(t.Context(), fault(build.ID, other.id, store.FaultEngine))))
+	require.Equal(t, store.NotFound, codeOf(b.builds.GiveBack(t.Context(), fault("nobody", w.id, store.FaultEngine))))
 	require.Empty(t, other.quarantine())
 	require.Equal(t, store.Assigned, b.find(build.ID).State)
 }

@@ -192,6 +192,11 @@ func rowOf[T any](ctx context.Context, o operation, none func() error, by pgx.Ro
 	return row, err
 }
 
+// valueOf returns a statement's only value, the zero value if there is no row.
+func valueOf[T any](ctx context.Context, o operation, sql string, args ...any) (T, error) {
+	return rowOf(ctx, o, nil, pgx.RowTo[T], sql, args...)
+}
+
 // rowsOf returns all rows of a statement.
 func rowsOf[T any](ctx context.Context, o operation, by pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	err = o.run(ctx, func(ctx context.Context, c *pgx.Conn) error {

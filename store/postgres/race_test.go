@@ -65,9 +65,7 @@ func TestTenWorkersOneBuild(t *testing.T) {
 		require.Len(t, won, 1, "round %d", round)
 		won[0].finishes(build.ID)
 	}
-	var twice int
-	require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds WHERE attempt <> 1 OR state <> 'completed'`).Scan(&twice))
-	require.Zero(t, twice)
+	require.Zero(t, b.count(`SELECT count(*) FROM builds WHERE attempt <> 1 OR state <> 'completed'`))
 }
 
 // P5: no build is claimed while an older one of its platform and priority is
@@ -119,8 +117,7 @@ func TestFirstInFirstOutAcrossMarks(t *testing.T) {
 	urgent := b.build(priority(5))
 	third := b.worker()
 	third.gets(urgent.ID)
-	_, err := b.workers.UnregisterID(t.Context(), first.id)
-	require.NoError(t, err)
+	must(b.workers.UnregisterID(t.Context(), first.id))(t)
 	b.worker().gets(order[0])
 	b.worker().gets(order[2])
 }
@@ -149,11 +146,9 @@ func TestABatchWaitsForNoOther(t *testing.T) {
 			platform = kind[0]
 		}
 		first, second := b.build(on(platform)), b.build(on(platform))
-		tx, err := b.Pool.Begin(t.Context())
-		require.NoError(t, err)
+		tx := must(b.Pool.Begin(t.Context()))(t)
 		defer func() { _ = tx.Rollback(t.Context()) }()
-		_, err = tx.Exec(t.Context(), `SELECT 1 FROM builds WHERE id = $1 FOR UPDATE`, first.ID)
-		require.NoError(t, err)
+		must(tx.Exec(t.Context(), `SELECT 1 FROM builds WHERE id = $1 FOR UPDATE`, first.ID))(t)
 		b.worker(takes(kind...)).gets(second.ID)
 		require.NoError(t, tx.Rollback(t.Context()))
 		b.worker(takes(kind...)).gets(first.ID)
@@ -177,17 +172,13 @@ func TestTwoControllersKeepToTheSlots(t *testing.T) {
 	}()
 	b.waits(1) // the first claims a build
 	second := postgres.NewQueue(b.DB, postgres.QueueConfig{})
-	results, err := second.Assign(t.Context(), []store.Poll{w.request()})
-	require.NoError(t, err)
+	results := must(second.Assign(t.Context(), []store.Poll{w.request()}))(t)
 	require.Equal(t, store.PollLocked, results[0].Outcome)
 	release()
 	require.NoError(t, <-served)
-	results, err = second.Assign(t.Context(), []store.Poll{w.request()})
-	require.NoError(t, err)
+	results = must(second.Assign(t.Context(), []store.Poll{w.request()}))(t)
 	require.True(t, results[0].Redelivered)
-	var assigned int
-	require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds WHERE worker_id = $1`, w.id).Scan(&assigned))
-	require.Equal(t, 1, assigned)
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM builds WHERE worker_id = $1`, w.id))
 }
 
 // Everything that changes builds and workers runs at once; invariants hold and

@@ -16,8 +16,7 @@ func TestAnOperatorTakesABuildFromItsWorker(t *testing.T) {
 	require.Equal(t, first.ID, jobID(stuck.poll()))
 	require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: first.ID, WorkerID: stuck.id, Attempt: 1}))
 
-	ref, err := b.builds.Requeue(t.Context(), first.ID)
-	require.NoError(t, err)
+	ref := must(b.builds.Requeue(t.Context(), first.ID))(t)
 	require.False(t, ref.StartedAt.IsZero())
 	require.Equal(t, []any{first.ID, stuck.id, 1}, []any{ref.ID, ref.WorkerID, ref.Attempt})
 	require.Contains(t, b.logs(first.ID), "Worker "+stuck.id+" lost attempt 1 because an operator requeued it, build is pending again")
@@ -26,12 +25,10 @@ func TestAnOperatorTakesABuildFromItsWorker(t *testing.T) {
 
 	require.Equal(t, first.ID, jobID(other.poll()), "it is at its old position")
 	require.Equal(t, second.ID, jobID(stuck.poll()), "the worker has its slot back")
-	err = b.touch(t.Context(), store.Beat{BuildID: first.ID, WorkerID: stuck.id, Attempt: 1})
+	err := b.touch(t.Context(), store.Beat{BuildID: first.ID, WorkerID: stuck.id, Attempt: 1})
 	require.Equal(t, store.StaleAttempt, store.CodeOf(err))
 
 	waits := b.build()
-	_, err = b.builds.Requeue(t.Context(), waits.ID)
-	require.Equal(t, store.Conflict, store.CodeOf(err))
-	_, err = b.builds.Requeue(t.Context(), store.NewID())
-	require.Equal(t, store.NotFound, store.CodeOf(err))
+	require.Equal(t, store.Conflict, codeOf(b.builds.Requeue(t.Context(), waits.ID)))
+	require.Equal(t, store.NotFound, codeOf(b.builds.Requeue(t.Context(), store.NewID())))
 }

@@ -18,9 +18,8 @@ RETURNING true`
 
 // ClaimChores reports whether this controller has to do the shared chores, because no
 // controller has claimed them for every.
-func (f *Files) ClaimChores(ctx context.Context, every time.Duration) (mine bool, err error) {
-	err = f.db.write("claiming chores").scan(ctx, nil, []any{&mine}, sqlClaimChores, every)
-	return mine, err
+func (f *Files) ClaimChores(ctx context.Context, every time.Duration) (bool, error) {
+	return valueOf[bool](ctx, f.db.write("claiming chores"), sqlClaimChores, every)
 }
 
 // A page of retention holds builds behind $2 that still have the requested data, and

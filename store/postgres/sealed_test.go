@@ -25,10 +25,8 @@ func TestSealedValuesAreFoundByKeyAndReplacedOnce(t *testing.T) {
 		Credential: old.Seal(seal.ForgeCredential, "d1", []byte("credential")), CredentialID: []byte("c"),
 	})
 	require.NoError(t, err)
-	_, err = postgres.NewDeployments(db.DB).Create(t.Context(), store.Deployment{ID: "d2", CredentialID: []byte("takt's own")})
-	require.NoError(t, err)
-	th, err := postgres.NewThrottle(db.DB)
-	require.NoError(t, err)
+	must(postgres.NewDeployments(db.DB).Create(t.Context(), store.Deployment{ID: "d2", CredentialID: []byte("takt's own")}))(t)
+	th := must(postgres.NewThrottle(db.DB))(t)
 	install := func(portal string, id int64, ring *seal.Ring) {
 		t.Helper()
 		require.NoError(t, th.Install(t.Context(), store.SealedTokens{
@@ -44,9 +42,7 @@ func TestSealedValuesAreFoundByKeyAndReplacedOnce(t *testing.T) {
 	key1, key2 := old.Current(), both.Current()
 	requireCount := func(want map[seal.Kind]map[seal.ID]int) {
 		t.Helper()
-		got, err := s.Count(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, want, got)
+		require.Equal(t, want, must(s.Count(t.Context()))(t))
 	}
 	requireCount(map[seal.Kind]map[seal.ID]int{
 		seal.ForgeCredential: {key1: 1}, seal.AccessToken: {key1: 2, key2: 1}, seal.RefreshToken: {key1: 2, key2: 1}, seal.KeyCheck: {key1: 1},
@@ -54,8 +50,7 @@ func TestSealedValuesAreFoundByKeyAndReplacedOnce(t *testing.T) {
 	var ids []string
 	for _, kind := range []seal.Kind{seal.ForgeCredential, seal.AccessToken, seal.RefreshToken, seal.KeyCheck} {
 		for after := ""; ; {
-			page, err := s.Page(t.Context(), kind, key2, after, 1)
-			require.NoError(t, err)
+			page := must(s.Page(t.Context(), kind, key2, after, 1))(t)
 			if len(page) == 0 {
 				break
 			}
@@ -67,11 +62,9 @@ func TestSealedValuesAreFoundByKeyAndReplacedOnce(t *testing.T) {
 			if v.ID == "7" { // is written by somebody else meanwhile
 				install("7", 7, both)
 			}
-			done, err := s.Replace(t.Context(), kind, v, both.Seal(kind, v.ID, content))
-			require.NoError(t, err)
+			done := must(s.Replace(t.Context(), kind, v, both.Seal(kind, v.ID, content)))(t)
 			require.Equal(t, v.ID != "7", done)
-			done, err = s.Replace(t.Context(), kind, v, nil)
-			require.NoError(t, err)
+			done = must(s.Replace(t.Context(), kind, v, nil))(t)
 			require.False(t, done, "it does not hold that any more")
 		}
 	}
@@ -95,8 +88,7 @@ func TestADatabaseKnowsItsKey(t *testing.T) {
 	require.ErrorIs(t, err, seal.ErrUnknownKey)
 	require.ErrorContains(t, err, "sealed with the encryption key "+seal.Key{1}.ID().String())
 	require.Equal(t, 4, migrated)
-	_, err = db.Pool.Exec(t.Context(), `UPDATE key_check SET sealed = set_byte(sealed, length(sealed) - 1, get_byte(sealed, length(sealed) - 1) # 1)`)
-	require.NoError(t, err)
+	must(db.Pool.Exec(t.Context(), `UPDATE key_check SET sealed = set_byte(sealed, length(sealed) - 1, get_byte(sealed, length(sealed) - 1) # 1)`))(t)
 	require.ErrorIs(t, check(seal.NewRing(seal.Key{1})), seal.ErrDamaged)
 	broken := errors.New("no permission")
 	require.ErrorIs(t, postgres.WithKeyCheck(seal.NewRing(seal.Key{1}), func(context.Context, *pgx.ConnConfig) error { return broken })(t.Context(), db.Config), broken)

@@ -1,9 +1,9 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -46,27 +46,24 @@ func (q *Queue) Timeouts(ctx context.Context) (t store.Timeouts, ok bool, err er
 const sqlClock = `/* clock */ SELECT clock_timestamp()`
 
 // Clock returns the database's time.
-func (q *Queue) Clock(ctx context.Context) (now time.Time, err error) {
-	err = q.db.read("reading the clock").scan(ctx, nil, []any{&now}, sqlClock)
-	return now, err
+func (q *Queue) Clock(ctx context.Context) (time.Time, error) {
+	return valueOf[time.Time](ctx, q.db.read("reading the clock"), sqlClock)
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-const sqlSaveTimeouts = `/* save_timeouts */
+// sqlSaveSetting notifies every controller.
+const sqlSaveSetting = `/* save_setting */
 WITH s AS (
-	INSERT INTO settings (key, value) VALUES ('heartbeat', $1)
+	INSERT INTO settings (key, value) VALUES ($1, $2)
 	ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = now()
 )
-SELECT pg_notify('takt', 'settings:changed heartbeat')`
+SELECT pg_notify('takt', 'settings:changed ' || $1)`
 
 // SaveTimeouts saves t and notifies every controller.
 func (q *Queue) SaveTimeouts(ctx context.Context, t store.Timeouts) error {
-	value, err := json.Marshal(timeoutsRow{t.CheckInterval.Seconds(), t.BuildTimeout.Seconds(), t.WorkerTimeout.Seconds()})
-	if err != nil {
-		return fmt.Errorf("encoding the timeouts: %w", err)
-	}
-	_, err = q.db.write("saving the timeouts").exec(ctx, sqlSaveTimeouts, value)
+	value := timeoutsRow{t.CheckInterval.Seconds(), t.BuildTimeout.Seconds(), t.WorkerTimeout.Seconds()}
+	_, err := q.db.write("saving the timeouts").exec(ctx, sqlSaveSetting, "heartbeat", value)
 	return err
 }
 
@@ -89,39 +86,26 @@ INSERT INTO settings AS s (key, value) VALUES ('heijunka', '{}')
 ON CONFLICT (key) DO UPDATE SET value = s.value
 RETURNING value`
 
-const sqlSaveHeijunkaSettings = `/* save_heijunka_settings */
-WITH s AS (
-	UPDATE settings SET value = $1, updated_at = now() WHERE key = 'heijunka'
-)
-SELECT pg_notify('takt', 'settings:changed heijunka')`
-
 // ChangeHeijunkaSettings applies change to the saved settings and notifies every
 // controller. If change fails, its error is returned unchanged and nothing is saved.
 func (h *Heijunka) ChangeHeijunkaSettings(ctx context.Context, change func(s *store.HeijunkaSettings) error) (s store.HeijunkaSettings, err error) {
 	var refused error
 	err = h.db.write("saving the settings of load levelling").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		var value []byte
-		if err := tx.QueryRow(ctx, sqlLockHeijunkaSettings).Scan(&value); err != nil {
+		var saved []byte
+		if err := tx.QueryRow(ctx, sqlLockHeijunkaSettings).Scan(&saved); err != nil {
 			return err
 		}
 		s = store.HeijunkaSettings{}
-		if err := json.Unmarshal(value, &s); err != nil {
+		if err := json.Unmarshal(saved, &s); err != nil {
 			return err
 		}
 		if refused = change(&s); refused != nil {
 			return refused
 		}
-		value, err := json.Marshal(s)
-		if err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, sqlSaveHeijunkaSettings, value)
+		_, err := tx.Exec(ctx, sqlSaveSetting, "heijunka", s)
 		return err
 	})
-	switch {
-	case refused != nil:
-		return store.HeijunkaSettings{}, refused
-	case err != nil:
+	if err = cmp.Or(refused, err); err != nil {
 		return store.HeijunkaSettings{}, err
 	}
 	return s, nil

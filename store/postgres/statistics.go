@@ -30,7 +30,6 @@ SELECT json_build_object(
 
 // Statistics returns what PostgreSQL's statistics views tell about this database, as a
 // JSON object.
-func (db *DB) Statistics(ctx context.Context) (all json.RawMessage, err error) {
-	err = db.read("reading the database's statistics").scan(ctx, nil, []any{&all}, sqlStatistics)
-	return all, err
+func (db *DB) Statistics(ctx context.Context) (json.RawMessage, error) {
+	return valueOf[json.RawMessage](ctx, db.read("reading the database's statistics"), sqlStatistics)
 }

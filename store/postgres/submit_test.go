@@ -33,8 +33,7 @@ func TestSubmitKeepsEverything(t *testing.T) {
 	certs := storetest.File("builds/"+s.ID+"/certs.zip", "secret")
 	s.Certs = &certs
 	placed := false
-	got, err := b.builds.Submit(t.Context(), s, staged(func() error { placed = true; return nil }))
-	require.NoError(t, err)
+	got := must(b.builds.Submit(t.Context(), s, staged(func() error { placed = true; return nil })))(t)
 	require.True(t, placed)
 	found := b.find(s.ID)
 	require.Positive(t, found.Seq)
@@ -47,47 +46,25 @@ func TestSubmitKeepsEverything(t *testing.T) {
 	require.Equal(t, []string{"Build submitted"}, b.logs(s.ID))
 	require.True(t, b.worker().gets(s.ID).Job.HasCerts)
 
-	_, err = b.builds.Submit(t.Context(), s)
-	require.Equal(t, store.Conflict, store.CodeOf(err))
-	_, err = b.builds.Find(t.Context(), "none")
-	require.Equal(t, store.NotFound, store.CodeOf(err))
-	_, err = b.builds.Logs(t.Context(), "none", 0, 0)
-	require.Equal(t, store.NotFound, store.CodeOf(err))
-}
-
-func TestSubmitTakesAllBackWhenFilesCannotBePlaced(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s := submission(t)
-	full := store.NewError(store.DiskFull, "Disk full")
-	_, err := b.builds.Submit(t.Context(), s, staged(func() error { return full }))
-	require.ErrorIs(t, err, full)
-	_, err = b.builds.Find(t.Context(), s.ID)
-	require.Equal(t, store.NotFound, store.CodeOf(err))
-	var rows int
-	require.NoError(t, b.Pool.QueryRow(t.Context(),
-		`SELECT (SELECT count(*) FROM build_files) + (SELECT count(*) FROM build_logs)`).Scan(&rows))
-	require.Zero(t, rows)
+	require.Equal(t, store.Conflict, codeOf(b.builds.Submit(t.Context(), s)))
+	require.Equal(t, store.NotFound, codeOf(b.builds.Find(t.Context(), "none")))
+	require.Equal(t, store.NotFound, codeOf(b.builds.Tail(t.Context(), "none", 0, 1)))
 }
 
 func TestSubmitTellsOtherControllersAtTheCommit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	conn, err := pgx.ConnectConfig(t.Context(), b.Config)
-	require.NoError(t, err)
+	conn := must(pgx.ConnectConfig(t.Context(), b.Config))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
-	_, err = conn.Exec(t.Context(), `LISTEN takt`)
-	require.NoError(t, err)
+	must(conn.Exec(t.Context(), `LISTEN takt`))(t)
 	next := func() string {
-		n, err := conn.WaitForNotification(t.Context())
-		require.NoError(t, err)
+		n := must(conn.WaitForNotification(t.Context()))(t)
 		require.Equal(t, "takt", n.Channel)
 		return n.Payload
 	}
-	_, err = b.builds.Submit(t.Context(), submission(t), staged(func() error { return errors.New("no") }))
+	_, err := b.builds.Submit(t.Context(), submission(t), staged(func() error { return errors.New("no") }))
 	require.Error(t, err)
-	_, err = b.builds.Submit(t.Context(), submission(t))
-	require.NoError(t, err)
+	must(b.builds.Submit(t.Context(), submission(t)))(t)
 	require.Equal(t, "job:available android", next(), "and nothing of the one that failed")
 	b.build()
 	require.Equal(t, "job:available ios", next())
@@ -95,8 +72,7 @@ func TestSubmitTellsOtherControllersAtTheCommit(t *testing.T) {
 	w := b.worker(slots(2))
 	w.poll()
 	w.poll()
-	_, err = b.workers.UnregisterID(t.Context(), w.id)
-	require.NoError(t, err)
+	must(b.workers.UnregisterID(t.Context(), w.id))(t)
 	require.Equal(t, fmt.Sprint("worker:changed ", w.number), next())
 	require.Equal(t, "job:available", next(), "once for both platforms")
 	require.NoError(t, b.queue.SaveTimeouts(t.Context(), store.Timeouts{}))
@@ -136,12 +112,8 @@ func TestQueueLimitIsExact(t *testing.T) {
 	fill()
 	require.EqualValues(t, limit+1, accepted.Load())
 	require.EqualValues(t, limit+1, kept.Load(), "a refused submission leaves no file")
-	counts, err := builds.Counts(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, store.Counts{Pending: limit + 1}, counts)
-	var files int
-	require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM build_files`).Scan(&files))
-	require.Equal(t, limit+1, files, "and leaves nothing behind")
+	require.Equal(t, store.Counts{Pending: limit + 1}, must(builds.Counts(t.Context()))(t))
+	require.Equal(t, limit+1, b.count(`SELECT count(*) FROM build_files`), "and leaves nothing behind")
 
 	w := b.worker(slots(100))
 	var held []string
@@ -151,14 +123,13 @@ func TestQueueLimitIsExact(t *testing.T) {
 	fill()
 	require.EqualValues(t, limit+1+len(held), accepted.Load(), "what was claimed makes room")
 
-	back, err := b.workers.UnregisterID(t.Context(), w.id)
-	require.NoError(t, err)
+	back := must(b.workers.UnregisterID(t.Context(), w.id))(t)
 	var requeued []string
 	for _, b := range back.Requeued {
 		requeued = append(requeued, b.ID)
 	}
 	require.Equal(t, held, requeued, "builds come back although the queue is full, in their order")
-	_, err = builds.Submit(t.Context(), submission(t))
+	_, err := builds.Submit(t.Context(), submission(t))
 	require.Equal(t, store.QueueFull, store.CodeOf(err))
 	require.ErrorContains(t, err, "Build queue full, try again later")
 }
@@ -223,9 +194,7 @@ func TestList(t *testing.T) {
 			require.Equal(t, c.want, ids)
 		})
 	}
-	counts, err := b.queue.Recount(t.Context(), 10, nil)
-	require.NoError(t, err)
-	require.Equal(t, map[store.Platform]int{store.IOS: 1, store.Android: 0}, counts.Pending)
+	require.Equal(t, map[store.Platform]int{store.IOS: 1, store.Android: 0}, must(b.queue.Recount(t.Context(), 10, nil))(t).Pending)
 }
 
 // While two statements add builds, others collect for the next; a build that the
@@ -234,8 +203,7 @@ func TestSubmitsShareStatements(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	taken := submission(t)
-	_, err := b.builds.Submit(t.Context(), taken)
-	require.NoError(t, err)
+	must(b.builds.Submit(t.Context(), taken))(t)
 	const n = 64
 	var wg sync.WaitGroup
 	ids, errs := make([]string, n), make([]error, n)
@@ -257,9 +225,7 @@ func TestSubmitsShareStatements(t *testing.T) {
 		require.Equal(t, []string{"Build submitted"}, b.logs(id))
 		require.Equal(t, id, b.find(id).ID)
 	}
-	var transactions int
-	require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT count(DISTINCT xmin::text) FROM builds`).Scan(&transactions))
-	require.Less(t, transactions, n*3/4)
+	require.Less(t, b.count(`SELECT count(DISTINCT xmin::text) FROM builds`), n*3/4)
 }
 
 // A caller that leaves while its build is being added does not know whether it was, so its
@@ -267,16 +233,13 @@ func TestSubmitsShareStatements(t *testing.T) {
 func TestSubmitOfACallerThatLeaves(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, err := b.builds.Submit(t.Context(), submission(t))
-	require.NoError(t, err)
-	lock, err := b.Pool.Begin(t.Context())
-	require.NoError(t, err)
+	must(b.builds.Submit(t.Context(), submission(t)))(t)
+	lock := must(b.Pool.Begin(t.Context()))(t)
 	defer func() { _ = lock.Rollback(t.Context()) }()
-	_, err = lock.Exec(t.Context(), `LOCK TABLE builds`)
-	require.NoError(t, err)
+	must(lock.Exec(t.Context(), `LOCK TABLE builds`))(t)
 	ctx, leave := context.WithCancelCause(t.Context())
 	early, s := &settled{}, submission(t)
-	_, err = b.builds.Submit(ctx, submission(t), staged(func() error { leave(errors.New("the caller has left")); return nil }), early)
+	_, err := b.builds.Submit(ctx, submission(t), staged(func() error { leave(errors.New("the caller has left")); return nil }), early)
 	require.ErrorContains(t, err, "the caller has left")
 	require.NotErrorIs(t, err, store.ErrOutcomeUnknown)
 	require.Equal(t, &settled{committed: true, aborted: true}, early)

@@ -72,11 +72,9 @@ func (t *Throttle) Queue(ctx context.Context, id string) (store.QueueStatus, err
 func errNoQueue() error { return store.NewError(store.NotFound, "Queue not found") }
 
 func scanQueue(row pgx.CollectableRow) (q store.QueueStatus, err error) {
-	var oldest, due, runner *time.Time
 	err = row.Scan(&q.ID, &q.PortalID, &q.WorkflowID, &q.ActionID, &q.Config.MaxThroughput, &q.Config.TimePeriod, &q.Config.TimeUnit,
-		&q.Depth, &q.Held, &q.InFlight, &q.Completed, &oldest, &q.RateUsed, &due, &q.LastError, &q.Paused, &runner, &q.Key)
+		&q.Depth, &q.Held, &q.InFlight, &q.Completed, &q.Oldest, &q.RateUsed, &q.NextDue, &q.LastError, &q.Paused, &q.RunnerAt, &q.Key)
 	q.Config.PortalID, q.Config.ActionID = q.PortalID, q.ActionID
-	q.Oldest, q.NextDue, q.RunnerAt = utc(oldest), utc(due), utc(runner)
 	return q, err
 }
 

@@ -235,23 +235,26 @@ WITH ended AS (
 	SELECT queue, count(*) FROM ended WHERE state = 'completed' GROUP BY queue ORDER BY queue
 	ON CONFLICT (queue) DO UPDATE SET completed = t.completed + excluded.completed
 )
-SELECT state FROM ended`
+SELECT count(*) FILTER (WHERE state = 'completed'), count(*) FILTER (WHERE state = 'given_up') FROM ended`
 
 	// sqlFail counts a failure atomically. The next try comes @retry seconds later,
 	// doubled by each consecutive failure. After each @hold_every failures the action
 	// is held for @hold seconds; after @give_up failures it is to be given up. If its
 	// FAIL_CONTINUE fails as well, it is given up.
 	sqlFail = `/* fail */
-UPDATE action_executions SET failures = failures + 1, last_error = @error, claim = 0,
-	state = CASE WHEN giving_up THEN 'given_up' ELSE state END,
-	finished_at = CASE WHEN giving_up THEN now() END,
-	giving_up = giving_up OR failures + 1 >= @give_up,
-	due_at = now() + make_interval(secs => CASE
-		WHEN failures + 1 >= @give_up THEN 0
-		WHEN (failures + 1) % @hold_every = 0 THEN @hold
-		ELSE @retry * power(2, failures % @hold_every) END::float8)
-WHERE ` + whereHeld + `
-RETURNING state, failures % @hold_every = 0 AND NOT giving_up`
+WITH failed AS (
+	UPDATE action_executions SET failures = failures + 1, last_error = @error, claim = 0,
+		state = CASE WHEN giving_up THEN 'given_up' ELSE state END,
+		finished_at = CASE WHEN giving_up THEN now() END,
+		giving_up = giving_up OR failures + 1 >= @give_up,
+		due_at = now() + make_interval(secs => CASE
+			WHEN failures + 1 >= @give_up THEN 0
+			WHEN (failures + 1) % @hold_every = 0 THEN @hold
+			ELSE @retry * power(2, failures % @hold_every) END::float8)
+	WHERE ` + whereHeld + `
+	RETURNING state, failures % @hold_every = 0 AND NOT giving_up AS held
+)
+SELECT count(*), count(*) FILTER (WHERE held), count(*) FILTER (WHERE state = 'given_up') FROM failed`
 
 	sqlRelease = `/* release */
 UPDATE action_executions SET due_at = now() + make_interval(secs => @retry), claim = 0, last_error = nullif(@error, '')
@@ -295,8 +298,6 @@ func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorde
 // recordBatch returns the statements of Record, which count into r.
 func recordBatch(o store.Outcome, r *store.Recorded) *pgx.Batch {
 	text := store.ErrorText(o.Error)
-	var state store.ActionState
-	var held bool
 	b := &pgx.Batch{}
 	args := func(callbacks []string) pgx.NamedArgs {
 		return pgx.NamedArgs{
@@ -305,20 +306,13 @@ func recordBatch(o store.Outcome, r *store.Recorded) *pgx.Batch {
 		}
 	}
 	if len(o.Done) > 0 {
-		b.Queue(sqlComplete, args(o.Done)).Query(func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&state}, func() error {
-				count(r, state, false, false)
-				return nil
-			})
-			return err
-		})
+		b.Queue(sqlComplete, args(o.Done)).QueryRow(func(row pgx.Row) error { return row.Scan(&r.Completed, &r.GivenUp) })
 	}
 	if len(o.Failed) > 0 {
-		b.Queue(sqlFail, args(o.Failed)).Query(func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&state, &held}, func() error {
-				count(r, state, true, held)
-				return nil
-			})
+		b.Queue(sqlFail, args(o.Failed)).QueryRow(func(row pgx.Row) error {
+			var givenUp int
+			err := row.Scan(&r.Failed, &r.Held, &givenUp)
+			r.GivenUp += givenUp
 			return err
 		})
 	}
@@ -335,23 +329,6 @@ func recordBatch(o store.Outcome, r *store.Recorded) *pgx.Batch {
 		b.Queue(sqlQueueErrors, o.PortalID, slices.Concat(o.Failed, o.Released), text)
 	}
 	return b
-}
-
-// count adds the result of one action.
-func count(r *store.Recorded, state store.ActionState, failed, held bool) {
-	if failed {
-		r.Failed++
-	}
-	if held {
-		r.Held++
-	}
-	switch state {
-	case store.ActionCompleted:
-		r.Completed++
-	case store.ActionGivenUp:
-		r.GivenUp++
-	default:
-	}
 }
 
 const sqlNote = `/* note */

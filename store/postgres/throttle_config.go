@@ -72,9 +72,8 @@ const sqlHasConfigs = `/* has_configs */ SELECT EXISTS (SELECT FROM throttle_con
 
 // HasConfigs reports whether there is a configuration, a deleted one included, because its
 // actions may still wait.
-func (t *Throttle) HasConfigs(ctx context.Context) (yes bool, err error) {
-	err = t.db.read("looking for throttle configurations").scan(ctx, nil, []any{&yes}, sqlHasConfigs)
-	return yes, err
+func (t *Throttle) HasConfigs(ctx context.Context) (bool, error) {
+	return valueOf[bool](ctx, t.db.read("looking for throttle configurations"), sqlHasConfigs)
 }
 
 const sqlDeleteConfig = `/* delete_config */

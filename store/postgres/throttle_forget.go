@@ -15,12 +15,8 @@ DELETE FROM action_executions WHERE ctid = ANY (ARRAY(
 // Forget deletes up to limit actions that ended longer than age ago. It returns how
 // many it deleted; fewer than limit means that none are left.
 func (t *Throttle) Forget(ctx context.Context, age time.Duration, limit int) (n int, err error) {
-	err = t.db.write("deleting old actions").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, sqlForgetActions, age.Seconds(), limit)
-		n = int(tag.RowsAffected())
-		return err
-	})
-	return n, err
+	gone, err := t.db.write("deleting old actions").exec(ctx, sqlForgetActions, age.Seconds(), limit)
+	return int(gone), err
 }
 
 // windowsKey is the advisory lock that lets one controller merge at a time.

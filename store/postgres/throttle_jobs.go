@@ -64,9 +64,8 @@ const sqlWaiting = `/* waiting */
 SELECT EXISTS (SELECT FROM action_executions a WHERE a.state = 'waiting' AND a.queue = (SELECT seq FROM throttle_queues WHERE id = $1))`
 
 // Waiting reports whether actions wait in a queue.
-func (t *Throttle) Waiting(ctx context.Context, queue string) (waiting bool, err error) {
-	err = t.db.read("looking into queue "+queue).scan(ctx, nil, []any{&waiting}, sqlWaiting, queue)
-	return waiting, err
+func (t *Throttle) Waiting(ctx context.Context, queue string) (bool, error) {
+	return valueOf[bool](ctx, t.db.read("looking into queue "+queue), sqlWaiting, queue)
 }
 
 const (

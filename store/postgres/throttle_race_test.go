@@ -27,16 +27,14 @@ import (
 // other is the store of another controller on the same database.
 func (b *throttled) other() *throttled {
 	b.t.Helper()
-	th, err := postgres.NewThrottle(storetest.Another(b.t, b.Database).DB)
-	require.NoError(b.t, err)
-	return &throttled{b.Database, th, b.t}
+	th := must(postgres.NewThrottle(storetest.Another(b.t, b.Database).DB))(b.t)
+	return &throttled{&bundle{Database: b.Database, t: b.t}, th}
 }
 
 // working is the context of a job's worker.
 func (b *throttled) working() context.Context {
 	b.t.Helper()
-	client, err := river.NewClient(riverpgxv5.New(b.Pool), &river.Config{Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(b.t, err)
+	client := must(river.NewClient(riverpgxv5.New(b.Pool), &river.Config{Logger: slog.New(slog.DiscardHandler)}))(b.t)
 	return rivertest.WorkContext(b.t.Context(), client)
 }
 
@@ -61,9 +59,6 @@ func (b *throttled) finish(key store.QueueKey) error {
 	}
 	return err
 }
-
-// awaitBlocked waits until a statement of this database waits for a lock.
-func (b *throttled) awaitBlocked() { (&bundle{Database: b.Database, t: b.t}).waits(1) }
 
 // live counts the jobs that live.
 func (b *throttled) live() int {
@@ -154,11 +149,9 @@ func TestNoActionIsLeftByAJobThatEnds(t *testing.T) {
 // accepting is a transaction that has accepted an action, and is not committed.
 func (b *throttled) accepting(key store.QueueKey, name string) pgx.Tx {
 	b.t.Helper()
-	tx, err := b.Pool.Begin(b.t.Context())
-	require.NoError(b.t, err)
+	tx := must(b.Pool.Begin(b.t.Context()))(b.t)
 	constants := stringConstants(b.t)
-	_, err = tx.Exec(b.t.Context(), constants["sqlShareQueues"], queueLockClass, []int32{queueLock(key)})
-	require.NoError(b.t, err)
+	must(tx.Exec(b.t.Context(), constants["sqlShareQueues"], queueLockClass, []int32{queueLock(key)}))(b.t)
 	tag, err := tx.Exec(b.t.Context(), constants["sqlAccept"],
 		[]string{key.ID()}, []int32{1}, []int64{portal}, []string{name}, []float64{3600})
 	require.NoError(b.t, err)
@@ -184,28 +177,23 @@ func TestABatchWaitsForAJobThatEnds(t *testing.T) {
 			b := throttle(t, 10, 1, store.Second)
 			b.accept(queueOf(1), 0, 1)
 			require.NoError(t, b.finish(queueOf(1)))
-			tx, err := b.Pool.Begin(t.Context())
-			require.NoError(t, err)
-			_, err = tx.Exec(t.Context(), constants["sqlExcludeQueue"], queueLockClass, queueLock(queueOf(1)))
-			require.NoError(t, err)
-			_, err = tx.Exec(t.Context(), constants["sqlLockQueue"], queueOf(1).ID())
-			require.NoError(t, err)
+			tx := must(b.Pool.Begin(t.Context()))(t)
+			must(tx.Exec(t.Context(), constants["sqlExcludeQueue"], queueLockClass, queueLock(queueOf(1))))(t)
+			must(tx.Exec(t.Context(), constants["sqlLockQueue"], queueOf(1).ID()))(t)
 			accepted := make(chan error, 1)
 			go func() {
 				_, err := b.Accept(t.Context(), []store.Action{{Queue: queueOf(1), CallbackID: "late", Expires: time.Hour}})
 				accepted <- err
 			}()
-			b.awaitBlocked()
-			_, err = tx.Exec(t.Context(), `UPDATE river_job SET state = 'completed', finalized_at = now()`)
-			require.NoError(t, err)
+			b.waits(1)
+			must(tx.Exec(t.Context(), `UPDATE river_job SET state = 'completed', finalized_at = now()`))(t)
 			if again { // a job that the waiting statement cannot see
-				_, err = tx.Exec(t.Context(), `
+				must(tx.Exec(t.Context(), `
 WITH j AS (INSERT INTO river_job (state, kind, args, max_attempts) VALUES ('available', 'throttle', jsonb_build_object('queue', $1::text), 10) RETURNING id)
-UPDATE throttle_queues SET job_id = j.id FROM j`, queueOf(1).ID())
+UPDATE throttle_queues SET job_id = j.id FROM j`, queueOf(1).ID()))(t)
 			} else {
-				_, err = tx.Exec(t.Context(), `UPDATE throttle_queues SET job_id = NULL`)
+				must(tx.Exec(t.Context(), `UPDATE throttle_queues SET job_id = NULL`))(t)
 			}
-			require.NoError(t, err)
 			require.NoError(t, tx.Commit(t.Context()))
 			require.NoError(t, <-accepted)
 			require.Equal(t, 1, b.live())
@@ -244,7 +232,7 @@ func TestARepeatIsAnsweredWhenTheFirstIsCommitted(t *testing.T) {
 		})
 		got <- a
 	}()
-	b.awaitBlocked()
+	b.waits(1)
 	require.NoError(t, first.Commit(t.Context()))
 	a := <-got
 	require.Len(t, a, 4)
@@ -352,24 +340,19 @@ func TestAJobThatEndsWaitsForTheCommit(t *testing.T) {
 	b := throttle(t, 10, 1, store.Second)
 	b.accept(queueOf(1), 0, 1)
 	b.accept(queueOf(1), 1, 1)
-	job, err := b.job(queueOf(1))
-	require.NoError(t, err)
+	job := must(b.job(queueOf(1)))(t)
 	require.NoError(t, b.finish(queueOf(1)))
 	b.exec(`CREATE TABLE slow_commit ()`)
 	b.exec(`CREATE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN LOCK TABLE slow_commit IN SHARE MODE; RETURN NULL; END $$`)
 	b.exec(`CREATE TRIGGER slow_commit AFTER INSERT ON action_executions FOR EACH STATEMENT EXECUTE FUNCTION slow_commit()`)
-	held, err := b.Pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = held.Rollback(t.Context()) }() // a failure must not hang
-	_, err = held.Exec(t.Context(), `LOCK TABLE slow_commit IN EXCLUSIVE MODE`)
-	require.NoError(t, err)
+	release := b.locks(`LOCK TABLE slow_commit IN EXCLUSIVE MODE`)
 
 	accepted := make(chan error, 1)
 	go func() {
 		_, err := b.Accept(t.Context(), []store.Action{{Queue: queueOf(1), CallbackID: "late", Expires: time.Hour}})
 		accepted <- err
 	}()
-	b.awaitBlocked()
+	b.waits(1)
 	type outcome struct {
 		ended bool
 		err   error
@@ -384,12 +367,10 @@ func TestAJobThatEndsWaitsForTheCommit(t *testing.T) {
 		return b.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 2 || len(end) > 0
 	}, time.Minute, time.Millisecond)
 	require.Empty(t, end)
-	require.NoError(t, held.Rollback(t.Context()))
+	release()
 	require.NoError(t, <-accepted)
 	require.Equal(t, outcome{}, <-end, "it sees the action and stays")
 	require.Equal(t, 1, b.live())
 	require.NoError(t, b.finish(queueOf(1)))
-	ended, err := b.EndJob(working, job)
-	require.NoError(t, err)
-	require.True(t, ended)
+	require.True(t, must(b.EndJob(working, job))(t))
 }

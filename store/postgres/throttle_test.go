@@ -21,25 +21,22 @@ const (
 
 // throttled is a test's throttle store with a configuration for actions 1 to 9.
 type throttled struct {
-	*storetest.Database
+	*bundle
 	*postgres.Throttle
-	t *testing.T
 }
 
 func throttle(t *testing.T, most, period int, unit store.TimeUnit) *throttled {
 	t.Helper()
 	db := storetest.New(t)
-	th, err := postgres.NewThrottle(db.DB)
-	require.NoError(t, err)
-	b := &throttled{db, th, t}
+	th := must(postgres.NewThrottle(db.DB))(t)
+	b := &throttled{&bundle{Database: db, t: t}, th}
 	b.configure(most, period, unit)
 	return b
 }
 
 func (b *throttled) configure(most, period int, unit store.TimeUnit) {
 	b.t.Helper()
-	_, err := b.PutConfig(b.t.Context(), store.ThrottleConfig{PortalID: portal, ActionID: 1, MaxThroughput: most, TimePeriod: period, TimeUnit: unit})
-	require.NoError(b.t, err)
+	must(b.PutConfig(b.t.Context(), store.ThrottleConfig{PortalID: portal, ActionID: 1, MaxThroughput: most, TimePeriod: period, TimeUnit: unit}))(b.t)
 }
 
 func queueOf(workflow int) store.QueueKey {
@@ -53,8 +50,7 @@ func (b *throttled) accept(key store.QueueKey, first, n int) []store.Acceptance 
 	for i := first; i < first+n; i++ {
 		actions = append(actions, store.Action{Queue: key, CallbackID: fmt.Sprintf("%s-c%d", key.WorkflowID, i), Expires: time.Hour})
 	}
-	got, err := b.Accept(b.t.Context(), actions)
-	require.NoError(b.t, err)
+	got := must(b.Accept(b.t.Context(), actions))(b.t)
 	return got
 }
 
@@ -91,8 +87,7 @@ func (b *throttled) claims(r store.ClaimRequest, keys ...store.QueueKey) store.C
 		r.Queues = append(r.Queues, k.ID())
 	}
 	r.PortalID, r.Lease, r.MaxLinger = portal, lease, 900*time.Millisecond
-	c, err := b.Claim(b.t.Context(), r)
-	require.NoError(b.t, err)
+	c := must(b.Claim(b.t.Context(), r))(b.t)
 	return c
 }
 
@@ -110,21 +105,8 @@ func testRule() store.FailureRule {
 func (b *throttled) record(o store.Outcome) store.Recorded {
 	b.t.Helper()
 	o.Rule, o.PortalID = testRule(), portal
-	r, err := b.Record(b.t.Context(), o)
-	require.NoError(b.t, err)
+	r := must(b.Record(b.t.Context(), o))(b.t)
 	return r
-}
-
-func (b *throttled) count(query string, args ...any) (n int) {
-	b.t.Helper()
-	require.NoError(b.t, b.Pool.QueryRow(b.t.Context(), query, args...).Scan(&n))
-	return n
-}
-
-func (b *throttled) exec(sql string, args ...any) {
-	b.t.Helper()
-	_, err := b.Pool.Exec(b.t.Context(), sql, args...)
-	require.NoError(b.t, err)
 }
 
 func TestActionsAreAcceptedOnceAndGetOneJob(t *testing.T) {
@@ -143,8 +125,7 @@ func TestActionsAreAcceptedOnceAndGetOneJob(t *testing.T) {
 	require.Equal(t, 1, b.count(`SELECT count(*) FROM river_job WHERE kind = 'throttle' AND state = 'available'`))
 	b.exec(`UPDATE river_job SET state = 'completed', finalized_at = now()`)
 	twin := store.Action{Queue: queueOf(1), CallbackID: "twin", Expires: time.Hour}
-	twins, err := b.Accept(t.Context(), []store.Action{twin, twin})
-	require.NoError(t, err)
+	twins := must(b.Accept(t.Context(), []store.Action{twin, twin}))(t)
 	require.Equal(t, []bool{false, true}, []bool{twins[0].Repeat, twins[1].Repeat})
 	require.Equal(t, 5, b.count(`SELECT count(*) FROM action_executions`))
 	require.Equal(t, 1, b.count(`SELECT count(*) FROM river_job WHERE state = 'available'`), "the queue gets another")
@@ -246,8 +227,7 @@ func TestAChangedRateAppliesToWhatWaits(t *testing.T) {
 	require.NoError(t, b.DeleteConfig(t.Context(), portal, 1))
 	b.exec(`DELETE FROM throttle_windows`)
 	require.Len(t, b.claim(100, queueOf(1)).Actions, 5, "what waits keeps the last rate")
-	_, err := b.Throttle.Config(t.Context(), portal, 1)
-	require.Equal(t, store.NotFound, store.CodeOf(err))
+	require.Equal(t, store.NotFound, codeOf(b.Throttle.Config(t.Context(), portal, 1)))
 	require.Equal(t, store.NotFound, store.CodeOf(b.DeleteConfig(t.Context(), portal, 1)))
 }
 
@@ -376,9 +356,7 @@ func TestFailuresHoldAndThenGiveUp(t *testing.T) {
 	require.True(t, c.Actions[0].GivingUp, "due at once")
 	require.Equal(t, store.Recorded{GivenUp: 1}, b.record(store.Outcome{Claim: c.Number, Done: idsOf(c)}))
 	require.Equal(t, store.ActionGivenUp, b.accept(queueOf(1), 0, 1)[0].State)
-	q, err := b.Queue(t.Context(), queueOf(1).ID())
-	require.NoError(t, err)
-	require.Equal(t, "HubSpot said 500", q.LastError)
+	require.Equal(t, "HubSpot said 500", must(b.Queue(t.Context(), queueOf(1).ID()))(t).LastError)
 }
 
 func TestReleasedActionsCountNoFailure(t *testing.T) {
@@ -417,8 +395,7 @@ func TestCompletedActionsAreCountedPerQueue(t *testing.T) {
 	b := throttle(t, 10, 1, store.Second)
 	completed := func(index int) int64 {
 		t.Helper()
-		q, err := b.Queue(t.Context(), queueOf(index).ID())
-		require.NoError(t, err)
+		q := must(b.Queue(t.Context(), queueOf(index).ID()))(t)
 		return q.Completed
 	}
 	b.accept(queueOf(1), 0, 3)
@@ -452,13 +429,10 @@ func TestPausedQueuesKeepTheirActionsAndRedriveGivesNewTries(t *testing.T) {
 	c = b.claim(100, queueOf(1))
 	b.record(store.Outcome{Claim: c.Number, Failed: idsOf(c), Retry: time.Hour, Error: "no"})
 	require.Empty(t, b.claim(100, queueOf(1)).Actions)
-	n, err := b.Redrive(t.Context(), id)
-	require.NoError(t, err)
-	require.Equal(t, 2, n)
+	require.Equal(t, 2, must(b.Redrive(t.Context(), id))(t))
 	require.Len(t, b.claim(100, queueOf(1)).Actions, 2)
 	require.Equal(t, store.NotFound, store.CodeOf(b.Pause(t.Context(), "queue:none", true)))
-	_, err = b.Redrive(t.Context(), "queue:none")
-	require.Equal(t, store.NotFound, store.CodeOf(err))
+	require.Equal(t, store.NotFound, codeOf(b.Redrive(t.Context(), "queue:none")))
 }
 
 func TestQueuesWithoutALivingJobAreFound(t *testing.T) {
@@ -467,18 +441,14 @@ func TestQueuesWithoutALivingJobAreFound(t *testing.T) {
 	for i := range 4 {
 		b.accept(queueOf(i), 0, 1)
 	}
-	none, err := b.Restore(t.Context(), 100)
-	require.NoError(t, err)
+	none := must(b.Restore(t.Context(), 100))(t)
 	require.Empty(t, none)
 	b.exec(`DELETE FROM river_job WHERE args->>'queue' = $1`, queueOf(0).ID())
 	b.exec(`UPDATE river_job SET state = 'discarded', finalized_at = now() WHERE args->>'queue' = $1`, queueOf(1).ID())
 	b.exec(`UPDATE river_job SET state = 'running', attempted_at = now() - interval '50 seconds' WHERE args->>'queue' IN ($1, $2)`, queueOf(2).ID(), queueOf(3).ID())
 	require.NoError(t, b.Beat(t.Context(), []string{queueOf(3).ID()}))
-	restored, err := b.Restore(t.Context(), 100)
-	require.NoError(t, err)
-	require.ElementsMatch(t, []store.QueueKey{queueOf(0), queueOf(1), queueOf(2)}, restored)
-	none, err = b.Restore(t.Context(), 100)
-	require.NoError(t, err)
+	require.ElementsMatch(t, []store.QueueKey{queueOf(0), queueOf(1), queueOf(2)}, must(b.Restore(t.Context(), 100))(t))
+	none = must(b.Restore(t.Context(), 100))(t)
 	require.Empty(t, none)
 	require.Equal(t, 3, b.count(`SELECT count(*) FROM river_job WHERE state = 'available'`))
 }
@@ -490,28 +460,18 @@ func TestOneRefreshAtATimeAndALateOneLoses(t *testing.T) {
 		return store.SealedTokens{PortalID: portal, Access: []byte(text), Refresh: []byte(text), ExpiresIn: time.Hour}
 	}
 	require.NoError(t, b.Install(t.Context(), keep("first")))
-	first, err := b.BeginRefresh(t.Context(), portal, 1, time.Minute)
-	require.NoError(t, err)
+	first := must(b.BeginRefresh(t.Context(), portal, 1, time.Minute))(t)
 	require.NotZero(t, first)
-	other, err := b.BeginRefresh(t.Context(), portal, 1, time.Minute)
-	require.NoError(t, err)
-	require.Zero(t, other)
+	require.Zero(t, must(b.BeginRefresh(t.Context(), portal, 1, time.Minute))(t))
 	b.exec(`UPDATE oauth_tokens SET refresh_until = now() - interval '1 second'`)
-	second, err := b.BeginRefresh(t.Context(), portal, 1, time.Minute)
-	require.NoError(t, err)
+	second := must(b.BeginRefresh(t.Context(), portal, 1, time.Minute))(t)
 	require.NotZero(t, second)
-	version, err := b.EndRefresh(t.Context(), second, keep("second"))
-	require.NoError(t, err)
+	version := must(b.EndRefresh(t.Context(), second, keep("second")))(t)
 	require.EqualValues(t, 2, version)
-	version, err = b.EndRefresh(t.Context(), first, keep("late"))
-	require.NoError(t, err)
+	version = must(b.EndRefresh(t.Context(), first, keep("late")))(t)
 	require.Zero(t, version)
-	old, err := b.BeginRefresh(t.Context(), portal, 1, time.Minute)
-	require.NoError(t, err)
-	require.Zero(t, old, "who has seen old tokens reads them again")
-	got, err := b.Tokens(t.Context(), portal)
-	require.NoError(t, err)
-	require.Equal(t, "second", string(got.Access))
+	require.Zero(t, must(b.BeginRefresh(t.Context(), portal, 1, time.Minute))(t), "who has seen old tokens reads them again")
+	require.Equal(t, "second", string(must(b.Tokens(t.Context(), portal))(t).Access))
 }
 
 func TestOldActionsAreForgottenInBatches(t *testing.T) {
@@ -521,11 +481,9 @@ func TestOldActionsAreForgottenInBatches(t *testing.T) {
 	c := b.claim(4, queueOf(1))
 	b.record(store.Outcome{Claim: c.Number, Done: idsOf(c)})
 	b.exec(`UPDATE action_executions SET received_at = now() - interval '31 days', finished_at = finished_at - interval '31 days'`)
-	n, err := b.Forget(t.Context(), 30*24*time.Hour, 3)
-	require.NoError(t, err)
+	n := must(b.Forget(t.Context(), 30*24*time.Hour, 3))(t)
 	require.Equal(t, 3, n)
-	n, err = b.Forget(t.Context(), 30*24*time.Hour, 3)
-	require.NoError(t, err)
+	n = must(b.Forget(t.Context(), 30*24*time.Hour, 3))(t)
 	require.Equal(t, 1, n)
 	require.Equal(t, 1, b.count(`SELECT count(*) FROM action_executions`), "what waits stays")
 }
@@ -576,8 +534,7 @@ func TestSpentBudgetIsMerged(t *testing.T) {
 		n       int
 	}
 	all := func() []spent {
-		rows, err := b.Pool.Query(t.Context(), `SELECT queue, ended_at, n FROM throttle_windows`)
-		require.NoError(t, err)
+		rows := must(b.Pool.Query(t.Context(), `SELECT queue, ended_at, n FROM throttle_windows`))(t)
 		list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s spent, err error) {
 			return s, row.Scan(&s.queue, &s.endedAt, &s.n)
 		})
@@ -639,8 +596,7 @@ func TestQueuesOfWhichNothingIsLeftAreForgotten(t *testing.T) {
 	require.NoError(t, b.DeleteConfig(t.Context(), portal, 1))
 	b.exec(`UPDATE throttle_configs SET deleted_at = now() - interval '31 days'`)
 	const age = 30 * 24 * time.Hour
-	n, err := b.ForgetQueues(t.Context(), age, 100)
-	require.NoError(t, err)
+	n := must(b.ForgetQueues(t.Context(), age, 100))(t)
 	require.Equal(t, 1, n)
 	require.Zero(t, b.count(`SELECT count(*) FROM throttle_queues WHERE id = $1`, queueOf(0).ID()))
 	require.Equal(t, 6, b.count(`SELECT count(*) FROM throttle_queues`))
@@ -654,8 +610,7 @@ func TestQueuesOfWhichNothingIsLeftAreForgotten(t *testing.T) {
 	b.exec(`DELETE FROM river_job`)
 	b.exec(`UPDATE throttle_queues SET received_at = now() - interval '31 days', paused_at = NULL`)
 	for _, want := range []int{4, 3, 0} {
-		n, err = b.ForgetQueues(t.Context(), age, 4)
-		require.NoError(t, err)
+		n = must(b.ForgetQueues(t.Context(), age, 4))(t)
 		require.Equal(t, want, n)
 	}
 	require.Zero(t, b.count(`SELECT count(*) FROM throttle_configs`), "nobody needs it any more")
@@ -693,8 +648,7 @@ func TestRateOfADrainedQueueIsNotUsed(t *testing.T) {
 	b := throttle(t, 5, 1, store.Hour)
 	used := func() int {
 		t.Helper()
-		q, err := b.Queue(t.Context(), queueOf(1).ID())
-		require.NoError(t, err)
+		q := must(b.Queue(t.Context(), queueOf(1).ID()))(t)
 		return q.RateUsed
 	}
 	b.accept(queueOf(1), 0, 3)

@@ -49,10 +49,8 @@ RETURNING refresh_claim`
 
 // BeginRefresh claims the right to refresh version of a portal's tokens, for the time
 // of lease. claim is 0 if another caller has the right or the tokens are newer.
-func (t *Throttle) BeginRefresh(ctx context.Context, portal, version int64, lease time.Duration) (claim int64, err error) {
-	err = t.db.write(fmt.Sprintf("beginning a refresh for portal %d", portal)).scan(ctx, nil, []any{&claim},
-		sqlBeginRefresh, portal, version, lease.Seconds())
-	return claim, err
+func (t *Throttle) BeginRefresh(ctx context.Context, portal, version int64, lease time.Duration) (int64, error) {
+	return valueOf[int64](ctx, t.db.write(fmt.Sprintf("beginning a refresh for portal %d", portal)), sqlBeginRefresh, portal, version, lease.Seconds())
 }
 
 const sqlEndRefresh = `/* end_refresh */
@@ -63,12 +61,10 @@ RETURNING version`
 
 // EndRefresh stores refreshed tokens if the claim is still current, so it never
 // overwrites newer tokens. It returns the new version, or 0 if the claim was lost.
-func (t *Throttle) EndRefresh(ctx context.Context, claim int64, k store.SealedTokens) (version int64, err error) {
-	err = t.db.write(fmt.Sprintf("keeping the refreshed tokens of portal %d", k.PortalID)).scan(ctx, nil, []any{&version},
-		sqlEndRefresh, pgx.NamedArgs{
-			"portal": k.PortalID, "claim": claim, "access": k.Access, "refresh": k.Refresh, "seconds": k.ExpiresIn.Seconds(),
-		})
-	return version, err
+func (t *Throttle) EndRefresh(ctx context.Context, claim int64, k store.SealedTokens) (int64, error) {
+	return valueOf[int64](ctx, t.db.write(fmt.Sprintf("keeping the refreshed tokens of portal %d", k.PortalID)), sqlEndRefresh, pgx.NamedArgs{
+		"portal": k.PortalID, "claim": claim, "access": k.Access, "refresh": k.Refresh, "seconds": k.ExpiresIn.Seconds(),
+	})
 }
 
 const sqlFailRefresh = `/* fail_refresh */

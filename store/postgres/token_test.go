@@ -108,8 +108,7 @@ func TestRegistrationMakesHandOutsDueAgain(t *testing.T) {
 	require.NoError(t, b.touch(t.Context(), w.beat(working.ID)))
 	w.shown += 900 // idle polls that were not written
 	old := w.shown
-	known, err := b.workers.Register(t.Context(), store.Registration{ID: w.id, Name: "other", Slots: 4})
-	require.NoError(t, err)
+	known := must(b.workers.Register(t.Context(), store.Registration{ID: w.id, Name: "other", Slots: 4}))(t)
 	require.True(t, known.Again)
 	require.Equal(t, w.number, known.Token.Worker)
 	require.Equal(t, store.PollInvalidToken, w.lost().Outcome)
@@ -127,13 +126,9 @@ func TestUnregisteringTakesATokenThatCounts(t *testing.T) {
 	w := b.worker()
 	used := w.shown
 	w.gets(b.build().ID)
-	_, err := b.workers.Unregister(t.Context(), store.WorkerToken{Worker: w.number, Counter: used - 1})
-	require.Equal(t, store.InvalidToken, store.CodeOf(err))
-	_, err = b.workers.Unregister(t.Context(), store.WorkerToken{Worker: w.number + 1, Counter: used})
-	require.Equal(t, store.InvalidToken, store.CodeOf(err))
-	gone, err := b.workers.Unregister(t.Context(), store.WorkerToken{Worker: w.number, Counter: used})
-	require.NoError(t, err)
-	require.Len(t, gone.Requeued, 1)
+	require.Equal(t, store.InvalidToken, codeOf(b.workers.Unregister(t.Context(), store.WorkerToken{Worker: w.number, Counter: used - 1})))
+	require.Equal(t, store.InvalidToken, codeOf(b.workers.Unregister(t.Context(), store.WorkerToken{Worker: w.number + 1, Counter: used})))
+	require.Len(t, must(b.workers.Unregister(t.Context(), store.WorkerToken{Worker: w.number, Counter: used}))(t).Requeued, 1)
 	require.Equal(t, store.PollInvalidToken, w.lost().Outcome)
 	require.Equal(t, store.Offline, w.find().Status)
 }

@@ -60,12 +60,12 @@ WITH mark AS MATERIALIZED (SELECT * FROM rollup), recent AS MATERIALIZED (
 		SELECT cpu_sum, cpu_count FROM worker_telemetry UNION ALL SELECT cpu_sum, cpu_count FROM mark
 	) c
 )
-SELECT coalesce(sum(completed), 0)::bigint, coalesce(sum(failed), 0)::bigint, coalesce(sum(cancelled), 0)::bigint,
-	coalesce(sum(build_ms), 0)::bigint,
-	coalesce(sum(completed) FILTER (WHERE day = (now() AT TIME ZONE 'UTC')::date), 0)::bigint,
-	(SELECT count(*) FROM builds WHERE state = 'pending'),
+SELECT (SELECT count(*) FROM builds WHERE state = 'pending'),
 	(SELECT count(*) FROM builds WHERE state = 'assigned'),
 	(SELECT count(*) FROM builds WHERE state = 'building'),
+	coalesce(sum(completed), 0)::bigint, coalesce(sum(failed), 0)::bigint, coalesce(sum(cancelled), 0)::bigint,
+	coalesce(sum(completed) FILTER (WHERE day = (now() AT TIME ZONE 'UTC')::date), 0)::bigint,
+	make_interval(secs => coalesce(sum(build_ms), 0)::float8 / 1000),
 	(SELECT count(*) FROM workers WHERE status <> 'offline' AND last_seen_at > now() - interval '2 min'),
 	coalesce((SELECT total / nullif(n, 0) FROM cpu), 0)
 FROM all_days`
@@ -73,7 +73,6 @@ FROM all_days`
 // Totals counts all builds ever submitted, and the fleet. Its cost does not grow with
 // history, because each call also moves ended builds into the totals by day.
 func (b *Builds) Totals(ctx context.Context) (t store.Totals, err error) {
-	var ms int64
 	err = b.db.read("counting all builds").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		for range rollupPasses {
 			left, err := collect(ctx, c, pgx.RowTo[bool], sqlRollup, rollupLag, rollupStep)
@@ -84,9 +83,9 @@ func (b *Builds) Totals(ctx context.Context) (t store.Totals, err error) {
 				break
 			}
 		}
-		return c.QueryRow(ctx, sqlTotals).Scan(&t.Completed, &t.Failed, &t.Cancelled, &ms, &t.CompletedToday,
-			&t.Pending, &t.Assigned, &t.Building, &t.WorkersOnline, &t.CPUPercent)
+		rows, _ := c.Query(ctx, sqlTotals) // its error is that of the rows
+		t, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[store.Totals])
+		return err
 	})
-	t.BuildTime = time.Duration(ms) * time.Millisecond
 	return t, err
 }

@@ -19,8 +19,7 @@ INSERT INTO build_ids (id, seq) SELECT id, seq FROM b`
 
 func (b *bundle) totals() store.Totals {
 	b.t.Helper()
-	t, err := b.builds.Totals(b.t.Context())
-	require.NoError(b.t, err)
+	t := must(b.builds.Totals(b.t.Context()))(b.t)
 	return t
 }
 
@@ -112,18 +111,15 @@ func TestTotalsOfTheFleet(t *testing.T) {
 	w.gets(build.ID)
 	require.Equal(t, 1, b.totals().Assigned)
 	cpu := func(percent float64) {
-		_, err := b.builds.Telemetry(t.Context(), w.beat(build.ID), store.Telemetry{Type: "cpu_snapshot", CPUPercent: &percent})
-		require.NoError(t, err)
+		must(b.builds.Telemetry(t.Context(), w.beat(build.ID), store.Telemetry{Type: "cpu_snapshot", CPUPercent: &percent}))(t)
 	}
 	cpu(50)
 	cpu(250)
-	_, err := b.builds.Telemetry(t.Context(), w.beat(build.ID), store.Telemetry{Type: "monitor_started"})
-	require.NoError(t, err)
+	must(b.builds.Telemetry(t.Context(), w.beat(build.ID), store.Telemetry{Type: "monitor_started"}))(t)
 	got := b.totals()
 	require.InDelta(t, 150, got.CPUPercent, 1e-9)
 	require.Equal(t, 1, got.Building)
-	_, err = b.workers.Delete(t.Context(), w.id)
-	require.NoError(t, err)
+	must(b.workers.Delete(t.Context(), w.id))(t)
 	require.InDelta(t, 150, b.totals().CPUPercent, 1e-9, "a deleted worker's share stays")
 }
 
@@ -135,8 +131,7 @@ func TestTotalsReadNoHistory(t *testing.T) {
 	b.totals() // prepares a session of the pool, too
 	b.exec(`ANALYZE`)
 	explained := func() (text string) {
-		rows, err := b.Pool.Query(t.Context(), `EXPLAIN (ANALYZE, TIMING OFF) `+stringConstants(t)["sqlTotals"])
-		require.NoError(t, err)
+		rows := must(b.Pool.Query(t.Context(), `EXPLAIN (ANALYZE, TIMING OFF) `+stringConstants(t)["sqlTotals"]))(t)
 		defer rows.Close()
 		for rows.Next() {
 			var line string

@@ -67,3 +67,16 @@ func Worker(tb testing.TB, db *postgres.DB, edit ...func(*store.Registration)) R
 	require.NoError(tb, err)
 	return RegisteredWorker{Registration: r, Token: reg.Token}
 }
+
+// Logs returns the lines of a build after line seq after.
+func Logs(tb testing.TB, db *postgres.DB, id string, after int64) (lines []store.LogLine) {
+	tb.Helper()
+	for {
+		t, err := postgres.NewBuilds(db, postgres.BuildsConfig{}).Tail(tb.Context(), id, after, 1000)
+		require.NoError(tb, err)
+		if lines = append(lines, t.Lines...); !t.More {
+			return lines
+		}
+		after = lines[len(lines)-1].Seq
+	}
+}

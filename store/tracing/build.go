@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -119,7 +120,7 @@ func Changed(u store.BuildUpdate) {
 		return
 	}
 	// The database's clock has set these times, and may be ahead of this machine's.
-	now = latest(now, u.Was.SubmittedAt, u.Was.StartedAt)
+	now = slices.MaxFunc([]time.Time{now, u.Was.SubmittedAt, u.Was.StartedAt}, time.Time.Compare)
 	run := []attribute.KeyValue{semconv.CICDPipelineName(string(u.Platform)), semconv.CICDPipelineRunID(u.BuildID)}
 	if !u.Was.StartedAt.IsZero() {
 		options := []trace.SpanStartOption{
@@ -155,13 +156,4 @@ func resultOf(s store.BuildState) string {
 	default:
 		return semconv.CICDPipelineResultFailure.Value.AsString()
 	}
-}
-
-func latest(times ...time.Time) (last time.Time) {
-	for _, t := range times {
-		if t.After(last) {
-			last = t
-		}
-	}
-	return last
 }
