@@ -34,8 +34,7 @@ func TestFleetIsFilteredAndCounted(t *testing.T) {
 		}
 	}
 	count := func(f store.WorkerFilter) int {
-		rows, _, err := b.workers.List(t.Context(), f, store.Page{})
-		require.NoError(t, err)
+		rows := listed(b.workers.List(t.Context(), f, store.Page{}))(t)
 		return len(rows)
 	}
 	require.Equal(t, 1, count(store.WorkerFilter{State: store.WorkerDraining}))
@@ -100,8 +99,7 @@ func TestQueueIsShownInTheOrderOfHandOuts(t *testing.T) {
 		Logs: []store.LogLine{{Level: store.Info, Message: "so far"}}, Kind: store.LineProgress, Facts: store.LineFacts{Percent: 42.9},
 	}))
 	require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: first.ID, WorkerID: w.id, Logs: []store.LogLine{{Level: store.Info, Message: "Build progress: 99%"}}}))
-	running, _, err := d.Running(t.Context(), store.Page{})
-	require.NoError(t, err)
+	running := listed(d.Running(t.Context(), store.Page{}))(t)
 	require.Len(t, running, 2)
 	at := slices.IndexFunc(running, func(r store.RunningBuild) bool { return r.ID == first.ID })
 	require.Equal(t, 42, *running[at].Progress)
@@ -129,8 +127,7 @@ func TestBuildsAreFound(t *testing.T) {
 	}
 	require.NoError(t, b.builds.Cancel(t.Context(), all[6]))
 	find := func(f store.BuildFilter) (ids []string) {
-		found, _, err := b.builds.List(t.Context(), f, store.Page{})
-		require.NoError(t, err)
+		found := listed(b.builds.List(t.Context(), f, store.Page{}))(t)
 		for _, x := range found {
 			ids = append(ids, x.ID)
 		}
@@ -188,8 +185,7 @@ func TestThrottleQueuesAreOrdered(t *testing.T) {
 		{0, false, "1:2 2:2 1:1 1:3 2:1 2:3"},
 		{2, true, "2:2 2:1 2:3"},
 	} {
-		list, _, err := throttle.Queues(t.Context(), c.portal, c.oldest, store.Page{})
-		require.NoError(t, err)
+		list := listed(throttle.Queues(t.Context(), c.portal, c.oldest, store.Page{}))(t)
 		var got []string
 		for _, q := range list {
 			got = append(got, strings.TrimSuffix(strings.TrimPrefix(q.ID, "queue:"), ":7:0"))

@@ -117,13 +117,7 @@ func TestRemovalWaitsForAResultThatIsBeingRecorded(t *testing.T) {
 		removed, err := files.IfUnnamed(t.Context(), build.ID, result.File.Name, false, func() error { return nil })
 		removal <- removed || err != nil
 	}()
-	// The removal has begun when it waits for the row's lock.
-	require.Eventually(t, func() bool {
-		var waiting int
-		err := b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-			OR NOT granted AND locktype = 'transactionid'`).Scan(&waiting)
-		return err == nil && waiting > 0
-	}, 30*time.Second, 5*time.Millisecond)
+	b.waits(1) // the removal has begun
 	close(sweeping)
 	require.NoError(t, <-done)
 	require.False(t, <-removal, "the file has its row")

@@ -318,3 +318,6 @@ func must[T any](v T, err error) func(testing.TB) T {
 
 // codeOf is store.CodeOf for a method that returns a value too.
 func codeOf[T any](_ T, err error) store.Code { return store.CodeOf(err) }
+
+// listed is must for a page of a list.
+func listed[T any](rows []T, _ store.Cursor, err error) func(testing.TB) []T { return must(rows, err) }

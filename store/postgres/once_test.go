@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
 	"sync"
@@ -89,10 +88,8 @@ func TestManyAtOnceUnderOneKeyMakeOneBuild(t *testing.T) {
 	b := setup(t)
 	b.build() // counts, so that the others need not
 	const n = 8
-	other := must(b.Pool.Begin(t.Context()))(t)
-	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
 	once := under("k", submission(t)).Once
-	must(other.Exec(t.Context(), `INSERT INTO idempotency_keys (key, content, build, reply) VALUES ($1, $2, 'other', '')`, once.Key[:], once.Content[:]))(t)
+	release := b.locks(`INSERT INTO idempotency_keys (key, content, build, reply) VALUES ($1, $2, 'other', '')`, once.Key[:], once.Content[:])
 	errs, ids, files := make([]error, n), make([]string, n), make([]settled, n)
 	var wg sync.WaitGroup
 	for i := range n {
@@ -101,7 +98,7 @@ func TestManyAtOnceUnderOneKeyMakeOneBuild(t *testing.T) {
 		wg.Go(func() { _, errs[i] = b.builds.Submit(t.Context(), s, &files[i]) })
 	}
 	b.waits(n)
-	require.NoError(t, other.Rollback(t.Context()))
+	release()
 	wg.Wait()
 	winner := ""
 	for i, err := range errs {
@@ -157,8 +154,7 @@ func TestSubmitKeepsLabels(t *testing.T) {
 	s.Labels = store.Labels{"cache": "app", "who": "\u96ea"}
 	require.Equal(t, s.Labels, must(b.builds.Submit(t.Context(), s))(t).Labels)
 	require.Equal(t, s.Labels, b.find(s.ID).Labels)
-	list, _, err := b.builds.List(t.Context(), store.BuildFilter{}, store.Page{})
-	require.NoError(t, err)
+	list := listed(b.builds.List(t.Context(), store.BuildFilter{}, store.Page{}))(t)
 	require.Equal(t, s.Labels, list[0].Labels)
 	require.Empty(t, b.find(b.build().ID).Labels)
 }

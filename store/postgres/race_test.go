@@ -146,11 +146,9 @@ func TestABatchWaitsForNoOther(t *testing.T) {
 			platform = kind[0]
 		}
 		first, second := b.build(on(platform)), b.build(on(platform))
-		tx := must(b.Pool.Begin(t.Context()))(t)
-		defer func() { _ = tx.Rollback(t.Context()) }()
-		must(tx.Exec(t.Context(), `SELECT 1 FROM builds WHERE id = $1 FOR UPDATE`, first.ID))(t)
+		release := b.locks(`SELECT 1 FROM builds WHERE id = $1 FOR UPDATE`, first.ID)
 		b.worker(takes(kind...)).gets(second.ID)
-		require.NoError(t, tx.Rollback(t.Context()))
+		release()
 		b.worker(takes(kind...)).gets(first.ID)
 	}
 }

@@ -184,8 +184,7 @@ func TestList(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, _, err := b.builds.List(t.Context(), c.filter, c.page)
-			require.NoError(t, err)
+			got := listed(b.builds.List(t.Context(), c.filter, c.page))(t)
 			var ids []string
 			for _, build := range got {
 				ids = append(ids, build.ID)
@@ -234,9 +233,7 @@ func TestSubmitOfACallerThatLeaves(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	must(b.builds.Submit(t.Context(), submission(t)))(t)
-	lock := must(b.Pool.Begin(t.Context()))(t)
-	defer func() { _ = lock.Rollback(t.Context()) }()
-	must(lock.Exec(t.Context(), `LOCK TABLE builds`))(t)
+	release := b.locks(`LOCK TABLE builds`)
 	ctx, leave := context.WithCancelCause(t.Context())
 	early, s := &settled{}, submission(t)
 	_, err := b.builds.Submit(ctx, submission(t), staged(func() error { leave(errors.New("the caller has left")); return nil }), early)
@@ -247,15 +244,11 @@ func TestSubmitOfACallerThatLeaves(t *testing.T) {
 	ctx, leave = context.WithCancelCause(t.Context())
 	late, left := &settled{}, make(chan error, 1)
 	go func() { _, err := b.builds.Submit(ctx, s, late); left <- err }()
-	require.Eventually(t, func() bool {
-		var waits bool
-		err := b.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'builds'::regclass)`).Scan(&waits)
-		return err == nil && waits
-	}, 10*time.Second, time.Millisecond)
+	b.waits(1)
 	leave(errors.New("the caller has left"))
 	require.ErrorIs(t, <-left, store.ErrOutcomeUnknown)
 	require.Equal(t, &settled{committed: true}, late)
-	require.NoError(t, lock.Commit(t.Context()))
+	release()
 	require.Eventually(t, func() bool { _, err := b.builds.Find(t.Context(), s.ID); return err == nil }, 10*time.Second, time.Millisecond)
 }
 

@@ -149,12 +149,10 @@ func TestABadBuildDoesNotKeepOthersFromBeingSwept(t *testing.T) {
 func TestOneControllerSweepsAtATime(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	tx := must(b.Pool.Begin(t.Context()))(t)
-	defer func() { _ = tx.Rollback(t.Context()) }()
 	const key = 0x74616b74_73776570 // Sweep's lock
-	must(tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock($1)`, int64(key)))(t)
+	release := b.locks(`SELECT pg_advisory_xact_lock($1)`, int64(key))
 	require.True(t, b.sweep().Skipped)
-	require.NoError(t, tx.Rollback(t.Context()))
+	release()
 	require.False(t, b.sweep().Skipped)
 }
 

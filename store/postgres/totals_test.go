@@ -1,10 +1,12 @@
 package postgres_test
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
@@ -19,8 +21,7 @@ INSERT INTO build_ids (id, seq) SELECT id, seq FROM b`
 
 func (b *bundle) totals() store.Totals {
 	b.t.Helper()
-	t := must(b.builds.Totals(b.t.Context()))(b.t)
-	return t
+	return must(b.builds.Totals(b.t.Context()))(b.t)
 }
 
 func TestTotalsAreTheSameWhereverBuildsAreCounted(t *testing.T) {
@@ -34,9 +35,7 @@ func TestTotalsAreTheSameWhereverBuildsAreCounted(t *testing.T) {
 	for range 3 {
 		require.Equal(t, want, b.totals())
 	}
-	var moved int
-	require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT sum(completed + failed + cancelled) FROM build_days`).Scan(&moved))
-	require.Equal(t, 15, moved, "history is moved once")
+	require.Equal(t, 15, b.count(`SELECT sum(completed + failed + cancelled) FROM build_days`), "history is moved once")
 
 	// What is moved is not read again: without its rows the totals are the same.
 	b.exec(`DELETE FROM builds WHERE completed_at < now() - interval '1 h'`)
@@ -130,18 +129,8 @@ func TestTotalsReadNoHistory(t *testing.T) {
 	b.exec(history, 48*time.Hour, "completed", "a", 30_000)
 	b.totals() // prepares a session of the pool, too
 	b.exec(`ANALYZE`)
-	explained := func() (text string) {
-		rows := must(b.Pool.Query(t.Context(), `EXPLAIN (ANALYZE, TIMING OFF) `+stringConstants(t)["sqlTotals"]))(t)
-		defer rows.Close()
-		for rows.Next() {
-			var line string
-			require.NoError(t, rows.Scan(&line))
-			text += line + "\n"
-		}
-		require.NoError(t, rows.Err())
-		return text
-	}
-	text := explained()
+	rows := must(b.Pool.Query(t.Context(), `EXPLAIN (ANALYZE, TIMING OFF) `+stringConstants(t)["sqlTotals"]))(t)
+	text := strings.Join(must(pgx.CollectRows(rows, pgx.RowTo[string]))(t), "\n")
 	require.Contains(t, text, "builds_ended")
 	require.NotRegexp(t, `builds\w* on builds.*rows=30000`, text)
 }
