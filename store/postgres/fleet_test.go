@@ -128,15 +128,13 @@ func TestSilentWorkersAndThoseThatLeft(t *testing.T) {
 	}
 	writes := func(age time.Duration, closed bool) func(*bundle, *client) {
 		return func(b *bundle, w *client) {
-			written, err := b.queue.RecordPresence(t.Context(), []store.Presence{{Number: w.number, Used: w.shown, Age: age, Wait: 30 * time.Second, Closed: closed}})
-			require.NoError(t, err)
+			written := must(b.queue.RecordPresence(t.Context(), []store.Presence{{Number: w.number, Used: w.shown, Age: age, Wait: 30 * time.Second, Closed: closed}}))(t)
 			require.Len(t, written, 1)
 		}
 	}
 	closed := func(age time.Duration) func(*bundle, *client) { return writes(age, true) }
 	leaves := func(_ *bundle, w *client) {
-		_, err := w.workers.UnregisterID(t.Context(), w.id)
-		require.NoError(t, err)
+		must(w.workers.UnregisterID(t.Context(), w.id))(t)
 	}
 	for name, c := range map[string]struct {
 		do     []func(*bundle, *client)
@@ -169,18 +167,14 @@ func TestSilentWorkersAndThoseThatLeft(t *testing.T) {
 			for _, do := range c.do {
 				do(b, w)
 			}
-			one, err := b.workers.Show(t.Context(), w.id)
-			require.NoError(t, err)
+			one := must(b.workers.Show(t.Context(), w.id))(t)
 			require.Equal(t, c.state, one.State)
-			rows, _, err := b.workers.List(t.Context(), store.WorkerFilter{State: c.state, Sort: "state"}, store.Page{Limit: 10})
-			require.NoError(t, err)
+			rows := listed(b.workers.List(t.Context(), store.WorkerFilter{State: c.state, Sort: "state"}, store.Page{Limit: 10}))(t)
 			require.Len(t, rows, 1)
-			rows, _, err = b.workers.List(t.Context(), store.WorkerFilter{Present: true}, store.Page{Limit: 10})
-			require.NoError(t, err)
+			rows = listed(b.workers.List(t.Context(), store.WorkerFilter{Present: true}, store.Page{Limit: 10}))(t)
 			require.Equal(t, c.hidden, len(rows) == 0)
 			require.Contains(t, store.WorkerStates(), one.State)
-			fleet, err := postgres.NewDashboard(b.DB).FleetSummary(t.Context())
-			require.NoError(t, err)
+			fleet := must(postgres.NewDashboard(b.DB).FleetSummary(t.Context()))(t)
 			require.Equal(t, c.state == "silent", fleet[0].Silent == 1)
 			require.Equal(t, c.state == "idle" || c.state == "building", fleet[0].Able == 1)
 			require.Equal(t, c.state != "left", fleet[0].Known == 1)
