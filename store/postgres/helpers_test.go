@@ -309,9 +309,9 @@ func (f staged) Abort(context.Context)        {}
 
 // must returns a function that returns v and fails its test for an error.
 func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		require.NoError(t, err)
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
 		return v
 	}
 }

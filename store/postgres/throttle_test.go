@@ -227,7 +227,7 @@ func TestAChangedRateAppliesToWhatWaits(t *testing.T) {
 	require.NoError(t, b.DeleteConfig(t.Context(), portal, 1))
 	b.exec(`DELETE FROM throttle_windows`)
 	require.Len(t, b.claim(100, queueOf(1)).Actions, 5, "what waits keeps the last rate")
-	require.Equal(t, store.NotFound, codeOf(b.Throttle.Config(t.Context(), portal, 1)))
+	require.Equal(t, store.NotFound, codeOf(b.Config(t.Context(), portal, 1)))
 	require.Equal(t, store.NotFound, store.CodeOf(b.DeleteConfig(t.Context(), portal, 1)))
 }
 
