@@ -29,14 +29,14 @@ func order(ctx context.Context, sup Target, do func(s *supervisor) error) error 
 
 // supervisorOf returns the supervisor that a request is for.
 func supervisorOf(sup Target) (*supervisor, error) {
-	p, err := find(sup)
-	switch {
-	case err != nil:
-		return nil, err
+	switch p := sup.Whereis(); {
+	case p == nil:
+		return nil, &DownError{Name: sup.Name(), Reason: ErrNoProc}
 	case p.supervisor == nil:
 		return nil, ErrNotSupervisor
+	default:
+		return p.supervisor, nil
 	}
-	return p.supervisor, nil
 }
 
 // StartChild adds a child at the end and starts it. Errors: [*SpecError],
@@ -85,7 +85,7 @@ func (s *supervisor) startInstance(args any) (*Proc, error) {
 		return nil, &SpecError{Problem: "invalid_child_spec", Value: args}
 	}
 	full := false
-	s.update(func() { full = s.fullLocked() })
+	s.update(func() { full = len(s.instances)+s.tasks >= s.spec.MaxChildren })
 	row := &child{spec: &s.spec.Children[0], args: args}
 	var err error
 	switch {

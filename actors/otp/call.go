@@ -11,19 +11,11 @@ import (
 // Target is what can be called: a [Ref] or a [*Proc].
 type Target interface {
 	Name() string
-	target() *Proc // nil if there is none
+	Whereis() *Proc // nil if there is none
 }
 
-func (p *Proc) target() *Proc { return p }
-
-// find returns the process of t.
-func find(t Target) (*Proc, error) {
-	p := t.target()
-	if p == nil {
-		return nil, &DownError{Name: t.Name(), Reason: ErrNoProc}
-	}
-	return p, nil
-}
+// Whereis returns p.
+func (p *Proc) Whereis() *Proc { return p }
 
 // NoReply is returned by HandleCall when the answer comes later, through
 // [From.Reply].
@@ -85,9 +77,9 @@ func typed[R any](t Target, value any, err error) (R, error) {
 // call calls the current process of t. sent is false if the request has certainly not
 // reached it.
 func call(ctx context.Context, t Target, req any) (reply any, sent bool, err error) {
-	p, err := find(t)
-	if err != nil {
-		return nil, false, err
+	p := t.Whereis()
+	if p == nil {
+		return nil, false, &DownError{Name: t.Name(), Reason: ErrNoProc}
 	}
 	if _, ok := ctx.Deadline(); ok {
 		return p.call(ctx, 0, req)
@@ -99,7 +91,7 @@ func call(ctx context.Context, t Target, req any) (reply any, sent bool, err err
 // mailbox is full. After true the message may still be lost, because the process may
 // end first.
 func Cast(t Target, msg any) bool {
-	p := t.target()
+	p := t.Whereis()
 	return p != nil && p.server != nil && p.server.send(Msg{Kind: CastMsg, Body: msg}) == posted
 }
 

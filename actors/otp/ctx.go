@@ -47,15 +47,9 @@ func (c *Ctx) Stop(reason error) { c.s.p.end(reason, c.s.terminated) }
 
 // Suspend says that the process waits for something outside to come back. The tree
 // shows it as suspended, which is no failure. A repeated call with the same text does
-// nothing.
-func (c *Ctx) Suspend(why string) { c.s.suspend(why) }
-
-// Resume ends what Suspend began.
-func (c *Ctx) Resume() { c.s.suspend("") }
-
-// suspend sets why the process is suspended; empty: it is not.
-func (s *server) suspend(why string) {
-	p := s.p
+// nothing, and an empty text resumes.
+func (c *Ctx) Suspend(why string) {
+	s, p := c.s, c.s.p
 	p.mu.Lock()
 	before, late := s.detail, p.phase == dead
 	s.detail = why
@@ -69,6 +63,9 @@ func (s *server) suspend(why string) {
 	}
 }
 
+// Resume ends what Suspend began.
+func (c *Ctx) Resume() { c.Suspend("") }
+
 // unexpected logs a message that the server does not know. The process does not
 // crash, because any process could send one.
 func (c *Ctx) unexpected(what string, msg any) {
@@ -78,9 +75,8 @@ func (c *Ctx) unexpected(what string, msg any) {
 // release cancels the monitors and waits for the Async goroutines.
 func (c *Ctx) release() {
 	for m := range c.monitors {
-		m.cancel()
+		m.unwatch()
 	}
-	c.monitors = nil
 	c.asyncs.Wait() // the caller has set a deadline
 }
 
@@ -120,48 +116,37 @@ type Down struct {
 	Reason error
 }
 
-// monitor is the watching process's side of a Monitor call, and the notice that it
-// gets.
+// monitor is the watching process's side of a Monitor call.
 type monitor struct {
-	c       *Ctx
-	down    Down
 	unwatch func()
-	off     atomic.Bool
+	off     bool
 }
 
 // Monitor delivers [Down] to HandleInfo when p ends: at once if it has already ended,
 // and with [ErrNoProc] if p is nil. After demonitor no Down comes, not even a queued
 // one. The monitor ends with the process that made it.
 func (c *Ctx) Monitor(p *Proc) (demonitor func()) {
-	m := &monitor{c: c, down: Down{Proc: p}}
+	m := &monitor{unwatch: func() {}}
 	if c.monitors == nil {
 		c.monitors = map[*monitor]struct{}{}
 	}
 	c.monitors[m] = struct{}{}
 	notify := func(reason error) {
-		m.down.Reason = reason
-		c.s.send(Msg{Kind: InfoMsg, Body: m})
+		c.s.send(Msg{Kind: InfoMsg, Body: notice(func() (any, bool) {
+			delete(c.monitors, m)
+			return Down{p, reason}, !m.off
+		})})
 	}
 	if p == nil {
-		m.unwatch = func() {}
 		notify(ErrNoProc)
 	} else {
 		m.unwatch = p.Watch(notify)
 	}
 	return func() {
-		m.cancel()
+		m.off = true
+		m.unwatch()
 		delete(c.monitors, m)
 	}
-}
-
-func (m *monitor) cancel() {
-	m.off.Store(true)
-	m.unwatch()
-}
-
-func (m *monitor) open() (any, bool) {
-	delete(m.c.monitors, m)
-	return m.down, !m.off.Load()
 }
 
 // timer delivers a message to one incarnation, once or at an interval.
@@ -180,8 +165,8 @@ func (c *Ctx) SendAfter(d time.Duration, msg any) (cancel func()) {
 	return c.s.startTimer(d, 0, msg)
 }
 
-// SendEvery delivers msg to HandleInfo every d, see untilTick. A tick is left out while the previous
-// one is still queued, so a slow server is not flooded.
+// SendEvery delivers msg to HandleInfo every d, see untilTick. A tick is left out while the
+// previous one is still queued, so a slow server is not flooded.
 func (c *Ctx) SendEvery(d time.Duration, msg any) (cancel func()) {
 	return c.s.startTimer(d, d, msg)
 }
@@ -226,7 +211,7 @@ func (t *timer) fire() {
 	}
 	p.mu.Unlock()
 	if wanted {
-		t.s.send(Msg{Kind: InfoMsg, Body: t})
+		t.s.send(Msg{Kind: InfoMsg, Body: notice(t.open)})
 	}
 }
 
@@ -236,13 +221,9 @@ func (t *timer) open() (any, bool) {
 }
 
 func (t *timer) cancel() {
-	t.stop()
+	t.off.Store(true)
+	t.clock.Stop()
 	t.s.p.mu.Lock()
 	delete(t.s.timers, t)
 	t.s.p.mu.Unlock()
-}
-
-func (t *timer) stop() {
-	t.off.Store(true)
-	t.clock.Stop()
 }

@@ -2,30 +2,22 @@ package otp
 
 import "time"
 
-// finish ends a process. Its own goroutine calls it once, when all callbacks are
-// over. For a process that was abandoned, it only removes it from the leaked ones.
-func (p *Proc) finish() {
-	if p.die(false) {
-		return
-	}
-	p.sys.update(func() { delete(p.sys.leaked, p) })
-	p.sys.emit(Event{Kind: EventReturned, Proc: p})
-}
-
-// abandon ends a process that was killed and did not return in time. Its goroutine
-// may still run, but the name is free, the timers are stopped, the mailbox is closed
-// and the context is cancelled.
-func (p *Proc) abandon() { p.die(true) }
-
-// die makes p dead, unless it is already. The order matters: the exit is reported
-// and the name is free before the supervisor can react, and the supervisor gets its
-// message before done is closed. So a request to the supervisor that is made after
-// done was closed is handled after this end.
-func (p *Proc) die(stuck bool) (first bool) {
+// finish makes p dead. Its own goroutine calls it when all callbacks are over. A process
+// that was killed and did not return in time is abandoned: it is stuck, and the call that
+// its goroutine makes later only removes it from the leaked ones.
+//
+// The order matters: the exit is reported and the name is free before the supervisor can
+// react, and the supervisor gets its message before done is closed. So a request to the
+// supervisor that is made after done was closed is handled after this end.
+func (p *Proc) finish(stuck bool) {
 	p.mu.Lock()
 	if p.phase == dead {
 		p.mu.Unlock()
-		return false
+		if !stuck {
+			p.sys.update(func() { delete(p.sys.leaked, p) })
+			p.sys.emit(Event{Kind: EventReturned, Proc: p})
+		}
+		return
 	}
 	p.endLocked(ErrNormal)
 	if p.killed.Load() {
@@ -50,7 +42,9 @@ func (p *Proc) die(stuck bool) (first bool) {
 	if begun && (p.task == nil || !orderly(reason)) {
 		p.sys.emit(Event{Kind: EventExit, Proc: p, Reason: reason})
 	}
-	p.sys.names.release(p.name, p)
+	if p.name != "" {
+		p.freeName(false)
+	}
 	p.cancel(reason)
 	if p.supervisor != nil {
 		p.supervisor.orphan(reason)
@@ -73,7 +67,6 @@ func (p *Proc) die(stuck bool) (first bool) {
 	for w := range watchers {
 		(*w)(reason)
 	}
-	return true
 }
 
 // orphaned is called for a child whose supervisor died without stopping it. The
@@ -91,8 +84,7 @@ func (p *Proc) orphaned(reason error) {
 
 // hide frees the name of p and of all processes below it. They get no names again.
 func (p *Proc) hide() {
-	p.hidden.Store(true)
-	p.sys.names.release(p.name, p)
+	p.freeName(true)
 	if p.supervisor != nil {
 		for _, child := range p.supervisor.linked() {
 			child.hide()

@@ -51,7 +51,7 @@ func (e *engine) spawn(s *server) {
 	_, err := e.actors.Root.SpawnNamed(props, s.address.pid.GetId())
 	if err != nil {
 		s.p.crash(fmt.Errorf("spawning %s: %w", s.p.Path(), err))
-		s.p.finish()
+		s.p.finish(false)
 	}
 }
 
@@ -77,12 +77,13 @@ func (h host) Receive(c actor.Context) {
 		}
 	case wake: // only look at the state, below
 	case *actor.Stopped: // the actor is unregistered
-		h.s.p.finish()
+		h.s.p.finish(false)
 		return
 	default: // Stopping
 		return
 	}
-	if h.s.ended() {
+	if h.s.p.over.Load() {
+		h.s.terminate()
 		c.Stop(c.Self())
 	}
 }

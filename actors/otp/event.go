@@ -3,8 +3,6 @@ package otp
 import (
 	"runtime"
 	"time"
-
-	"github.com/rs/zerolog"
 )
 
 // EventKind says what an [Event] reports.
@@ -69,8 +67,11 @@ func (e Event) Abnormal() bool {
 	}
 }
 
-// emit completes e and hands it to the hook, or logs it.
+// emit completes e and hands it to the hook.
 func (s *System) emit(e Event) {
+	if s.opts.OnEvent == nil {
+		return
+	}
 	e.At = time.Now()
 	if p := e.Proc; p != nil {
 		e.Path, e.ID, e.Type = p.Path(), p.spec.ID, p.spec.childType()
@@ -78,26 +79,12 @@ func (s *System) emit(e Event) {
 			e.Lifetime = e.At.Sub(p.born)
 		}
 	}
-	if s.opts.OnEvent == nil {
-		s.log(e)
-		return
-	}
 	defer func() { // a panic of the hook must not disturb the process that ends
 		if value := recover(); value != nil {
 			s.opts.Logger.Error().Interface("panic", value).Msg("event hook")
 		}
 	}()
 	s.opts.OnEvent(e)
-}
-
-// log writes the event as a line.
-func (s *System) log(e Event) {
-	level := zerolog.DebugLevel
-	if e.Abnormal() {
-		level = zerolog.WarnLevel
-	}
-	s.opts.Logger.WithLevel(level).Str("event", e.Kind.String()).Str("path", e.Path).AnErr("reason", e.Reason).
-		Str("detail", e.Detail).Int("restarts", e.Restarts).Msg("supervision")
 }
 
 // dump returns the stacks of all goroutines, at most once a second, because it stops

@@ -54,7 +54,7 @@ func (j *Job[R]) Tick(c *Ctx) {
 	j.running = true
 	c.Async(func(ctx context.Context) any {
 		result, err := work(ctx)
-		return callback(func() { j.ended(c, result, err) })
+		return handled(func() { j.ended(c, result, err) })
 	})
 }
 
@@ -68,7 +68,7 @@ func (j *Job[R]) In(c *Ctx, d time.Duration) {
 		j.unplan()
 	}
 	j.due = due
-	j.unplan = c.SendAfter(d, callback(func() {
+	j.unplan = c.SendAfter(d, handled(func() {
 		j.unplan = nil
 		j.Start(c)
 	}))
@@ -76,7 +76,7 @@ func (j *Job[R]) In(c *Ctx, d time.Duration) {
 
 // Every calls Tick at an interval, see [Ctx.SendEvery], until cancel is called.
 func (j *Job[R]) Every(c *Ctx, d time.Duration) (cancel func()) {
-	return c.SendEvery(d, callback(func() { j.Tick(c) }))
+	return c.SendEvery(d, handled(func() { j.Tick(c) }))
 }
 
 // Running reports whether a run is under way. In Done it is not.
@@ -99,10 +99,10 @@ func (j *Job[R]) ended(c *Ctx, result R, err error) {
 	}
 }
 
-// callback is a message that handles itself, in the server.
-type callback func()
-
-func (f callback) open() (any, bool) { //nolint:unparam // of a notice; it leaves no message
-	f()
-	return nil, false
+// handled returns a message that f handles, in the server.
+func handled(f func()) notice {
+	return func() (any, bool) {
+		f()
+		return nil, false
+	}
 }

@@ -202,8 +202,5 @@ func (m *mailbox) process() {
 	}
 }
 
-// handled counts n messages as done.
-func (m *mailbox) handled(n int) { m.depth.Add(int64(-n)) }
-
 // UserMessageCount returns the messages that wait or are being handled.
 func (m *mailbox) UserMessageCount() int { return int(max(m.depth.Load(), 0)) }

@@ -13,41 +13,62 @@ import (
 // Ref is a process by name. It stays valid when the process is restarted, because
 // each use finds the current incarnation. The zero Ref finds nothing. Refs may be
 // copied and compared.
-type Ref struct{ name *refName }
+type Ref struct{ *refName }
 
+// refName is what a Ref points to, so that a Ref as a [Target] needs no allocation.
 type refName struct {
-	sys  *System
-	name string
+	names *names
+	name  string
 }
 
 // Ref returns a reference to the process that runs under name now or later.
-func (s *System) Ref(name string) Ref { return Ref{&refName{s, name}} }
+func (s *System) Ref(name string) Ref { return Ref{&refName{&s.names, name}} }
 
 // Name returns the name.
 func (r Ref) Name() string {
-	if r.name == nil {
+	if r.refName == nil {
 		return "(none)"
 	}
-	return r.name.name
+	return r.name
 }
 
 // Whereis returns the current process, nil if there is none.
-func (r Ref) Whereis() *Proc { return r.target() }
-
-func (r Ref) target() *Proc {
-	if r.name == nil {
+func (r Ref) Whereis() *Proc {
+	if r.refName == nil {
 		return nil
 	}
-	return r.name.sys.names.lookup(r.name.name)
+	r.names.mu.RLock()
+	defer r.names.mu.RUnlock()
+	if p := r.names.owners[r.name]; p != nil && p.shown {
+		return p
+	}
+	return nil
 }
 
 // Await returns the process, waiting for it to be started or restarted until
 // ctx ends. The error is an [ErrNoProc].
 func (r Ref) Await(ctx context.Context) (*Proc, error) {
-	if r.name == nil {
+	if r.refName == nil {
 		return nil, &DownError{Name: r.Name(), Reason: ErrNoProc}
 	}
-	return r.name.sys.names.await(ctx, r.name.name)
+	for {
+		r.names.mu.Lock()
+		p := r.names.owners[r.name]
+		if p != nil && p.shown {
+			r.names.mu.Unlock()
+			return p, nil
+		}
+		if r.names.next == nil {
+			r.names.next = make(chan struct{})
+		}
+		next := r.names.next
+		r.names.mu.Unlock()
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for process %s: %w: %w", r.name, ErrNoProc, context.Cause(ctx))
+		}
+	}
 }
 
 // CallWait is [Call] for callers that want to wait for a restart instead of failing.
@@ -72,98 +93,66 @@ func CallWait[R any](ctx context.Context, r Ref, wait time.Duration, req any) (R
 	}
 }
 
-// registry maps names to processes. A name is reserved before Init and becomes visible
-// when Init has succeeded, so no half-made process is seen. It is freed before the end
-// of the process can be seen.
-type registry struct {
-	mu     sync.RWMutex // guards what follows
-	owners map[string]owner
-	shown  chan struct{} // closed when the next name is shown; nil: nobody waits
+// Whereis returns the process registered under name, nil if there is none.
+func (s *System) Whereis(name string) *Proc { return s.Ref(name).Whereis() }
+
+// Names returns the registered names, sorted, including those of processes that are
+// still starting.
+func (s *System) Names() []string {
+	s.names.mu.RLock()
+	defer s.names.mu.RUnlock()
+	return slices.Sorted(maps.Keys(s.names.owners))
 }
 
-// owner is who has a name.
-type owner struct {
-	p     *Proc
-	shown bool
+// names says which process has which name. A process takes its name before Init, and shows
+// it when Init has succeeded, so no half-made process is seen. The name is freed before the
+// end of the process can be seen.
+type names struct {
+	mu     sync.RWMutex // guards what follows, and the shown and hidden of processes
+	owners map[string]*Proc
+	next   chan struct{} // closed when the next name is shown; nil: nobody waits
 }
 
-func newRegistry() *registry { return &registry{owners: map[string]owner{}} }
-
-// reserve takes name for p, or returns the process that has it.
-func (r *registry) reserve(name string, p *Proc) *Proc {
-	if name == "" {
+// takeName takes p's name, as the first thing that a process does. Orphans and what they
+// start get none, because the successors need the names.
+func (p *Proc) takeName() error {
+	n := &p.sys.names
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p.hidden = p.hidden || p.parent != nil && p.parent.p.hidden
+	if p.name == "" || p.hidden {
 		return nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if other, taken := r.owners[name]; taken {
-		return other.p
+	if other := n.owners[p.name]; other != nil {
+		return &AlreadyStartedError{Proc: other}
 	}
-	r.owners[name] = owner{p: p}
+	n.owners[p.name] = p
 	return nil
 }
 
-// publish makes p visible under name, unless it became an orphan meanwhile, and
+// showName makes p visible under its name, unless it became an orphan meanwhile, and
 // wakes those who wait for a name.
-func (r *registry) publish(name string, p *Proc) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.owners[name].p != p {
+func (p *Proc) showName() {
+	n := &p.sys.names
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.owners[p.name] != p {
 		return
 	}
-	r.owners[name] = owner{p: p, shown: true}
-	if r.shown != nil {
-		close(r.shown)
-		r.shown = nil
+	p.shown = true
+	if n.next != nil {
+		close(n.next)
+		n.next = nil
 	}
 }
 
-// release frees name if p has it.
-func (r *registry) release(name string, p *Proc) {
-	if name == "" {
-		return
+// freeName frees p's name, if p has it. An orphan that hides gets no name again.
+func (p *Proc) freeName(hide bool) {
+	n := &p.sys.names
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p.hidden = p.hidden || hide
+	if n.owners[p.name] == p {
+		delete(n.owners, p.name)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.owners[name].p == p {
-		delete(r.owners, name)
-	}
-}
-
-// lookup returns the visible process of that name, or nil.
-func (r *registry) lookup(name string) *Proc {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if o := r.owners[name]; o.shown {
-		return o.p
-	}
-	return nil
-}
-
-// await returns the process of that name as soon as there is one.
-func (r *registry) await(ctx context.Context, name string) (*Proc, error) {
-	for {
-		r.mu.Lock()
-		o := r.owners[name]
-		if !o.shown && r.shown == nil {
-			r.shown = make(chan struct{})
-		}
-		shown := r.shown
-		r.mu.Unlock()
-		if o.shown {
-			return o.p, nil
-		}
-		select {
-		case <-shown:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for process %s: %w: %w", name, ErrNoProc, context.Cause(ctx))
-		}
-	}
-}
-
-// all returns the names that are taken, sorted.
-func (r *registry) all() []string {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return slices.Sorted(maps.Keys(r.owners))
 }

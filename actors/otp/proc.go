@@ -42,7 +42,8 @@ type Proc struct {
 	cancel context.CancelCauseFunc
 	over   atomic.Bool // phase >= ending, readable without the lock
 	killed atomic.Bool // by Kill; set under the lock
-	hidden atomic.Bool // an orphan: it and what it starts have no names
+	shown  bool        // its name is visible; guarded by the names' mutex
+	hidden bool        // an orphan: it and what it starts have no names; guarded as shown
 
 	mu       sync.Mutex // guards what follows, and some of the server's fields
 	phase    phase
@@ -130,7 +131,7 @@ func (p *Proc) Handled() (messages int64, busy time.Duration) {
 func (p *Proc) Kill() {
 	p.mu.Lock()
 	if p.phase != dead && !p.killed.Swap(true) {
-		p.grace = time.AfterFunc(KillGrace, p.abandon)
+		p.grace = time.AfterFunc(KillGrace, func() { p.finish(true) })
 	}
 	p.endLocked(ErrKilled)
 	p.mu.Unlock()
@@ -257,7 +258,7 @@ func (p *Proc) succeed() bool {
 	}
 	p.phase, p.begun = running, true
 	p.mu.Unlock()
-	p.sys.names.publish(p.name, p)
+	p.showName()
 	close(p.up)
 	return true
 }

@@ -54,11 +54,9 @@ type BatchServer interface {
 	HandleBatch(c *Ctx, msgs []Msg)
 }
 
-// notice is a message body that is checked at delivery, because it may no longer be
-// wanted then.
-type notice interface {
-	open() (body any, wanted bool)
-}
+// notice is a message body that is made at delivery. It may no longer be wanted then, or
+// may have handled itself.
+type notice func() (body any, wanted bool)
 
 // server runs a Server.
 type server struct {
@@ -87,12 +85,12 @@ type server struct {
 // close stops the timers and closes the mailbox.
 func (s *server) close() {
 	s.p.mu.Lock()
-	timers := s.timers
+	for t := range s.timers {
+		t.off.Store(true)
+		t.clock.Stop()
+	}
 	s.timers = nil
 	s.p.mu.Unlock()
-	for t := range timers {
-		t.stop()
-	}
 	s.box.close()
 }
 
@@ -101,7 +99,7 @@ func (s *server) boot() {
 	if s.p.over.Load() {
 		return // ended before it began
 	}
-	err := s.p.enter()
+	err := s.p.takeName()
 	if err == nil {
 		s.impl = s.make()
 		s.batch, _ = s.impl.(BatchServer)
@@ -135,7 +133,7 @@ func (s *server) serve(msgs []Msg) {
 		case orderMsg:
 			s.p.obey(m.Body)
 		}
-		s.box.handled(1)
+		s.box.depth.Add(-1)
 	}
 }
 
@@ -147,7 +145,7 @@ func (m *Msg) open() (wanted bool) {
 		if !ok {
 			return true
 		}
-		if m.Body, wanted = n.open(); !wanted {
+		if m.Body, wanted = n(); !wanted {
 			return false
 		}
 	}
@@ -170,18 +168,15 @@ func (s *server) serveAll(msgs []Msg) {
 	if len(wanted) > 0 && !s.p.over.Load() {
 		s.batch.HandleBatch(s.ctx, wanted)
 	}
-	s.box.handled(len(msgs))
+	s.box.depth.Add(int64(-len(msgs)))
 	if order != nil {
 		s.p.obey(order.Body)
 	}
 }
 
-// ended reports whether the process has to end, and runs Terminate if so. It is
-// called after each delivery.
-func (s *server) ended() bool {
-	if !s.p.over.Load() {
-		return false
-	}
+// terminate ends the callbacks of a process that has to end: it runs Terminate and waits
+// for the goroutines of Async.
+func (s *server) terminate() {
 	if limit := s.p.deadline(); limit != Infinity {
 		defer time.AfterFunc(limit, s.p.Kill).Stop()
 	}
@@ -190,5 +185,4 @@ func (s *server) ended() bool {
 		s.impl.Terminate(s.ctx, s.p.why())
 	}
 	s.ctx.release()
-	return true
 }

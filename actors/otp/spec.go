@@ -1,6 +1,7 @@
 package otp
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -127,6 +128,7 @@ func (s SupSpec) withDefaults() SupSpec {
 			s.Intensity = 1
 		}
 	}
+	s.MaxChildren = cmp.Or(s.MaxChildren, math.MaxInt)
 	return s
 }
 

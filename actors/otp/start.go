@@ -56,9 +56,6 @@ func (s *supervisor) newChild(row *child) (p *Proc, begin func()) {
 	case name == "":
 		name = s.p.Path() + "/" + label
 	}
-	if s.p.hidden.Load() {
-		name = "" // the supervisor's successor needs the names
-	}
 	p = s.p.sys.newProc(label, name, row.spec)
 	p.parent = s
 	return p, p.furnish(row.args)
@@ -75,18 +72,13 @@ func (s *supervisor) admit(p *Proc) error {
 	default:
 		return &DownError{Name: s.p.Name(), Reason: ErrShutdown}
 	}
-	if s.fullLocked() {
+	if len(s.instances)+s.tasks >= s.spec.MaxChildren {
 		return ErrMaxChildren
 	}
 	p.spec = &s.spec.Children[0]
 	s.links[p] = struct{}{}
 	s.tasks++
 	return nil
-}
-
-// fullLocked reports whether a Dynamic supervisor has MaxChildren.
-func (s *supervisor) fullLocked() bool {
-	return s.spec.MaxChildren > 0 && len(s.instances)+s.tasks >= s.spec.MaxChildren
 }
 
 // restart counts a restart of row and attempts it. If the attempt fails, a retry is

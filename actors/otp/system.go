@@ -14,7 +14,7 @@ import (
 
 // Options of a [System]. The zero value works.
 type Options struct {
-	// Logger gets unexpected messages, and the events if OnEvent is nil.
+	// Logger gets unexpected messages.
 	Logger zerolog.Logger
 	// OnEvent gets every supervision event, in the goroutine in which it happens.
 	// It must be quick, safe for concurrent use, and must not call the process that
@@ -34,7 +34,7 @@ const (
 // program has one; tests make their own. All methods may be used concurrently.
 type System struct {
 	opts   Options
-	names  *registry
+	names  names
 	engine *engine
 	base   context.Context //nolint:containedctx // parent of every process's context
 	slots  sync.Pool       // of *slot
@@ -52,7 +52,7 @@ type System struct {
 // New makes a system. It starts nothing; end it with [System.Shutdown].
 func New(opts Options) *System {
 	return &System{
-		opts: opts, names: newRegistry(), engine: newEngine(opts.Logger), born: time.Now(),
+		opts: opts, names: names{owners: map[string]*Proc{}}, engine: newEngine(opts.Logger), born: time.Now(),
 		base:    context.Background(), //nolint:forbidigo // processes outlive every caller
 		orphans: map[*Proc]struct{}{}, leaked: map[*Proc]struct{}{},
 	}
@@ -108,13 +108,6 @@ func (s *System) reportStart(p *Proc, err error) (*Proc, error) {
 	}
 	return nil, err
 }
-
-// Whereis returns the process registered under name, nil if there is none.
-func (s *System) Whereis(name string) *Proc { return s.names.lookup(name) }
-
-// Names returns the registered names, sorted, including those of processes that are
-// still starting.
-func (s *System) Names() []string { return s.names.all() }
 
 // Leaked returns how many abandoned processes still run.
 func (s *System) Leaked() (n int) {
@@ -193,15 +186,4 @@ func (p *Proc) asSupervisor(mk func() SupSpec) (begin func()) {
 
 func (p *Proc) asTask(task func(context.Context) error) (begin func()) {
 	return func() { p.sys.engine.pool.Schedule(func() { p.runTask(task) }) }
-}
-
-// enter takes the name, as the first thing that a process does.
-func (p *Proc) enter() error {
-	if other := p.sys.names.reserve(p.name, p); other != nil {
-		return &AlreadyStartedError{Proc: other}
-	}
-	if p.hidden.Load() {
-		p.sys.names.release(p.name, p) // it became an orphan just now
-	}
-	return nil
 }

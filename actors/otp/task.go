@@ -9,7 +9,7 @@ import (
 
 // runTask is the life of a task process.
 func (p *Proc) runTask(task func(context.Context) error) {
-	defer p.finish() // after runtime.Goexit too
+	defer p.finish(false) // after runtime.Goexit too
 	protect(func() { p.crash(p.live(task)) }, p.crash)
 }
 
@@ -18,7 +18,7 @@ func (p *Proc) live(task func(context.Context) error) error {
 	if p.over.Load() {
 		return nil
 	}
-	if err := p.enter(); err != nil {
+	if err := p.takeName(); err != nil {
 		return err
 	}
 	if !p.succeed() {
@@ -76,7 +76,7 @@ func RunTask(ctx context.Context, sup Target, label fmt.Stringer, onEnd func(), 
 		}
 		err = recovered(recover())
 		p.crash(err)
-		p.finish()
+		p.finish(false)
 	}()
 	ran = true
 	err = fn(p.ctx) //nolint:contextcheck // derived from ctx, above
@@ -88,7 +88,7 @@ func RunTask(ctx context.Context, sup Target, label fmt.Stringer, onEnd func(), 
 // returns what its caller gets.
 func (p *Proc) leave(result error) error {
 	ordered := p.over.Load()
-	p.finish()
+	p.finish(false)
 	if !ordered {
 		return result
 	}
