@@ -226,7 +226,7 @@ func (s *poolServer) Init(c *otp.Ctx) error {
 		s.conclude(c, out)
 	case <-timer.C:
 		c.Suspend("the database takes long to connect or to migrate")
-	case <-c.Stopping():
+	case <-c.UntilStop().Done():
 	}
 	return nil
 }

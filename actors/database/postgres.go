@@ -91,13 +91,16 @@ type ended struct{ process *process }
 // Init brings the server up and returns when it answers.
 func (s *postgresServer) Init(c *otp.Ctx) error {
 	log := c.Logger()
-	ctx, release := untilStop(c)
-	defer release()
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the database was not ready within %s", startTimeout))
+	ctx, cancel := context.WithTimeoutCause(c.UntilStop(), startTimeout, fmt.Errorf("the database was not ready within %s", startTimeout))
 	defer cancel()
 	begun := time.Now()
 
-	cl, err := openCluster(ctx, s.handle.cfg, *log, goroutines(c))
+	cl, err := openCluster(ctx, s.handle.cfg, *log, func(f func()) {
+		c.Async(func(context.Context) any {
+			f()
+			return nil
+		})
+	})
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,8 @@ import (
 // pollEvery is how often takt checks a process that is not its child.
 const pollEvery = 50 * time.Millisecond
 
-// spawn runs a goroutine that its caller owns.
+// spawn runs a function as a goroutine of the incarnation. A panic in it crashes the actor,
+// and the actor waits for its end.
 type spawn func(func())
 
 // process is a running server: a child, or one adopted from a killed takt.

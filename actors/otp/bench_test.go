@@ -29,7 +29,7 @@ func (echoServer) HandleCast(*otp.Ctx, any) { panic("boom") }
 
 func benchSystem(b *testing.B) *otp.System {
 	b.Helper()
-	sys := otp.New(otp.Options{OnEvent: func(otp.Event) {}})
+	sys := otp.New(otp.Options{})
 	b.Cleanup(func() { sys.Shutdown(context.WithoutCancel(b.Context())) })
 	return sys
 }
@@ -41,6 +41,34 @@ func nativeSystem(b *testing.B) *actor.ActorSystem {
 	}))
 	b.Cleanup(sys.Shutdown)
 	return sys
+}
+
+// sequential has one caller call f again and again, parallel has 64.
+func sequential(b *testing.B, f func() error) {
+	b.Helper()
+	b.Run("sequential", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := f(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func parallel(b *testing.B, f func() error) {
+	b.Helper()
+	b.Run("64 callers", func(b *testing.B) {
+		b.ReportAllocs()
+		b.SetParallelism(32)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if err := f(); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	})
 }
 
 // nativeEcho does with protoactor's own means what echoServer does.
@@ -60,49 +88,16 @@ func BenchmarkOTPCall(b *testing.B) {
 		b.Fatal(err)
 	}
 	ref := sys.Ref("echo")
-	b.Run("sequential", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := otp.Call[int](b.Context(), ref, 7); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("64 callers", func(b *testing.B) {
-		b.ReportAllocs()
-		b.SetParallelism(32)
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				if _, err := otp.Call[int](b.Context(), p, 7); err != nil {
-					b.Error(err)
-				}
-			}
-		})
-	})
+	sequential(b, func() error { _, err := otp.Call[int](b.Context(), ref, 7); return err })
+	parallel(b, func() error { _, err := otp.Call[int](b.Context(), p, 7); return err })
 }
 
 func BenchmarkNativeCall(b *testing.B) {
 	sys := nativeSystem(b)
 	pid := sys.Root.Spawn(actor.PropsFromFunc(nativeEcho))
-	b.Run("sequential", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := sys.Root.RequestFuture(pid, 7, time.Second).Result(); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("64 callers", func(b *testing.B) {
-		b.ReportAllocs()
-		b.SetParallelism(32)
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				if _, err := sys.Root.RequestFuture(pid, 7, time.Second).Result(); err != nil {
-					b.Error(err)
-				}
-			}
-		})
-	})
+	call := func() error { _, err := sys.Root.RequestFuture(pid, 7, time.Second).Result(); return err }
+	sequential(b, call)
+	parallel(b, call)
 }
 
 func BenchmarkOTPCast(b *testing.B) {
@@ -167,26 +162,11 @@ func BenchmarkNativeSpawn(b *testing.B) {
 func BenchmarkOTPRunTask(b *testing.B) {
 	sys := benchSystem(b)
 	sup := taskSupervisor(b, sys)
-	run := func(context.Context) error { return nil }
-	b.Run("sequential", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := runTask(b.Context(), sup, "request", run); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("64 callers", func(b *testing.B) {
-		b.ReportAllocs()
-		b.SetParallelism(32)
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				if err := runTask(b.Context(), sup, "request", run); err != nil {
-					b.Error(err)
-				}
-			}
-		})
-	})
+	run := func() error {
+		return runTask(b.Context(), sup, "request", func(context.Context) error { return nil })
+	}
+	sequential(b, run)
+	parallel(b, run)
 }
 
 func taskSupervisor(b *testing.B, sys *otp.System) *otp.Proc {
@@ -256,7 +236,7 @@ func BenchmarkNativeRestart(b *testing.B) {
 // BenchmarkOTPDynamic starts 10 000 dynamic children and stops them.
 func BenchmarkOTPDynamic(b *testing.B) {
 	for b.Loop() {
-		sys := otp.New(otp.Options{OnEvent: func(otp.Event) {}})
+		sys := otp.New(otp.Options{})
 		sup := taskSupervisor(b, sys)
 		for range 10_000 {
 			if _, err := otp.StartDynamic(b.Context(), sup, nil); err != nil {

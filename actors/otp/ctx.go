@@ -37,9 +37,20 @@ func (c *Ctx) Logger() *zerolog.Logger {
 // abort the work in progress. After it is cancelled, a successor may already run.
 func (c *Ctx) Context() context.Context { return c.s.p.ctx }
 
-// Stopping is closed when the process has been asked to end. Long callbacks should
-// check it between two pieces of work.
-func (c *Ctx) Stopping() <-chan struct{} { return c.s.softContext().Done() }
+// UntilStop returns a context for long callbacks. It is cancelled, with the reason as
+// cause, as soon as the process is asked to end.
+func (c *Ctx) UntilStop() context.Context {
+	s := c.s
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	if s.soft == nil {
+		s.soft, s.softEnd = context.WithCancelCause(s.p.ctx)
+		if s.p.phase >= ending {
+			s.softEnd(s.p.reason)
+		}
+	}
+	return s.soft
+}
 
 // Stop ends the process with reason (nil: [ErrNormal]) after the running callback.
 // Queued messages are not handled. In Terminate it replaces the reason.
@@ -82,10 +93,9 @@ func (c *Ctx) release() {
 
 // Async runs f in a goroutine that belongs to this incarnation. Its result
 // arrives in HandleInfo, unless it is nil. A panic in f is a crash of the process. ctx is
-// cancelled, with the reason as cause, as soon as the process is asked to end;
-// the process then waits for f to return, as if it were a callback.
+// that of UntilStop; the process then waits for f to return, as if it were a callback.
 func (c *Ctx) Async(f func(ctx context.Context) any) {
-	ctx := c.s.softContext()
+	ctx := c.UntilStop()
 	c.asyncs.Add(1)
 	c.s.p.sys.engine.pool.Schedule(func() {
 		defer c.asyncs.Done()
@@ -95,19 +105,6 @@ func (c *Ctx) Async(f func(ctx context.Context) any) {
 			}
 		}, c.s.p.crash)
 	})
-}
-
-// softContext returns the context that ends when the process is asked to end.
-func (s *server) softContext() context.Context {
-	s.p.mu.Lock()
-	defer s.p.mu.Unlock()
-	if s.soft == nil {
-		s.soft, s.softEnd = context.WithCancelCause(s.p.ctx)
-		if s.p.phase >= ending {
-			s.softEnd(s.p.reason)
-		}
-	}
-	return s.soft
 }
 
 // Down is delivered to HandleInfo of a process that monitors Proc, once.

@@ -2,6 +2,7 @@ package otp
 
 import (
 	"bytes"
+	"context"
 	"runtime"
 	"strings"
 	"sync"
@@ -29,7 +30,7 @@ func registered(s *System) int {
 
 func TestEngineForgetsTheDead(t *testing.T) {
 	t.Parallel()
-	s := New(Options{OnEvent: func(Event) {}})
+	s := New(Options{})
 	before := registered(s)
 	root, err := s.StartRoot(t.Context(), "root", SupSpec{
 		Strategy: OneForAll, Intensity: 1000, Period: time.Hour,
@@ -57,7 +58,7 @@ func TestEngineForgetsTheDead(t *testing.T) {
 func TestEngineRefuses(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	s := New(Options{Logger: zerolog.New(&log), OnEvent: func(Event) {}})
+	s := New(Options{Logger: zerolog.New(&log)})
 	p, err := s.Start("a", func() Server { return idler{} })
 	require.NoError(t, err)
 	require.Equal(t, posted, p.server.send(Msg{Kind: InfoMsg, Body: 1}))
@@ -115,7 +116,7 @@ func (f framer) HandleCast(*Ctx, any) { f.stacks <- ownFrames() }
 // of the two stacks, and two that look the name up.
 func TestFewFunctionsPerMessage(t *testing.T) {
 	t.Parallel()
-	s := New(Options{OnEvent: func(Event) {}})
+	s := New(Options{})
 	stacks := make(chan []string, 1)
 	p, err := s.Start("a", func() Server { return framer{stacks: stacks} })
 	require.NoError(t, err)
@@ -128,4 +129,26 @@ func TestFewFunctionsPerMessage(t *testing.T) {
 	passed := append(<-stacks, sending...)
 	require.LessOrEqual(t, len(passed), 10, passed)
 	require.Empty(t, s.Shutdown(t.Context()))
+}
+
+// A supervisor that is killed begins no child any more, not even one that it would only
+// end again: its Init could run beside that of the one before it.
+func TestNobodyIsStartedAfterAKill(t *testing.T) {
+	t.Parallel()
+	idle := func(ctx context.Context) error { <-ctx.Done(); return nil }
+	sys := New(Options{Logger: zerolog.Nop()})
+	t.Cleanup(func() { require.Empty(t, sys.Shutdown(context.WithoutCancel(t.Context()))) })
+	root, err := sys.StartRoot(t.Context(), "root", SupSpec{Children: []ChildSpec{{ID: "a", Task: idle}}})
+	require.NoError(t, err)
+	began := make(chan int, 1)
+	_, err = ask(t.Context(), root, func(s *supervisor) (*Proc, error) {
+		before := len(s.linked())
+		s.p.Kill()
+		p, err := s.start(s.rows[0])
+		began <- len(s.linked()) - before
+		return p, err
+	})
+	require.ErrorIs(t, err, ErrKilled)
+	require.Zero(t, <-began)
+	<-root.Done()
 }

@@ -18,7 +18,7 @@ import (
 // its timeout.
 func TestStressCalls(t *testing.T) {
 	t.Parallel()
-	sys := otptest.New(t, func(o *otp.Options) { o.OnEvent = func(otp.Event) {} })
+	sys := otptest.New(t)
 	var calls atomic.Int64
 	child := puppet{call: func(_ *otp.Ctx, _ otp.From, req any) (any, error) {
 		if calls.Add(1)%50 == 0 {
@@ -62,7 +62,7 @@ func TestStressCalls(t *testing.T) {
 // each, in one system.
 func TestStressStartStop(t *testing.T) {
 	t.Parallel()
-	sys := otptest.New(t, func(o *otp.Options) { o.OnEvent = func(otp.Event) {} })
+	sys := otptest.New(t)
 	var workers sync.WaitGroup
 	for w := range 10 {
 		workers.Go(func() {

@@ -329,7 +329,7 @@ func TestRunTaskTells(t *testing.T) {
 
 func TestStressRunTask(t *testing.T) {
 	t.Parallel()
-	sys := otptest.New(t, func(o *otp.Options) { o.OnEvent = func(otp.Event) {} })
+	sys := otptest.New(t)
 	otptest.Tree(t, sys, otp.SupSpec{Intensity: 1 << 30, Period: time.Hour, Children: []otp.ChildSpec{
 		{ID: "pool", Supervisor: func() otp.SupSpec { return pool(otp.SupSpec{MaxChildren: 8}) }},
 	}})

@@ -1,7 +1,9 @@
 package otp_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -113,79 +115,60 @@ func (s start) ruleFor(n int) *rule {
 	return nil
 }
 
-// check refuses what the runner does not know: it must not pass for want of
-// understanding. Invalid flags and restart types are part of the format.
-func (sc *scenario) check() error {
-	if sc.Format != 1 || len(sc.Trace) != len(sc.Steps)+1 {
-		return fmt.Errorf("malformed scenario: format %d, %d steps, %d entries", sc.Format, len(sc.Steps), len(sc.Trace))
+// known are the words of the format, by the key under which they stand. Invalid flags and
+// restart types are part of the format.
+func known() map[string][]string {
+	return map[string][]string{
+		"ev": {"init", "start", "init_failed", "init_ignore", "terminate", "exit"},
+		"op": {
+			"boot", "crash", "exit_normal", "exit_shutdown", "kill", "terminate_child", "restart_child",
+			"delete_child", "start_child", "which_children", "count_children", "stop", "sleep",
+		},
+		"do":   {"error", "ignore", "immediate", "slow", "hang"},
+		"type": {"worker", "supervisor"},
 	}
-	for i, st := range sc.Steps {
-		if op := sc.Trace[i+1].Op; op != st.Op {
-			return fmt.Errorf("step %d: the trace is about %q, the step is %q", i+1, op, st.Op)
+}
+
+// unknown returns an error for a word that the runner does not know: it must not pass for
+// want of understanding.
+func unknown(value any) error {
+	switch v := value.(type) {
+	case []any:
+		for _, item := range v {
+			if err := unknown(item); err != nil {
+				return err
+			}
 		}
-		if err := st.check(); err != nil {
-			return fmt.Errorf("step %d: %w", i+1, err)
-		}
-	}
-	for _, e := range sc.Trace {
-		for _, ev := range slices.Concat(e.Events, e.Async) {
-			if err := oneOf("ev", ev.Ev, "init", "start", "init_failed", "init_ignore", "terminate", "exit"); err != nil {
+	case map[string]any:
+		for key, item := range v {
+			word, ok := item.(string)
+			if words := known()[key]; ok && words != nil && !slices.Contains(words, word) {
+				return fmt.Errorf("unknown %s %q", key, word)
+			}
+			if err := unknown(item); err != nil {
 				return err
 			}
 		}
 	}
-	return sc.Tree.check()
-}
-
-func (st step) check() error {
-	err := oneOf("op", st.Op, "crash", "exit_normal", "exit_shutdown", "kill", "terminate_child", "restart_child",
-		"delete_child", "start_child", "which_children", "count_children", "stop", "sleep")
-	if err == nil && st.Spec != nil {
-		err = st.Spec.check()
-	}
-	if err == nil && st.Args != nil {
-		err = start{}.with(st.Args).check()
-	}
-	for _, item := range st.During {
-		if err == nil {
-			err = item.check()
-		}
-	}
-	return err
-}
-
-func (sp *spec) check() error {
-	if err := oneOf("type", sp.Type, "", "worker", "supervisor"); err != nil {
-		return err
-	}
-	if _, err := shutdownTime(sp); err != nil {
-		return err
-	}
-	return sp.Start.check()
-}
-
-func (s start) check() error {
-	for _, r := range s.Init {
-		if err := oneOf("init do", r.Do, "error", "ignore"); err != nil {
-			return err
-		}
-	}
-	if s.Terminate != nil {
-		if err := oneOf("terminate do", s.Terminate.Do, "", "immediate", "slow", "hang"); err != nil {
-			return err
-		}
-	}
-	for i := range s.Children {
-		if err := s.Children[i].check(); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
-func oneOf(what, value string, known ...string) error {
-	if !slices.Contains(known, value) {
-		return fmt.Errorf("unknown %s %q", what, value)
+// parse reads a scenario. A field that the runner does not know is an error.
+func parse(text []byte) (*scenario, error) {
+	var sc scenario
+	var all any
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := errors.Join(dec.Decode(&sc), json.Unmarshal(text, &all)); err != nil {
+		return nil, err
 	}
-	return nil
+	if sc.Format != 1 || len(sc.Trace) != len(sc.Steps)+1 {
+		return nil, fmt.Errorf("malformed scenario: format %d, %d steps, %d entries", sc.Format, len(sc.Steps), len(sc.Trace))
+	}
+	for i, st := range sc.Steps {
+		if op := sc.Trace[i+1].Op; op != st.Op {
+			return nil, fmt.Errorf("step %d: the trace is about %q, the step is %q", i+1, op, st.Op)
+		}
+	}
+	return &sc, unknown(all)
 }

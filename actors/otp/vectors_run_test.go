@@ -23,9 +23,6 @@ type replay struct {
 }
 
 func runScenario(ctx context.Context, sc *scenario) error {
-	if err := sc.check(); err != nil {
-		return err
-	}
 	w := newWorld()
 	r := &replay{world: w, sys: otp.New(otp.Options{OnEvent: w.onEvent})}
 	defer func() {
@@ -103,9 +100,8 @@ func (r *replay) supervisor(g *ghost, node start) otp.SupSpec {
 
 // childSpec translates a child specification below sup.
 func (r *replay) childSpec(sup *ghost, sp *spec) otp.ChildSpec {
-	shutdown, _ := shutdownTime(sp) // checked when the file was read
 	c := otp.ChildSpec{
-		ID: sp.ID, Restart: r.restart(sp.Restart), Shutdown: shutdown, Significant: sp.Significant,
+		ID: sp.ID, Restart: r.restart(sp.Restart), Shutdown: shutdownTime(sp), Significant: sp.Significant,
 	}
 	child := func(key string) *ghost { return &ghost{path: sup.path + "/" + key, key: key, sup: sup} }
 	switch {

@@ -161,23 +161,23 @@ func lookup[T comparable](w *world, word string, invalid T, known map[string]T) 
 
 // shutdownTime translates a shutdown time. OTP's 0 orders and kills in one go:
 // who does not trap exits still dies of the order, for all others it is a kill.
-func shutdownTime(sp *spec) (time.Duration, error) {
+func shutdownTime(sp *spec) time.Duration {
 	switch v := sp.Shutdown.(type) {
 	case nil:
-		return 0, nil
+		return 0
 	case float64:
 		traps := sp.Type == "supervisor" || sp.Start.TrapExit != nil && *sp.Start.TrapExit
 		if v == 0 && traps {
-			return otp.BrutalKill, nil
+			return otp.BrutalKill
 		}
-		return time.Duration(v) * time.Millisecond, nil
+		return time.Duration(v) * time.Millisecond
 	case string:
 		switch v {
 		case "infinity":
-			return otp.Infinity, nil
+			return otp.Infinity
 		case "brutal_kill":
-			return otp.BrutalKill, nil
+			return otp.BrutalKill
 		}
 	}
-	return 0, fmt.Errorf("unknown shutdown value %v", sp.Shutdown)
+	panic(fmt.Sprintf("unknown shutdown value %v", sp.Shutdown))
 }
