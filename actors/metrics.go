@@ -79,11 +79,10 @@ func measureProcess(show metrics.Show, n otp.Node) {
 // VacuumHeldBack returns for how long an old snapshot has kept vacuum from removing rows
 // while the database was written to. It returns 0 for less than a minute.
 func (t *Tree) VacuumHeldBack() time.Duration {
-	held, ok := t.Pool.HeldBack()
-	if !ok {
-		return 0
+	if held := t.Pool.HeldBack(); held != nil {
+		return time.Since(held.Since)
 	}
-	return time.Since(held.Since)
+	return 0
 }
 
 func (t *Tree) measureQueue(show metrics.Show) {

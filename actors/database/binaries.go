@@ -55,11 +55,20 @@ func Installed(ctx context.Context, dataDir, searchPath string) (Binaries, error
 	dir := filepath.Join(dataDir, clusterName)
 	major := 0
 	if text, err := os.ReadFile(filepath.Join(dir, "PG_VERSION")); err == nil {
-		if major, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
-			return Binaries{}, fmt.Errorf("%s: not a version: %.20q", filepath.Join(dir, "PG_VERSION"), text)
+		if major, err = clusterMajor(dir, text); err != nil {
+			return Binaries{}, err
 		}
 	}
 	return chooseBinaries(found, major, dir)
+}
+
+// clusterMajor reads the version in a cluster's PG_VERSION.
+func clusterMajor(dir string, text []byte) (int, error) {
+	major, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || major <= 0 {
+		return 0, fmt.Errorf("%s: not a version: %.20q", filepath.Join(dir, "PG_VERSION"), text)
+	}
+	return major, nil
 }
 
 // findBinaries lists the usable server programs, best first. Those on searchPath come

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -126,9 +125,8 @@ func examine(data *os.Root, dir string) (major int, existing *owner, err error) 
 	if err != nil {
 		return 0, nil, fmt.Errorf("reading the database's version: %w", err)
 	}
-	major, err = strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || major <= 0 {
-		return 0, nil, fmt.Errorf("%s: not a version: %.20q", filepath.Join(dir, "PG_VERSION"), text)
+	if major, err = clusterMajor(dir, text); err != nil {
+		return 0, nil, err
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		existing = &owner{uid: stat.Uid, gid: stat.Gid}

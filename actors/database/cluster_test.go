@@ -49,54 +49,61 @@ func TestPostgresLockFile(t *testing.T) {
 		}
 		return cmd
 	}
-	again := func(t *testing.T) {
-		t.Helper()
-		b := serve(t, config(dir))
-		require.Equal(t, "1", query(t, b.pg, "SELECT '1'"))
-		b.stop(t)
+	// Each makes a lock file, and returns the process that must have its number until the end.
+	for name, lock := range map[string]func(t *testing.T) *exec.Cmd{
+		"of a process that is gone": func(t *testing.T) *exec.Cmd {
+			t.Helper()
+			gone := program(t, "true")
+			require.NoError(t, gone.Run())
+			writePIDFile(t, gone.Process.Pid)
+			return nil
+		},
+		"of a process that ended and that nobody collects": func(t *testing.T) *exec.Cmd {
+			t.Helper()
+			zombie := program(t, "true")
+			require.NoError(t, zombie.Start())
+			soon(t, "its end", func() bool { return !alive(zombie.Process.Pid) })
+			return zombie
+		},
+		"whose number another program has now": func(t *testing.T) *exec.Cmd {
+			t.Helper()
+			other := program(t, "sleep", "600")
+			require.NoError(t, other.Start())
+			return other
+		},
+		"whose number another program in the same directory has": func(t *testing.T) *exec.Cmd {
+			t.Helper()
+			other := exec.CommandContext(t.Context(), "sleep", "600")
+			other.Dir = filepath.Join(dir, clusterName)
+			require.NoError(t, other.Start())
+			return other
+		},
+		"that names takt itself": func(t *testing.T) *exec.Cmd {
+			t.Helper()
+			writePIDFile(t, os.Getpid())
+			return nil
+		},
+		"that a power cut tore": func(t *testing.T) *exec.Cmd {
+			t.Helper()
+			require.NoError(t, os.WriteFile(filepath.Join(dir, clusterName, pidFileName), nil, 0o600))
+			return nil
+		},
+	} {
+		t.Run(name+" is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
+			holder := lock(t)
+			if holder != nil {
+				writePIDFile(t, holder.Process.Pid)
+			}
+			b := serve(t, config(dir))
+			require.Equal(t, "1", query(t, b.pg, "SELECT '1'"))
+			b.stop(t)
+			if holder != nil {
+				require.NoError(t, syscall.Kill(holder.Process.Pid, 0), "the number must be taken until here")
+				_ = holder.Process.Kill() // the zombie has ended
+				_ = holder.Wait()
+			}
+		})
 	}
-	t.Run("of a process that is gone is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
-		gone := program(t, "true")
-		require.NoError(t, gone.Run())
-		writePIDFile(t, gone.Process.Pid)
-		again(t)
-	})
-	t.Run("of a process that ended and that nobody collects is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
-		zombie := program(t, "true")
-		require.NoError(t, zombie.Start())
-		soon(t, "its end", func() bool { return !alive(zombie.Process.Pid) })
-		writePIDFile(t, zombie.Process.Pid)
-		again(t)
-		require.NoError(t, syscall.Kill(zombie.Process.Pid, 0), "the number must be taken until here")
-		require.NoError(t, zombie.Wait())
-	})
-	t.Run("whose number another program has now is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
-		other := program(t, "sleep", "600")
-		require.NoError(t, other.Start())
-		writePIDFile(t, other.Process.Pid)
-		again(t)
-		require.NoError(t, syscall.Kill(other.Process.Pid, 0), "the other program must live on")
-		require.NoError(t, other.Process.Kill())
-		_ = other.Wait()
-	})
-	t.Run("whose number another program in the same directory has is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
-		other := exec.CommandContext(t.Context(), "sleep", "600")
-		other.Dir = filepath.Join(dir, clusterName)
-		require.NoError(t, other.Start())
-		writePIDFile(t, other.Process.Pid)
-		again(t)
-		require.NoError(t, syscall.Kill(other.Process.Pid, 0), "the other program must live on")
-		require.NoError(t, other.Process.Kill())
-		_ = other.Wait()
-	})
-	t.Run("that names takt itself is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
-		writePIDFile(t, os.Getpid())
-		again(t)
-	})
-	t.Run("that a power cut tore is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
-		require.NoError(t, os.WriteFile(filepath.Join(dir, clusterName, pidFileName), nil, 0o600))
-		again(t)
-	})
 }
 
 func TestClusterDirectory(t *testing.T) {

@@ -3,11 +3,9 @@ package database
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"takt/actors/otp"
 )
@@ -48,14 +46,6 @@ type horizon struct {
 	holder string
 }
 
-func readHorizon(ctx context.Context, pool *pgxpool.Pool) (h horizon, err error) {
-	err = pool.QueryRow(ctx, sqlHorizon).Scan(&h.xmin, &h.age, &h.holder)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return h, fmt.Errorf("looking for old snapshots: %w", err)
-	}
-	return h, nil
-}
-
 // horizonWatch notices a horizon that does not move.
 type horizonWatch struct {
 	limit time.Duration
@@ -75,13 +65,8 @@ func (w *horizonWatch) observe(now time.Time, h horizon) *HeldBack {
 }
 
 // HeldBack returns what has held vacuum back for longer than PoolConfig.HorizonLimit
-// while transactions went by. It returns false if nothing has.
-func (p *Pool) HeldBack() (HeldBack, bool) {
-	if held := p.held.Load(); held != nil {
-		return *held, true
-	}
-	return HeldBack{}, false
-}
+// while transactions went by; nil if nothing has.
+func (p *Pool) HeldBack() *HeldBack { return p.held.Load() }
 
 // look queries the horizon.
 func (s *poolServer) look() func(context.Context) (horizon, error) {
@@ -89,10 +74,14 @@ func (s *poolServer) look() func(context.Context) (horizon, error) {
 	if l == nil {
 		return nil
 	}
-	return func(ctx context.Context) (horizon, error) {
+	return func(ctx context.Context) (h horizon, err error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("the database did not answer in time"))
 		defer cancel()
-		return readHorizon(ctx, l.pool)
+		err = l.pool.QueryRow(ctx, sqlHorizon).Scan(&h.xmin, &h.age, &h.holder)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = nil
+		}
+		return h, err
 	}
 }
 

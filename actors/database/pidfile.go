@@ -28,26 +28,19 @@ type pidFile struct {
 // parsePIDFile reads the text of a postmaster.pid. Its lines are: process id,
 // data directory, start time, port, socket directory, listen address, shared
 // memory key and id, status; a server that is starting has written fewer. A
-// negative process id marks a single-user server, which counts the same.
-func parsePIDFile(text string) (pidFile, error) {
+// negative process id marks a single-user server, which counts the same. An unreadable file
+// (from a power failure during the write) counts as that of process 0, which never lives.
+func parsePIDFile(text string) (f pidFile) {
 	lines := strings.Split(text, "\n")
-	pid, err := strconv.Atoi(strings.TrimSpace(lines[0]))
-	if err != nil || pid == 0 {
-		return pidFile{}, fmt.Errorf("%s begins with %.20q, not with a process id", pidFileName, lines[0])
-	}
-	if pid < 0 {
-		pid = -pid
-	}
-	f := pidFile{PID: pid}
-	if len(lines) > 7 {
+	pid, _ := strconv.Atoi(strings.TrimSpace(lines[0]))
+	f.PID = max(pid, -pid)
+	if pid != 0 && len(lines) > 7 {
 		f.Status = strings.TrimSpace(lines[7])
 	}
-	return f, nil
+	return f
 }
 
-// readLockFile returns one of a server's lock files, and false if there is none. An
-// unreadable one (from a power failure during the write) counts as the file of process 0,
-// which never lives.
+// readLockFile returns one of a server's lock files, and false if there is none.
 func readLockFile(root *os.Root, name string) (pidFile, bool, error) {
 	text, err := root.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,8 +49,7 @@ func readLockFile(root *os.Root, name string) (pidFile, bool, error) {
 	if err != nil {
 		return pidFile{}, false, fmt.Errorf("reading the server's lock file: %w", err)
 	}
-	f, _ := parsePIDFile(string(text)) // an incomplete file has process id 0
-	return f, true, nil
+	return parsePIDFile(string(text)), true, nil
 }
 
 // identity is what is known about the process that a lock file names.

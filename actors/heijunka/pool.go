@@ -150,19 +150,18 @@ func (p *Pool) giveBack(latency, limit time.Duration, err error) {
 	defer p.mu.Unlock()
 	failed, crashed := outcome(err)
 	p.total.Processed++
-	p.total.Failed += count(failed)
-	p.total.Crashed += count(crashed)
-	p.total.Overran += count(limit > 0 && latency > limit)
+	if failed {
+		p.total.Failed++
+	}
+	if crashed {
+		p.total.Crashed++
+	}
+	if limit > 0 && latency > limit {
+		p.total.Overran++
+	}
 	p.window.add(time.Now(), latency, failed)
 	p.busy--
 	p.serve()
-}
-
-func count(yes bool) int64 {
-	if yes {
-		return 1
-	}
-	return 0
 }
 
 func (p *Pool) target() int { return p.base + p.surge }

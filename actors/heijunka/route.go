@@ -20,8 +20,11 @@ func (p *Pool) route(key string) *Pool {
 	if len(group) > 1 {
 		to = rendezvous(group, key)
 	}
+	if len(p.list) == 1 {
+		return to
+	}
 	s := to.use()
-	if s.Utilisation <= spill || len(p.list) == 1 {
+	if s.Utilisation <= spill {
 		return to
 	}
 	least, demand := to, s.Demand

@@ -24,7 +24,9 @@ func (w *window) add(now time.Time, latency time.Duration, failed bool) {
 	}
 	b.ended++
 	b.latency += latency
-	b.failed += count(failed)
+	if failed {
+		b.failed++
+	}
 }
 
 // read returns the mean latency and the share of failures.
