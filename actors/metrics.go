@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"takt/actors/heijunka"
-	"takt/actors/otp"
+	"takt/actors/telemetry"
 	"takt/store"
 	"takt/store/metrics"
 )
@@ -15,9 +15,10 @@ import (
 // measure registers the figures of the subsystems.
 func (t *Tree) measure() {
 	set := &metrics.Set{}
-	for _, read := range []func(metrics.Show){t.measureTree, t.measureHeijunka, t.measureInvariants, t.measureHost} {
+	for _, read := range []func(metrics.Show){t.measureTree, t.measureHeijunka, t.measureInvariants} {
 		set.Read(read)
 	}
+	set.Read(func(show metrics.Show) { telemetry.MeasureHost(show, t.disk) })
 	if t.Queue != nil {
 		set.Read(t.measureQueue)
 		t.Telemetry.Register(t.Janitor.Metrics())
@@ -42,38 +43,7 @@ func (t *Tree) measureTree(show metrics.Show) {
 	show("takt_pool_connections", float64(connections))
 	show("takt_pool_busy_connections", float64(busy))
 	show("takt_vacuum_held_back_seconds", t.VacuumHeldBack().Seconds())
-	top := t.Snapshot(false)
-	measureProcess(show, top)
-	for _, part := range top.Children {
-		show("takt_processes", float64(running(part)), part.Path)
-	}
-}
-
-// running counts a process and those below it that run.
-func running(n otp.Node) (count int) {
-	if !n.StartedAt.IsZero() {
-		count = 1
-	}
-	if len(n.Children) == 0 {
-		return count + n.ChildCount // of a dynamic supervisor
-	}
-	for _, child := range n.Children {
-		count += running(child)
-	}
-	return count
-}
-
-// measureProcess shows the messages of a process and of those below it. Children of
-// dynamic supervisors are left out, because they are short-lived.
-func measureProcess(show metrics.Show, n otp.Node) {
-	if !n.StartedAt.IsZero() {
-		show("takt_process_messages_total", float64(n.Messages), n.Path)
-		show("takt_process_busy_seconds_total", n.Busy.Seconds(), n.Path)
-		show("takt_process_mailbox_messages", float64(n.Mailbox), n.Path)
-	}
-	for _, child := range n.Children {
-		measureProcess(show, child)
-	}
+	telemetry.MeasureProcesses(show, t.Snapshot(false))
 }
 
 // VacuumHeldBack returns for how long an old snapshot has kept vacuum from removing rows

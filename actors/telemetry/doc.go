@@ -1,6 +1,7 @@
 // Package telemetry reports what happens in the tree: every supervision event
 // becomes one log line, one metric and one event on pubsub. Every subsystem registers
-// its metrics here. [Traces] sends the spans of this process to a collector.
+// its metrics here. [Traces] sends the spans of this process to a collector; [MeasureHost]
+// and [MeasureProcesses] show the machine and the tree.
 //
 // # State
 //

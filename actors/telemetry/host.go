@@ -1,4 +1,4 @@
-package actors
+package telemetry
 
 import (
 	"strings"
@@ -12,9 +12,10 @@ import (
 // sector is the unit of Linux's disk statistics, whatever the disk's own is.
 const sector = 512
 
-// measureHost shows the machine that takt runs on. What can't be read, as on other
-// systems than Linux, is left out.
-func (t *Tree) measureHost(show metrics.Show) {
+// MeasureHost shows the machine that takt runs on. What can't be read, as on other
+// systems than Linux, is left out. disk returns the free bytes and the size of the disk of
+// builds' files; it may be nil.
+func MeasureHost(show metrics.Show, disk func() (free, size int64, err error)) {
 	if fs, err := procfs.NewDefaultFS(); err == nil {
 		if s, err := fs.Stat(); err == nil {
 			c := s.CPUTotal
@@ -33,10 +34,10 @@ func (t *Tree) measureHost(show metrics.Show) {
 		show("takt_host_disk_read_bytes_total", read)
 		show("takt_host_disk_written_bytes_total", written)
 	}
-	if t.disk == nil {
+	if disk == nil {
 		return
 	}
-	if free, size, err := t.disk(); err == nil {
+	if free, size, err := disk(); err == nil {
 		show("takt_host_disk_free_bytes", float64(free))
 		show("takt_host_disk_bytes", float64(size))
 	}
