@@ -50,7 +50,7 @@ func TestPostgresLockFile(t *testing.T) {
 		return cmd
 	}
 	// Each makes a lock file, and returns the process that must have its number until the end.
-	for name, lock := range map[string]func(t *testing.T) *exec.Cmd{
+	for name, lock := range map[string]func(t *testing.T) *exec.Cmd{ //nolint:paralleltest // one directory for all
 		"of a process that is gone": func(t *testing.T) *exec.Cmd {
 			t.Helper()
 			gone := program(t, "true")
@@ -89,7 +89,7 @@ func TestPostgresLockFile(t *testing.T) {
 			return nil
 		},
 	} {
-		t.Run(name+" is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
+		t.Run(name+" is removed", func(t *testing.T) {
 			holder := lock(t)
 			if holder != nil {
 				writePIDFile(t, holder.Process.Pid)
