@@ -97,17 +97,14 @@ func TestABundleOfABrokenController(t *testing.T) {
 	for _, fault := range []string{"database.json: no answer\n", "tree.json: not now\n", "cpu.pprof: not now\n"} {
 		require.Contains(t, files["errors.txt"], fault)
 	}
-	code, _, errs := d.takt(t.Context(), "debug", "bundle", "-o", file)
-	require.Equal(t, 1, code)
-	require.Contains(t, errs, "file exists")
+	d.fails(t, 1, "file exists", "debug", "bundle", "-o", file)
 	require.Equal(t, files, unpacked(t, file))
 
 	d.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
 		controllertest.Problem(w, http.StatusForbidden, store.Forbidden, "Invalid admin key")
 		return true
 	})
-	code, _, _ = d.takt(t.Context(), "debug", "bundle", "-o", file+"2")
-	require.Equal(t, 4, code)
+	d.fails(t, 4, "Invalid admin key", "debug", "bundle", "-o", file+"2")
 	require.NoFileExists(t, file+"2")
 }
 

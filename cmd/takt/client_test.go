@@ -57,6 +57,14 @@ func (d *terminal) ok(t *testing.T, args ...string) string {
 	return out
 }
 
+// fails runs a command that must end with this exit code and text on standard error.
+func (d *terminal) fails(t *testing.T, code int, text string, args ...string) {
+	t.Helper()
+	got, _, errs := d.takt(t.Context(), args...)
+	require.Equal(t, code, got, errs)
+	require.Contains(t, errs, text)
+}
+
 func (d *terminal) file(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(d.dir, name)
@@ -94,9 +102,7 @@ func TestSubmitAndLookWithoutTheKey(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "app", string(content))
 	require.NoFileExists(t, out+".part")
-	code, _, errs := d.takt(t.Context(), "list")
-	require.Equal(t, 4, code)
-	require.Contains(t, errs, "Missing X-API-Key")
+	d.fails(t, 4, "Missing X-API-Key", "list")
 }
 
 func TestSubmitADirectoryAndWait(t *testing.T) {
@@ -159,9 +165,7 @@ func TestInterruptedDownloadSaysHowToGoOn(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	out := filepath.Join(d.dir, "app")
-	code, _, errs := d.takt(t.Context(), "download", id, "-o", out)
-	require.Equal(t, 4, code, errs)
-	require.Contains(t, errs, "4 B of the result are kept in "+out+".part; running the same command again resumes")
+	d.fails(t, 4, "4 B of the result are kept in "+out+".part; running the same command again resumes", "download", id, "-o", out)
 	d.Intercept(nil)
 	_ = os.Remove(out + ".part") // of another result
 	d.ok(t, "download", id, "-o", out)
@@ -173,9 +177,7 @@ func TestBuildThatFailedHasItsOwnExitCode(t *testing.T) {
 	id := d.Submit("ios", []byte("zip"), nil)
 	d.finish(id, store.Failed, "", "compiler is tired")
 	for _, args := range [][]string{{"status", "--wait", id}, {"logs", "-f", id}} {
-		code, _, errs := d.takt(t.Context(), args...)
-		require.Equal(t, 6, code)
-		require.Contains(t, errs, "build "+id+" failed: compiler is tired")
+		d.fails(t, 6, "build "+id+" failed: compiler is tired", args...)
 	}
 	d.ok(t, "status", id)
 }
@@ -291,9 +293,7 @@ func TestControllerNotAvailable(t *testing.T) {
 		controllertest.Problem(w, http.StatusServiceUnavailable, store.QueueFull, "Build queue full, try again later")
 		return true
 	})
-	code, _, errs := d.takt(t.Context(), "submit", "-p", "ios", d.source(t))
-	require.Equal(t, 5, code)
-	require.Contains(t, errs, "Build queue full")
+	d.fails(t, 5, "Build queue full", "submit", "-p", "ios", d.source(t))
 	require.Equal(t, 1, d.Requests("POST /api/builds"), "a full queue is not waited for")
 }
 

@@ -41,9 +41,7 @@ func TestRequeueCommand(t *testing.T) {
 		return true
 	})
 	require.Equal(t, "b1 pending\n", d.ok(t, "requeue", "b1", "--reason", "stuck"))
-	code, _, errs := d.takt(t.Context(), "requeue", "b1")
-	require.Equal(t, 2, code)
-	require.Contains(t, errs, "--reason is required")
+	d.fails(t, 2, "--reason is required", "requeue", "b1")
 }
 
 func TestRestartCommand(t *testing.T) {
@@ -65,17 +63,13 @@ requests under way: 3
 the reply comes first: the HTTP server stops too
 `, d.ok(t, "restart", "database", "--dry-run"))
 
-	code, _, errs := d.takt(t.Context(), "restart", "database")
-	require.Equal(t, 2, code)
-	require.Contains(t, errs, "--reason is required")
+	d.fails(t, 2, "--reason is required", "restart", "database")
 
 	d.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
 		controllertest.Problem(w, http.StatusGatewayTimeout, store.Timeout, "takt/database/pool is still suspended")
 		return true
 	})
-	code, _, errs = d.takt(t.Context(), "restart", "database", "--reason", "stuck")
-	require.Equal(t, 5, code)
-	require.Contains(t, errs, "takt/database/pool is still suspended")
+	d.fails(t, 5, "takt/database/pool is still suspended", "restart", "database", "--reason", "stuck")
 }
 
 func TestAuditCommand(t *testing.T) {
@@ -128,9 +122,7 @@ func TestAuditCheckAndRepairCommands(t *testing.T) {
 	code, out, _ = d.takt(t.Context(), "repair", "--dry-run")
 	require.Equal(t, 1, code)
 	require.Contains(t, out, "1 to repair: w1")
-	code, _, errs = d.takt(t.Context(), "repair")
-	require.Equal(t, 2, code)
-	require.Contains(t, errs, "--reason is required")
+	d.fails(t, 2, "--reason is required", "repair")
 	d.answers("POST /admin/audit/check", 200, reply("1", "1"))
 	require.Contains(t, d.ok(t, "repair", "--reason", "a bad restore"), "1 repaired: w1")
 }

@@ -224,7 +224,5 @@ func TestTopNeedsATerminal(t *testing.T) {
 	t.Parallel()
 	d := newTerminal(t)
 	d.env["TERM"] = "xterm"
-	code, _, errs := d.takt(t.Context(), "top")
-	require.Equal(t, 2, code)
-	require.Contains(t, errs, "needs a terminal")
+	d.fails(t, 2, "needs a terminal", "top")
 }
