@@ -29,7 +29,7 @@ func (echoServer) HandleCast(*otp.Ctx, any) { panic("boom") }
 
 func benchSystem(b *testing.B) *otp.System {
 	b.Helper()
-	sys := otp.New(otp.Options{})
+	sys := otp.New(otp.Options{OnEvent: func(otp.Event) {}})
 	b.Cleanup(func() { sys.Shutdown(context.WithoutCancel(b.Context())) })
 	return sys
 }
@@ -236,7 +236,7 @@ func BenchmarkNativeRestart(b *testing.B) {
 // BenchmarkOTPDynamic starts 10 000 dynamic children and stops them.
 func BenchmarkOTPDynamic(b *testing.B) {
 	for b.Loop() {
-		sys := otp.New(otp.Options{})
+		sys := otp.New(otp.Options{OnEvent: func(otp.Event) {}})
 		sup := taskSupervisor(b, sys)
 		for range 10_000 {
 			if _, err := otp.StartDynamic(b.Context(), sup, nil); err != nil {
