@@ -89,6 +89,28 @@ func TestSubmitWakesAPollParkedAtAnotherController(t *testing.T) {
 	require.Equal(t, b.ID, reply.Job.BuildID)
 }
 
+// Changes lets plots read nothing while there is no work anywhere, so each controller must
+// learn of each build that becomes pending, also if it was handed out before the next count.
+func TestEachControllerLearnsThatABuildBecamePending(t *testing.T) {
+	t.Parallel()
+	database := storetest.New(t)
+	here, there := startNode(t, database.Config, queue.Config{}), startNode(t, database.Config, queue.Config{})
+	changes := func() uint64 {
+		count, _ := there.Queue.Counted()
+		return count.Changes
+	}
+	before := changes()
+	for range 3 {
+		storetest.Build(t, here.db, func(*store.Submission) {})
+		require.Eventually(t, func() bool { return changes() > before }, time.Minute, time.Millisecond)
+		before = changes()
+	}
+	_, err := database.Pool.Exec(t.Context(), `UPDATE builds SET state = 'cancelled', completed_at = now()`)
+	require.NoError(t, err)
+	cut(t, database)
+	require.Eventually(t, func() bool { return changes() > before }, time.Minute, time.Millisecond, "builds may have become pending meanwhile")
+}
+
 // TestLostConnectionsHealByThemselves cuts every connection to the database,
 // the listener's too, and wants the notification to work again.
 func TestLostConnectionsHealByThemselves(t *testing.T) {

@@ -61,7 +61,7 @@ func newServerWith(tb testing.TB, deps takthttp.Deps, pages dashboard.Store, cha
 		f(&cfg)
 	}
 	history := dashboard.NewHistory(deps.Heijunka)
-	deps.Builds, deps.Serving = history.Observe(pages, func() int { return 1 }, deps.Builds), history.Run
+	deps.Builds, deps.Serving = history.Observe(func() (store.QueueCount, bool) { return store.QueueCount{}, false }, nil, deps.Builds), history.Run
 	s, err := takthttp.New(deps, cfg)
 	require.NoError(tb, err)
 	s.Handle(dashboard.New(s, dashboard.Deps{

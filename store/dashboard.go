@@ -40,7 +40,7 @@ type WorkerFilter struct {
 	Present bool
 }
 
-// FleetSummary counts the workers that take one platform.
+// FleetSummary counts the workers that take one platform, and what waits for them.
 type FleetSummary struct {
 	Platform Platform
 	// Known counts the workers that have not unregistered. Able ones are online and get
@@ -49,6 +49,8 @@ type FleetSummary struct {
 	Known, Able, Draining, Critical, Quarantined, Silent int
 	// Slots and Held are the sums over able workers.
 	Slots, Held int
+	// Pending counts the builds that wait.
+	Pending int
 }
 
 // PendingBuild is a build that waits.
@@ -103,9 +105,8 @@ type Milestone struct {
 // Pulse is how busy the queue is at one moment.
 type Pulse struct {
 	// At is the database's time.
-	At                         time.Time
-	PendingIOS, PendingAndroid int
-	Running                    int
+	At      time.Time
+	Running int
 	// Submitted is the number of the last build.
 	Submitted int64
 	// Started counts builds assigned since the previous pulse. Waited is how long they

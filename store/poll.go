@@ -146,6 +146,16 @@ type Presence struct {
 	Closed bool
 }
 
+// QueueCount is how many builds were pending, over all controllers, at the time At.
+type QueueCount struct {
+	At      time.Time
+	Pending map[Platform]int
+	// Changes grows whenever this controller learns that a build became pending, or may
+	// have missed it. While it stays, nothing is pending and nothing runs, there is no work
+	// at any controller.
+	Changes uint64
+}
+
 // Recount is what a controller reads from the database at one moment.
 type Recount struct {
 	// Pending counts the builds that wait.

@@ -36,7 +36,8 @@ type memory struct {
 
 func newMemory(limit int, g *gauges) *memory {
 	m := &memory{byNumber: map[uint32]*session{}, byID: map[string]*session{}, caches: newCaches(), limit: limit, gauge: g}
-	m.pending.shown, m.pending.found = &g.pending, &g.counted
+	m.pending.shown, m.pending.found, m.pending.changes = &g.pending, &g.counted, &g.changes
+	m.pending.changes.Add(1) // what the one before it had not heard of
 	for p := range platforms {
 		m.pending.n[p] = int(g.pending[p].Load())
 	}

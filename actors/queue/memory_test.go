@@ -642,6 +642,17 @@ func TestPendingShownIsWhatWasCounted(t *testing.T) {
 	c, ok := s.q.Counted()
 	require.True(t, ok)
 	require.Equal(t, map[store.Platform]int{store.IOS: 4, store.Android: 0}, c.Pending)
+	changes := func() uint64 {
+		c, _ := s.q.Counted()
+		return c.Changes
+	}
+	s.pending.recount(c.Pending, s.pending.news, 10, s.now)
+	require.Equal(t, c.Changes, changes(), "counting alone changes nothing")
+	for _, change := range []func(){func() { s.enqueues(ios, 1) }, func() { s.pending.notified(1 << 1) }, s.missed} {
+		before := changes()
+		change()
+		require.Greater(t, changes(), before)
+	}
 
 	s.pending.recount(map[store.Platform]int{}, s.pending.news, 10, s.now.Add(-maxAge-time.Second)) // all were cancelled
 	_, ok = s.q.Counted()

@@ -25,13 +25,9 @@ type pending struct {
 	shown *[platforms]atomic.Int64
 	// found is the last count itself. Unlike shown, which may be too high on purpose, it
 	// is right for its moment.
-	found *atomic.Pointer[Count]
-}
-
-// Count is how many builds were pending at a moment.
-type Count struct {
-	At      time.Time
-	Pending map[store.Platform]int
+	found *atomic.Pointer[store.QueueCount]
+	// changes is QueueCount.Changes.
+	changes *atomic.Uint64
 }
 
 // maxAge is the greatest age of a count that may decide a poll.
@@ -80,6 +76,7 @@ func (h *pending) notified(set platformSet) {
 
 func (h *pending) appeared(p, n int) {
 	h.news[p] += uint64(n)
+	h.changes.Add(1)
 	h.set(p, h.n[p]+n)
 }
 
@@ -111,7 +108,7 @@ func (h *pending) dry(p int, seen uint64, crowded bool) {
 // at limit.
 func (h *pending) recount(count map[store.Platform]int, seen [platforms]uint64, limit int, now time.Time) {
 	h.counted, h.echoes, h.doubt = now, [platforms]int{}, [platforms]bool{}
-	found := &Count{At: now, Pending: map[store.Platform]int{}}
+	found := &store.QueueCount{At: now, Pending: map[store.Platform]int{}}
 	for p, name := range platformNames {
 		n := count[name]
 		if n >= limit {

@@ -216,7 +216,8 @@ func isOutage(err error) bool {
 // then overwrites all but the counters.
 type gauges struct {
 	pending                            [platforms]atomic.Int64
-	counted                            atomic.Pointer[Count]
+	counted                            atomic.Pointer[store.QueueCount]
+	changes                            atomic.Uint64
 	waiting, batched, parked, sessions atomic.Int64
 
 	batches, polls, idle, assigned, redelivered, failed, woken atomic.Int64
@@ -242,12 +243,14 @@ type Stats struct {
 
 // Counted returns how many builds were pending when they were last counted (about every
 // 2 s), and false if that is too long ago to be told.
-func (q *Queue) Counted() (Count, bool) {
+func (q *Queue) Counted() (store.QueueCount, bool) {
 	c := q.gauge.counted.Load()
 	if c == nil || time.Since(c.At) > maxAge {
-		return Count{}, false
+		return store.QueueCount{}, false
 	}
-	return *c, true
+	count := *c
+	count.Changes = q.gauge.changes.Load()
+	return count, true
 }
 
 // Stats returns QueueManager's figures.

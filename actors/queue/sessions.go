@@ -162,6 +162,7 @@ func (m *memory) forgetIdle(s *session) {
 // missed records that notifications were lost, so every row must be read again.
 func (m *memory) missed() {
 	m.pending.counted = time.Time{}
+	m.pending.changes.Add(1)
 	for _, s := range m.byNumber {
 		s.stale = true
 		m.forgetIdle(s)

@@ -224,7 +224,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		set(&web)
 	}
 	if web.Builds != nil { // the service builds
-		web.Builds = history.Observe(pages, func() int { return c.tree.Queue.Stats().Pending }, web.Builds)
+		web.Builds = history.Observe(c.tree.Queue.Counted, pages.Pulse, web.Builds)
 	}
 	server, err := http.New(web, c.httpConfig()) //nolint:contextcheck // that of a request comes with it
 	if err != nil {

@@ -19,68 +19,57 @@ import (
 
 // act describes what a form does beside calling an endpoint.
 type act struct {
-	name string // key of its text in doneTexts, and its name in the audit
+	name string // in the address of the page after it, and in the audit
+	done string // what that page says
 	// target is the prefix of the audit entry's target, before the id; "" if the
 	// handler writes the audit itself.
 	target string
 	// why requires a reason. Handlers that write the audit check it themselves.
 	why bool
+	// to returns the page after it; nil is the page with the form.
+	to func(out any) string
 }
 
 // acts lists the routes of forms.
 func (d *Dashboard) acts() []edge.Route {
-	rebuilt := func(made api.Retried) string { return "/builds/" + made.ID }
+	rebuilt := func(made any) string { return "/builds/" + made.(api.Retried).ID } //nolint:forcetypeassert // what RetryBuild returns
 	return []edge.Route{
-		perform(d, "/builds/:id/cancel", api.Reader, api.CancelBuild, act{name: "cancel", target: "build"}),
-		performTo(d, "/builds/:id/retry", api.Reader, api.RetryBuild, act{name: "retry", target: "build"}, rebuilt),
-		perform(d, "/builds/:id/requeue", api.Operator, api.RequeueBuild, act{name: "requeue", why: true}),
-		perform(d, "/builds/:id/priority", api.Reader, api.PatchBuild, act{name: "priority", target: "build"}),
-		perform(d, "/fleet/:id/drain", api.Reader, api.DrainWorker, act{name: "drain", target: "worker", why: true}),
-		perform(d, "/fleet/:id/resume", api.Reader, api.ResumeWorker, act{name: "resume", target: "worker", why: true}),
-		perform(d, "/fleet/:id/delete", api.Reader, api.DeleteWorker, act{name: "delete", target: "worker", why: true}),
-		d.form("/tree/*", api.Operator, d.order),
-		perform(d, "/heijunka/limits", api.Operator, api.ChangeHeijunkaLimits, act{name: "limits"}),
-		perform(d, "/heijunka/pools/:name", api.Operator, api.ScalePool, act{name: "scale"}),
-		perform(d, "/heijunka/surge", api.Operator, api.SurgeHeijunka, act{name: "surge"}),
-		perform(d, "/heijunka/rebalance", api.Operator, api.RebalanceHeijunka, act{name: "rebalance"}),
-		perform(d, "/throttle/:id/pause", api.Operator, api.PauseQueue, act{name: "queue-pause", why: true}),
-		perform(d, "/throttle/:id/resume", api.Operator, api.ResumeQueue, act{name: "queue-resume", why: true}),
-		perform(d, "/throttle/:id/redrive", api.Operator, api.RedriveQueue, act{name: "queue-redrive", why: true}),
-		perform(d, "/throttle/:id/rate", api.Reader, api.SetRate, act{name: "rate", target: "throttle", why: true}),
-		perform(d, "/deployments/:id/cancel", api.Reader, api.CancelDeployment, act{name: "deployment-cancel"}),
-		perform(d, "/deployments/:id/pause", api.Reader, api.PauseDeployment, act{name: "deployment-pause"}),
-		perform(d, "/deployments/:id/resume", api.Reader, api.ResumeDeployment, act{name: "deployment-resume"}),
-		perform(d, "/deployments/:id/retry", api.Reader, api.RetryDeployment, act{name: "deployment-retry"}),
+		perform(d, "/builds/:id/cancel", api.Reader, api.CancelBuild, act{name: "cancel", done: "The build is cancelled.", target: "build"}),
+		perform(d, "/builds/:id/retry", api.Reader, api.RetryBuild, act{name: "retry", done: "The build is submitted again.", target: "build", to: rebuilt}),
+		perform(d, "/builds/:id/requeue", api.Operator, api.RequeueBuild, act{name: "requeue", done: "The build is pending again.", why: true}),
+		perform(d, "/builds/:id/priority", api.Reader, api.PatchBuild, act{name: "priority", done: "The priority is changed.", target: "build"}),
+		perform(d, "/fleet/:id/drain", api.Reader, api.DrainWorker, act{name: "drain", done: "The worker gets no more builds; it finishes those it has.", target: "worker", why: true}),
+		perform(d, "/fleet/:id/resume", api.Reader, api.ResumeWorker, act{name: "resume", done: "The worker gets builds again.", target: "worker", why: true}),
+		perform(d, "/fleet/:id/delete", api.Reader, api.DeleteWorker, act{name: "delete", done: "The worker is deleted.", target: "worker", why: true}),
+		d.route(post, "/tree/*", api.Operator, d.order),
+		perform(d, "/heijunka/limits", api.Operator, api.ChangeHeijunkaLimits, act{name: "limits", done: "The limits are changed."}),
+		perform(d, "/heijunka/pools/:name", api.Operator, api.ScalePool, act{name: "scale", done: "The pool is changed."}),
+		perform(d, "/heijunka/surge", api.Operator, api.SurgeHeijunka, act{name: "surge", done: "Done."}),
+		perform(d, "/heijunka/rebalance", api.Operator, api.RebalanceHeijunka, act{name: "rebalance", done: "Rebalanced."}),
+		perform(d, "/throttle/:id/pause", api.Operator, api.PauseQueue, act{name: "queue-pause", done: "The queue is paused.", why: true}),
+		perform(d, "/throttle/:id/resume", api.Operator, api.ResumeQueue, act{name: "queue-resume", done: "The queue goes on.", why: true}),
+		perform(d, "/throttle/:id/redrive", api.Operator, api.RedriveQueue, act{name: "queue-redrive", done: "What failed is tried again now.", why: true}),
+		perform(d, "/throttle/:id/rate", api.Reader, api.SetRate, act{name: "rate", done: "The rate is changed.", target: "throttle", why: true}),
+		perform(d, "/deployments/:id/cancel", api.Reader, api.CancelDeployment, act{name: "deployment-cancel", done: "The deployment is cancelled."}),
+		perform(d, "/deployments/:id/pause", api.Reader, api.PauseDeployment, act{name: "deployment-pause", done: "The deployment is paused."}),
+		perform(d, "/deployments/:id/resume", api.Reader, api.ResumeDeployment, act{name: "deployment-resume", done: "The deployment goes on."}),
+		perform(d, "/deployments/:id/retry", api.Reader, api.RetryDeployment, act{name: "deployment-retry", done: "What failed is tried again."}),
 	}
 }
 
-// doneTexts are the messages that a page shows after an act.
-var doneTexts = map[string]string{ //nolint:gochecknoglobals // a table
-	"cancel": "The build is cancelled.", "retry": "The build is submitted again.", "requeue": "The build is pending again.", "priority": "The priority is changed.",
-	"drain": "The worker gets no more builds; it finishes those it has.", "resume": "The worker gets builds again.", "delete": "The worker is deleted.",
-	"restart": "Restarted, and all is well.", "terminate": "Terminated.", "start": "Started, and all is well.",
-	"detached": "The order is being carried out; it restarts what serves this page.",
-	"limits":   "The limits are changed.", "scale": "The pool is changed.", "surge": "Done.", "rebalance": "Rebalanced.",
-	"queue-pause": "The queue is paused.", "queue-resume": "The queue goes on.", "queue-redrive": "What failed is tried again now.", "rate": "The rate is changed.",
-	"deployment-cancel": "The deployment is cancelled.", "deployment-pause": "The deployment is paused.",
-	"deployment-resume": "The deployment goes on.", "deployment-retry": "What failed is tried again.",
+// orderTexts are what the tree's page says after an order.
+func orderTexts() map[string]string {
+	return map[string]string{
+		"restart": "Restarted, and all is well.", "terminate": "Terminated.", "start": "Started, and all is well.",
+		"detached": "The order is being carried out; it restarts what serves this page.",
+	}
 }
 
-// form returns the route of a form.
-func (d *Dashboard) form(path string, access api.Access, handle edge.Handler) edge.Route {
-	return edge.Route{Method: post, Path: path, Access: access, Class: api.Ops, Body: maxForm, Serve: d.guarded, Handle: handle}
-}
-
-// perform returns the route of a form that calls an endpoint. The browser then goes back to
-// the page.
+// perform returns the route of a form that calls an endpoint.
 func perform[In, Out any](d *Dashboard, path string, access api.Access, e api.Endpoint[In, Out], a act) edge.Route {
-	return performTo(d, path, access, e, a, nil)
-}
-
-// performTo is perform for an act after which the browser goes to the page that to returns.
-func performTo[In, Out any](d *Dashboard, path string, access api.Access, e api.Endpoint[In, Out], a act, to func(out Out) string) edge.Route {
-	return d.form(path, access, func(ctx context.Context, c echo.Context) (any, error) {
-		fields := c.Request().PostForm // see guarded
+	d.done[a.name] = a.done
+	r := d.route(post, path, access, func(ctx context.Context, c echo.Context) (any, error) {
+		fields := c.Request().PostForm // see serve
 		why := strings.TrimSpace(store.Text(fields.Get("reason")))
 		switch {
 		case a.why && why == "":
@@ -106,11 +95,13 @@ func performTo[In, Out any](d *Dashboard, path string, access api.Access, e api.
 			return nil, err
 		}
 		back := ownPath(fields.Get("back"), d.front)
-		if to != nil {
-			back = to(out)
+		if a.to != nil {
+			back = a.to(out)
 		}
 		return nil, c.Redirect(http.StatusSeeOther, withDone(back, a.name))
 	})
+	r.Service = e.Service
+	return r
 }
 
 // formRequest is a form that an endpoint's input is read from: parameters of the query, and

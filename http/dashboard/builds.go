@@ -11,16 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"takt/http/edge"
 	"takt/store"
 )
 
 // buildsData is the data of the list of builds.
 type buildsData struct {
-	Rows []store.Build
-	Next string
+	list[store.Build]
 }
 
 var buildStates = []string{"pending", "assigned", "building", "completed", "failed", "cancelled"} //nolint:gochecknoglobals // a table
@@ -55,7 +52,7 @@ func (d *Dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
 		return nil, edge.Invalid("A label is written name=value")
 	}
 	rows, next, err := d.deps.Builds.List(ctx, f, v.rows("after"))
-	return buildsData{Rows: rows, Next: v.next("after", next)}, err
+	return buildsData{listOf(v, "after", rows, next)}, err
 }
 
 // buildData is the data of a build's page.
@@ -64,7 +61,6 @@ type buildData struct {
 	Steps []step
 	Log   logData
 	Why   *why
-	Usual store.Durations
 	Plots []template.HTML
 }
 
@@ -97,18 +93,6 @@ func (b buildData) Took() time.Duration {
 	}
 }
 
-// LabelNames returns the labels' names in order.
-func (b buildData) LabelNames() []string { return sortedKeys(b.Labels) }
-
-func sortedKeys(m map[string]string) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // Digest returns a file's SHA-256 in hexadecimal.
 func (buildData) Digest(f *store.File) string { return hex.EncodeToString(f.SHA256[:]) }
 
@@ -135,7 +119,6 @@ func (d *Dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	data.Usual = fleet[b.Platform].Usual
 	if b.State == store.Pending {
 		if waiting, err := d.deps.Store.WaitingBuild(ctx, b.ID); err == nil && waiting != nil {
 			w := whyWaiting(*waiting, fleet[b.Platform])
@@ -271,19 +254,4 @@ func (d *Dashboard) loadLog(ctx context.Context, v *view) (any, error) {
 	return d.logPage(ctx, v.id, before, logRows*maxLine)
 }
 
-// downloadBuild handles GET /builds/:id/download. It sends the files as the API does.
-func (d *Dashboard) downloadBuild(c echo.Context, r *edge.Route) error {
-	err := d.permit(c, r, true)
-	if err == nil {
-		err = d.server.Transfer(c, r)
-	}
-	return d.finish(c, nil, err)
-}
-
 func notFound(what string) error { return store.NewError(store.NotFound, what+" not found") }
-
-// name returns the name, or the id if there is none.
-func name(name, id string) string { return cmp.Or(name, id) }
-
-// Holder returns the name of the worker that holds the build, or held it last.
-func (b buildData) Holder() string { return name(b.WorkerName, b.WorkerID) }

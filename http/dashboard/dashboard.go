@@ -4,8 +4,9 @@ import (
 	"context"
 	"html/template"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/labstack/echo/v4"
 
 	"takt/http"
 	"takt/http/api"
@@ -25,7 +26,6 @@ type Store interface {
 	LogPage(ctx context.Context, id string, before int64, limit int) ([]store.LogLine, error)
 	Milestones(ctx context.Context, id string) ([]store.Milestone, error)
 	Repos(ctx context.Context, deployment string, p store.Page) ([]store.DeploymentRepo, store.Cursor, error)
-	Pulse(ctx context.Context, since time.Time) (store.Pulse, error)
 }
 
 // Deps is what a Dashboard works with: what the server does, and data of its own.
@@ -60,7 +60,9 @@ type Dashboard struct {
 	deps      Deps
 	sessions  *sessions
 	services  []string
-	front     string // the page that a login leads to
+	pages     []*page
+	front     string            // the page that a login leads to
+	done      map[string]string // what a page says after an act, by the act's name
 	templates map[string]*template.Template
 	assets    map[string]asset
 	version   string // of the assets
@@ -76,57 +78,53 @@ type Dashboard struct {
 // New returns the dashboard of a server, whose handlers carry out its acts. The caller adds
 // its routes to the server.
 func New(server *http.Server, deps Deps, cfg Config) *Dashboard {
-	nav := navigation(cfg.Services)
 	d := &Dashboard{
 		server: server, deps: deps, sessions: newSessions(cfg, server.Config, server.Keys),
-		services: cfg.Services, front: "/" + nav[0].Page, templates: parsePages(nav),
+		services: cfg.Services, done: orderTexts(),
 		places: edge.NewLimiter(placeLimit), logins: edge.NewLimiter(edge.Limit{Rule: "logins", Most: 512, Each: 64}), live: newLive(), known: newLastKnown(),
 		fleet:     edge.NewMemo[[]store.FleetSummary](time.Second),
 		durations: edge.NewMemo[map[store.Platform]store.Durations](10 * time.Second),
 	}
+	d.pages = slices.DeleteFunc(d.allPages(), func(p *page) bool { return !d.runs(p.service) })
+	d.front, d.templates = d.pages[0].Path, d.parsePages()
 	d.assets, d.version = readAssets()
 	return d
 }
 
+// runs reports whether a service runs; "" always does.
+func (d *Dashboard) runs(service string) bool {
+	return service == "" || len(d.services) == 0 || slices.Contains(d.services, service)
+}
+
 const get, post = "GET", "POST"
 
-// Routes lists the dashboard's routes.
+// Routes lists the dashboard's routes: pages, acts, and what else a browser requests. None is
+// levelled but files, like /admin.
 func (d *Dashboard) Routes() []edge.Route {
-	// screen is a page and its stream of changes; the functions after it are for a
-	// browser's other requests. None is levelled, like /admin.
-	screen := func(path string, a api.Access, p *page) edge.Route {
-		return edge.Route{Method: get, Path: path, Access: a, Class: api.Ops, Body: d.server.Config.MaxJSON, Serve: d.show(p), Handle: d.whole(p)}
+	routes := []edge.Route{
+		d.route(get, "/login", api.Visitor, d.loginPage),
+		d.route(post, "/login", api.Visitor, d.login),
+		d.route(post, "/logout", api.Visitor, d.logout),
+		d.route(get, "/assets/:name", api.Visitor, d.asset),
+		d.route(get, "/search", api.Reader, d.search),
+		d.file("/builds/:id/download", api.DownloadResult.Route),
+		d.file("/builds/:id/download/:type", api.DownloadFile.Route),
 	}
-	visit := func(method, path string, handle edge.Handler) edge.Route {
-		return edge.Route{Method: method, Path: path, Access: api.Visitor, Class: api.Ops, Body: maxForm, Serve: d.open, Handle: handle}
+	for _, p := range d.pages {
+		r := d.route(get, p.Path, p.access, func(ctx context.Context, c echo.Context) (any, error) { return d.showPage(ctx, c, newView(c, p)) })
+		r.Serve = d.pageOrStream(p)
+		routes = append(routes, r)
 	}
-	file := func(path string, e api.Route) edge.Route {
-		return edge.Route{
-			Method: e.Method, Path: path, Access: api.Reader, Class: api.Transfer, Body: d.server.Config.MaxJSON,
-			Serve: d.downloadBuild, Handle: d.server.HandlerOf(get, e.Path),
-		}
-	}
-	all := slices.Concat([]edge.Route{
-		visit(get, "/login", d.loginPage),
-		visit(post, "/login", d.login),
-		visit(post, "/logout", d.logout),
-		visit(get, "/assets/:name", d.asset),
-		{Method: get, Path: "/search", Access: api.Reader, Class: api.Ops, Body: d.server.Config.MaxJSON, Serve: d.guarded, Handle: d.search},
-		file("/builds/:id/download", api.DownloadResult.Route),
-		file("/builds/:id/download/:type", api.DownloadFile.Route),
-		screen("/fleet", api.Reader, &page{"fleet", "Fleet", d.loadFleet}),
-		screen("/fleet/:id", api.Reader, &page{"worker", "Worker", d.loadWorker}),
-		screen("/queue", api.Reader, &page{"queue", "Queue", d.loadQueue}),
-		screen("/builds", api.Reader, &page{"builds", "Builds", d.loadBuilds}),
-		screen("/builds/:id", api.Reader, &page{"build", "Build", d.loadBuild}),
-		screen("/builds/:id/log", api.Reader, &page{"log", "Log", d.loadLog}),
-		screen("/tree", api.Reader, &page{"tree", "Tree", d.loadTree}),
-		screen("/tree/order", api.Operator, &page{"order", "Order", d.loadOrder}),
-		screen("/heijunka", api.Reader, &page{"heijunka", "Heijunka", d.loadHeijunka}),
-		screen("/throttle", api.Reader, &page{"throttle", "Throttle", d.loadThrottle}),
-		screen("/deployments", api.Reader, &page{"deployments", "Deployments", d.loadDeployments}),
-		screen("/deployments/:id", api.Reader, &page{"deployment", "Deployment", d.loadDeployment}),
-		screen("/audit", api.Operator, &page{"audit", "Audit", d.loadAudit}),
-	}, d.acts())
-	return slices.DeleteFunc(all, func(r edge.Route) bool { return leftOut(d.services, strings.Split(r.Path, "/")[1]) })
+	return slices.DeleteFunc(append(routes, d.acts()...), func(r edge.Route) bool { return !d.runs(r.Service) })
+}
+
+func (d *Dashboard) route(method, path string, access api.Access, handle edge.Handler) edge.Route {
+	return edge.Route{Method: method, Path: path, Access: access, Class: api.Ops, Body: maxForm, Serve: d.serve, Handle: handle}
+}
+
+// file returns the route of a file that the interface sends as well.
+func (d *Dashboard) file(path string, e api.Route) edge.Route {
+	r := d.route(e.Method, path, api.Reader, d.server.HandlerOf(get, e.Path))
+	r.Service, r.Class, r.Serve = e.Service, api.Transfer, d.transfer
+	return r
 }

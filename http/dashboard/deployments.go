@@ -7,12 +7,6 @@ import (
 	"takt/store"
 )
 
-// deploymentsData is the data of the list of deployments.
-type deploymentsData struct {
-	Rows []deploymentRow
-	Next string // query of the next page
-}
-
 // deploymentRow is a deployment with its counts.
 type deploymentRow struct {
 	store.Deployment
@@ -26,20 +20,19 @@ func (r deploymentRow) Of(step string) int { return r.Steps[store.RepoStep(step)
 func (r deploymentRow) Ended() int { return r.Total() - r.Left() }
 
 func (d *Dashboard) loadDeployments(ctx context.Context, v *view) (any, error) {
-	list, next, err := d.deps.DeploymentStore.List(ctx, v.rows("after"))
-	if err != nil || len(list) == 0 {
-		return deploymentsData{}, err
+	found, next, err := d.deps.DeploymentStore.List(ctx, v.rows("after"))
+	if err != nil || len(found) == 0 {
+		return list[deploymentRow]{}, err
 	}
-	progress, err := d.deps.DeploymentStore.Progress(ctx, edge.Each(list, func(x store.Deployment) string { return x.ID })...)
-	rows := edge.Each(list, func(x store.Deployment) deploymentRow { return deploymentRow{x, progress[x.ID]} })
-	return deploymentsData{Rows: rows, Next: v.next("after", next)}, err
+	progress, err := d.deps.DeploymentStore.Progress(ctx, edge.Each(found, func(x store.Deployment) string { return x.ID })...)
+	rows := edge.Each(found, func(x store.Deployment) deploymentRow { return deploymentRow{x, progress[x.ID]} })
+	return listOf(v, "after", rows, next), err
 }
 
 // deploymentData is the data of a deployment's page.
 type deploymentData struct {
 	deploymentRow
-	Repos []store.DeploymentRepo
-	Next  string // query of the next page of repositories
+	list[store.DeploymentRepo]
 }
 
 func (d *Dashboard) loadDeployment(ctx context.Context, v *view) (any, error) {
@@ -55,5 +48,5 @@ func (d *Dashboard) loadDeployment(ctx context.Context, v *view) (any, error) {
 		return nil, err
 	}
 	repos, next, err := d.deps.Store.Repos(ctx, v.id, v.rows("after"))
-	return deploymentData{deploymentRow: deploymentRow{found, progress[v.id]}, Repos: repos, Next: v.next("after", next)}, err
+	return deploymentData{deploymentRow{found, progress[v.id]}, listOf(v, "after", repos, next)}, err
 }

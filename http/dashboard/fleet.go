@@ -18,10 +18,9 @@ import (
 
 // fleetData is the data of the fleet's page.
 type fleetData struct {
-	Rows   []fleetRow
+	list[fleetRow]
 	States map[string]int
 	Total  int
-	Next   string // query of the next page
 }
 
 // fleetRow is a worker in the list.
@@ -35,10 +34,10 @@ func (r fleetRow) Ended() int { return r.Completed + r.Failed }
 
 // Success returns the share of its builds that completed; -1 if it ended none.
 func (r fleetRow) Success() float64 {
-	if r.Completed+r.Failed == 0 {
+	if r.Ended() == 0 {
 		return -1
 	}
-	return float64(r.Completed) / float64(r.Completed+r.Failed)
+	return float64(r.Completed) / float64(r.Ended())
 }
 
 var (
@@ -62,28 +61,19 @@ func (d *Dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := fleetData{States: states, Next: v.next("after", next)}
+	now := time.Now()
+	data := fleetData{States: states, list: listOf(v, "after", edge.Each(rows, func(r store.WorkerDetail) fleetRow {
+		row := fleetRow{WorkerDetail: r}
+		if points := d.deps.History.machineBetween(r.ID, now.Add(-machineLife), now); len(points) > 1 {
+			row.CPU = spark("processor", edge.Each(points, func(p machinePoint) float32 { return p.cpu }))
+			row.Memory = spark("memory", edge.Each(points, func(p machinePoint) float32 { return p.mem }))
+		}
+		return row
+	}), next)}
 	for _, n := range states {
 		data.Total += n
 	}
-	now := time.Now()
-	for _, r := range rows {
-		row := fleetRow{WorkerDetail: r}
-		if points := d.deps.History.machineBetween(r.ID, now.Add(-machineLife), now); len(points) > 1 {
-			row.CPU = spark("processor", machineValues(points, func(p machinePoint) float32 { return p.cpu }))
-			row.Memory = spark("memory", machineValues(points, func(p machinePoint) float32 { return p.mem }))
-		}
-		data.Rows = append(data.Rows, row)
-	}
 	return data, nil
-}
-
-func machineValues(points []machinePoint, of func(machinePoint) float32) []float32 {
-	values := make([]float32, len(points))
-	for i, p := range points {
-		values[i] = of(p)
-	}
-	return values
 }
 
 // workerData is the data of a worker's page.
@@ -118,10 +108,7 @@ func (d *Dashboard) machinePlots(worker string, from, to time.Time) (plots []tem
 		{"mem", "Memory", "MB", func(p machinePoint) float32 { return p.mem }},
 		{"disk", "Disk", "%", func(p machinePoint) float32 { return p.disk }},
 	} {
-		values := make([]float32, steps)
-		for i := range values {
-			values[i] = float32(math.NaN())
-		}
+		values := slices.Repeat([]float32{float32(math.NaN())}, steps)
 		last := -1
 		for _, p := range points {
 			i := min(max(int(time.Unix(int64(p.at), 0).Sub(from)/step), 0), steps-1)
@@ -157,12 +144,11 @@ func (d *Dashboard) search(ctx context.Context, c echo.Context) (any, error) {
 		return nil, c.Redirect(303, to)
 	}
 	var found []store.Named
-	var err error
 	if d.deps.Workers != nil {
-		found, err = d.deps.Store.NamedWorkers(ctx, q, 20)
-	}
-	if err != nil {
-		return nil, err
+		var err error
+		if found, err = d.deps.Store.NamedWorkers(ctx, q, 20); err != nil {
+			return nil, err
+		}
 	}
 	if len(found) == 1 || len(found) > 1 && strings.EqualFold(found[0].Name, q) && !strings.EqualFold(found[1].Name, q) {
 		return nil, c.Redirect(303, "/fleet/"+found[0].ID)

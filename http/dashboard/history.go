@@ -1,8 +1,10 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,53 +52,95 @@ func (f figure) sums() bool {
 }
 
 const (
-	fineStep, fineLen     = time.Second, 600       // 10 minutes
-	coarseStep, coarseLen = time.Minute, 24 * 60   // 24 hours
-	pulseLimit            = 900 * time.Millisecond // less than a step
-	maxMachinePoints      = 120                    // per worker
-	maxPoints             = 300_000                // in total; 16 bytes each
-	machineLife           = time.Hour
-	pulseEvery            = 10 * time.Second // plots show minutes
-	quietEvery            = time.Minute      // while nothing is pending and nothing runs
+	sampleEvery      = time.Second
+	pulseEvery       = 10 * time.Second       // plots show minutes
+	pulseLimit       = 900 * time.Millisecond // less than sampleEvery
+	maxMachinePoints = 120                    // per worker
+	maxPoints        = 300_000                // in total; 16 bytes each
+	machineLife      = time.Hour
 )
 
-// sample holds all figures at a time, in steps since 1970. NaN means unknown.
-type sample struct {
-	at int64
-	v  [figCount]float32
+// sample holds all figures of a time. NaN means unknown.
+type sample [figCount]float32
+
+func newSample() (v sample) {
+	for i := range v {
+		v[i] = float32(math.NaN())
+	}
+	return v
 }
 
-// History keeps figures in memory: each second of the last ten minutes and each
-// minute of the last day, about 400 KB, and at most 5 MB of worker telemetry. It
-// is no part of the server, because it then outlives restarts of the endpoint. Each
-// controller has its own and loses it at exit. It reads the database every pulseEvery, or
-// every quietEvery while memory knows of no work, and more often only for the pages that
-// somebody looks at.
-type History struct {
-	store    Store
-	waiting  func() int
-	heijunka http.Heijunka
+// ring holds the figures of the last steps: their means, and the sums of what is counted.
+type ring struct {
+	step  int64 // in seconds
+	steps []sample
+	at    []int64 // the number of each step since 1970
+	// Of the current step.
+	sum [figCount]float64
+	n   [figCount]int
+}
 
-	mu     sync.Mutex
-	fine   [fineLen]sample
-	coarse [coarseLen]sample
-	sum    [figCount]float64 // of the current minute
-	n      [figCount]int
-	minute int64
-	pools  []string
+func newRing(step time.Duration, n int) *ring {
+	return &ring{step: int64(step / time.Second), steps: make([]sample, n), at: make([]int64, n)}
+}
+
+func (r *ring) add(now time.Time, v *sample) {
+	at := now.Unix() / r.step
+	i := at % int64(len(r.at))
+	if r.at[i] != at {
+		r.at[i], r.sum, r.n = at, [figCount]float64{}, [figCount]int{}
+		r.steps[i] = newSample()
+	}
+	for f := range v {
+		if math.IsNaN(float64(v[f])) {
+			continue
+		}
+		r.sum[f] += float64(v[f])
+		r.n[f]++
+		r.steps[i][f] = float32(r.sum[f])
+		if !figure(f).sums() {
+			r.steps[i][f] /= float32(r.n[f])
+		}
+	}
+}
+
+// values returns a figure of n steps up to the one at end, oldest first.
+func (r *ring) values(f figure, n int, end time.Time) []float32 {
+	values := make([]float32, n)
+	for i := range values {
+		at := end.Unix()/r.step - int64(n-1-i)
+		values[i] = float32(math.NaN())
+		if k := at % int64(len(r.at)); r.at[k] == at {
+			values[i] = r.steps[k][f]
+		}
+	}
+	return values
+}
+
+// History keeps figures in memory: those of ten seconds for ten minutes, and of each minute
+// for a day, about 300 KB, and at most 5 MB of worker telemetry. It
+// is no part of the server, because it then outlives restarts of the endpoint. Each
+// controller has its own and loses it at exit. It reads the database only while there is
+// work, and then every pulseEvery; all else is in memory anyway.
+type History struct {
+	heijunka  http.Heijunka
+	counted   func() (store.QueueCount, bool) // nil without the service builds
+	readPulse func(ctx context.Context, since time.Time) (store.Pulse, error)
+
+	mu           sync.Mutex
+	fine, coarse *ring
+	newest       sample
+	newestAt     time.Time
+	pools        []string
 
 	machines map[string][]machinePoint // by worker
 	points   int
 
-	rejected [2]int64 // used by take only
-
-	reading sync.Mutex // guards what follows, and is held while a pulse is read
-	pulse   store.Pulse
-	read    time.Time // when pulse was read; zero if the last attempt failed
-	// What pulses found since the last sample: arrivals, starts, and the wait of all that
-	// started.
-	arrived, started int64
-	waited           time.Duration
+	// What follows is used by take only.
+	rejected [2]int64
+	pulse    store.Pulse // the last one
+	read     time.Time   // when it was read; zero if the last attempt failed
+	changes  uint64      // QueueCount.Changes before it was read
 }
 
 // machinePoint is the telemetry of a worker's machine at a time.
@@ -107,44 +151,34 @@ type machinePoint struct {
 
 // NewHistory returns a History without a past. It starts nothing.
 func NewHistory(h http.Heijunka) *History {
-	return &History{heijunka: h, machines: map[string][]machinePoint{}}
+	return &History{heijunka: h, machines: map[string][]machinePoint{}, fine: newRing(10*time.Second, 61), coarse: newRing(time.Minute, 24*60)}
 }
 
 // Run takes a sample each second. The returned function stops it and waits for the
 // last sample.
 func (h *History) Run(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	var mu sync.Mutex
-	var timer *time.Timer
-	var tick func()
-	tick = func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if ctx.Err() != nil {
-			return
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			h.take(ctx, time.Now())
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Until(time.Now().Truncate(sampleEvery).Add(sampleEvery))):
+			}
 		}
-		h.take(ctx, time.Now())
-		timer = time.AfterFunc(time.Until(time.Now().Truncate(fineStep).Add(fineStep)), tick)
-	}
-	mu.Lock()
-	timer = time.AfterFunc(0, tick)
-	mu.Unlock()
+	})
 	return func() {
 		cancel(edge.ErrServerClosed)
-		mu.Lock()
-		defer mu.Unlock()
-		timer.Stop()
+		running.Wait()
 	}
 }
 
 // take takes a sample. A figure that can't be read is NaN.
 func (h *History) take(ctx context.Context, now time.Time) {
-	var v [figCount]float32
-	for i := range v {
-		v[i] = float32(math.NaN())
-	}
-	if h.store != nil {
-		h.takePulse(ctx, now, &v)
+	v := newSample()
+	if h.counted != nil {
+		h.takeQueue(ctx, now, &v)
 	}
 	var pools []string
 	if h.heijunka != nil {
@@ -153,63 +187,41 @@ func (h *History) take(ctx context.Context, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pools = pools
-	h.add(now, v)
+	h.add(now, &v)
 }
 
-func (h *History) takePulse(ctx context.Context, now time.Time, v *[figCount]float32) {
-	h.reading.Lock()
-	defer h.reading.Unlock()
-	every := pulseEvery
-	if h.pulse.Running+h.pulse.PendingIOS+h.pulse.PendingAndroid+h.waiting() == 0 {
-		every = quietEvery
+// takeQueue takes what waits from the count that the queue manager makes of all controllers'
+// builds. It reads the rest only while it may change: nothing starts, and nothing runs, that
+// was not pending before.
+func (h *History) takeQueue(ctx context.Context, now time.Time, v *sample) {
+	count, ok := h.counted()
+	if !ok {
+		return // an outage
 	}
-	if h.readPulse(ctx, now, every) != nil {
-		return
+	ios, android := count.Pending[store.IOS], count.Pending[store.Android]
+	v[figPendingIOS], v[figPendingAndroid] = float32(ios), float32(android)
+	work := ios+android+h.pulse.Running > 0 || count.Changes != h.changes
+	was, begun := h.pulse, h.read
+	if work && now.Sub(h.read) >= pulseEvery {
+		ctx, cancel := context.WithTimeoutCause(ctx, pulseLimit, errSlowPage)
+		defer cancel()
+		p, err := h.readPulse(ctx, was.At)
+		if err != nil {
+			h.read = time.Time{}
+			return
+		}
+		h.pulse, h.read, h.changes = p, now, count.Changes
 	}
-	p := h.pulse
-	v[figPendingIOS], v[figPendingAndroid], v[figRunning] = float32(p.PendingIOS), float32(p.PendingAndroid), float32(p.Running)
-	v[figArrived], v[figStarted] = float32(h.arrived), float32(h.started)
-	if h.started > 0 {
-		v[figWaited] = float32((h.waited / time.Duration(h.started)).Seconds())
+	v[figRunning], v[figArrived], v[figStarted] = float32(h.pulse.Running), 0, 0
+	if h.read != begun && !was.At.IsZero() { // the first pulse has no predecessor
+		v[figArrived], v[figStarted] = float32(max(h.pulse.Submitted-was.Submitted, 0)), float32(h.pulse.Started)
+		if h.pulse.Started > 0 {
+			v[figWaited] = float32(h.pulse.Waited.Seconds())
+		}
 	}
-	h.arrived, h.started, h.waited = 0, 0, 0
 }
 
-// readPulse reads the pulse unless the last one is younger than age. The caller holds
-// reading.
-func (h *History) readPulse(ctx context.Context, now time.Time, age time.Duration) error {
-	if now.Sub(h.read) < age {
-		return nil
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, pulseLimit, errSlowPage)
-	defer cancel()
-	was := h.pulse
-	p, err := h.store.Pulse(ctx, was.At)
-	if err != nil {
-		h.read = time.Time{}
-		return err
-	}
-	if !was.At.IsZero() { // the first one has no predecessor
-		h.arrived += max(p.Submitted-was.Submitted, 0)
-		h.started += int64(p.Started)
-		h.waited += time.Duration(p.Started) * p.Waited
-	}
-	h.pulse, h.read = p, now
-	return nil
-}
-
-// pending returns how many builds wait, at most a second ago. It fails while the database
-// is away.
-func (h *History) pending(ctx context.Context) (map[store.Platform]int, error) {
-	h.reading.Lock()
-	defer h.reading.Unlock()
-	if err := h.readPulse(ctx, time.Now(), fineStep); err != nil {
-		return nil, err
-	}
-	return map[store.Platform]int{store.IOS: h.pulse.PendingIOS, store.Android: h.pulse.PendingAndroid}, nil
-}
-
-func (h *History) takeLoad(v *[figCount]float32) (pools []string) {
+func (h *History) takeLoad(v *sample) (pools []string) {
 	st := h.heijunka.Status()
 	r := st.Regulator
 	v[figLoad], v[figSoft], v[figHard] = float32(r.Load), float32(r.SoftLimit), float32(r.HardLimit)
@@ -217,10 +229,7 @@ func (h *History) takeLoad(v *[figCount]float32) (pools []string) {
 	v[figRejectedHard] = float32(max(r.RejectedHard-h.rejected[1], 0))
 	h.rejected = [2]int64{r.RejectedRegular, r.RejectedHard}
 	v[figBalance], v[figDemand], v[figBaseline] = float32(st.Balance.Coefficient), float32(st.Burst.Demand), float32(st.Burst.Baseline)
-	for i, p := range st.Pools {
-		if i == maxPools {
-			break
-		}
+	for i, p := range st.Pools[:min(len(st.Pools), maxPools)] {
 		at := figPools + figure(i)*poolFigures
 		v[at+poolBusy], v[at+poolWaiting] = float32(p.Busy), float32(p.QueueLength)
 		v[at+poolLatency], v[at+poolWorkers] = float32(p.AverageLatencyMS), float32(p.Workers)
@@ -230,28 +239,10 @@ func (h *History) takeLoad(v *[figCount]float32) (pools []string) {
 }
 
 // add adds a sample. The caller holds mu.
-func (h *History) add(now time.Time, v [figCount]float32) {
-	second, minute := now.Unix(), now.Unix()/60
-	h.fine[second%fineLen] = sample{second, v}
-	if minute != h.minute {
-		h.sum, h.n, h.minute = [figCount]float64{}, [figCount]int{}, minute
-	}
-	s := &h.coarse[minute%coarseLen]
-	s.at = minute
-	for i := range v {
-		if !math.IsNaN(float64(v[i])) {
-			h.sum[i] += float64(v[i])
-			h.n[i]++
-		}
-		switch f := figure(i); {
-		case h.n[i] == 0:
-			s.v[i] = float32(math.NaN())
-		case f.sums():
-			s.v[i] = float32(h.sum[i])
-		default:
-			s.v[i] = float32(h.sum[i] / float64(h.n[i]))
-		}
-	}
+func (h *History) add(now time.Time, v *sample) {
+	h.fine.add(now, v)
+	h.coarse.add(now, v)
+	h.newest, h.newestAt = *v, now
 }
 
 // past returns a figure per minute, oldest first. Of the current minute, which is last,
@@ -259,78 +250,33 @@ func (h *History) add(now time.Time, v [figCount]float32) {
 func (h *History) past(f figure, minutes int, now time.Time) []float32 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	values := make([]float32, minutes)
-	end := now.Unix() / 60
-	for i := range values {
-		minute := end - int64(minutes) + 1 + int64(i)
-		values[i] = float32(math.NaN())
-		if s := &h.coarse[minute%coarseLen]; s.at == minute {
-			values[i] = s.v[f]
-		}
-	}
-	if s := h.newest(); s.at/60 == end && f != figWaited && !f.sums() {
-		values[minutes-1] = s.v[f]
+	values := h.coarse.values(f, minutes, now)
+	if h.newestAt.Unix()/60 == now.Unix()/60 && f != figWaited && !f.sums() {
+		values[minutes-1] = h.newest[f]
 	}
 	return values
 }
 
-// newest returns the last sample. The caller holds mu.
-func (h *History) newest() *sample {
-	newest := &h.fine[0]
-	for i := range h.fine {
-		if h.fine[i].at > newest.at {
-			newest = &h.fine[i]
-		}
-	}
-	return newest
-}
-
-// recent returns a figure in steps of ten seconds over the last ten minutes.
+// recent returns a figure in steps of ten seconds over the last ten minutes, without the
+// current step.
 func (h *History) recent(f figure, now time.Time) []float32 {
-	const step = 10
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	values := make([]float32, fineLen/step)
-	end := now.Unix() / step * step
-	for i := range values {
-		sum, n := 0.0, 0
-		for second := end - fineLen + int64(i)*step; second < end-fineLen+int64(i+1)*step; second++ {
-			if s := &h.fine[second%fineLen]; s.at == second && !math.IsNaN(float64(s.v[f])) {
-				sum, n = sum+float64(s.v[f]), n+1
-			}
-		}
-		switch {
-		case n == 0:
-			values[i] = float32(math.NaN())
-		case f.sums():
-			values[i] = float32(sum)
-		default:
-			values[i] = float32(sum / float64(n))
-		}
-	}
-	return values
+	return h.fine.values(f, 60, now.Add(-10*time.Second))
 }
 
 // pool returns the index of a pool's first figure.
 func (h *History) pool(name string) (f figure, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i, n := range h.pools {
-		if n == name {
-			return figPools + figure(i)*poolFigures, true
-		}
-	}
-	return 0, false
+	i := slices.Index(h.pools, name)
+	return figPools + figure(i)*poolFigures, i >= 0
 }
 
 // machine records the telemetry of a worker's machine.
 func (h *History) machine(worker string, t store.Telemetry, now time.Time) {
-	value := func(f *float64) float32 {
-		if f == nil {
-			return float32(math.NaN())
-		}
-		return float32(*f)
-	}
+	unknown := math.NaN()
+	value := func(f *float64) float32 { return float32(*cmp.Or(f, &unknown)) }
 	p := machinePoint{uint32(now.Unix()), value(t.CPUPercent), value(t.MemoryMB), value(t.DiskPercent)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -342,8 +288,7 @@ func (h *History) machine(worker string, t store.Telemetry, now time.Time) {
 		}
 	}
 	if len(list) == maxMachinePoints {
-		copy(list, list[1:])
-		list = list[:len(list)-1]
+		list = slices.Delete(list, 0, 1)
 		h.points--
 	}
 	h.machines[worker] = append(list, p)
@@ -378,11 +323,13 @@ type observedBuilds struct {
 	history *History
 }
 
-// Observe adds the service builds: the history reads the queue from s, and records the
-// telemetry that the returned builds receive. waiting returns how many builds are pending
-// as far as this process knows; it may be called at any time. Call Observe before Run.
-func (h *History) Observe(s Store, waiting func() int, builds http.Builds) http.Builds {
-	h.store, h.waiting = s, waiting
+// Observe adds the service builds. counted returns the queue manager's last count, and pulse
+// reads how busy the queue is. The history records the telemetry that the returned builds
+// receive. Call Observe before Run.
+func (h *History) Observe(
+	counted func() (store.QueueCount, bool), pulse func(ctx context.Context, since time.Time) (store.Pulse, error), builds http.Builds,
+) http.Builds {
+	h.counted, h.readPulse = counted, pulse
 	return observedBuilds{builds, h}
 }
 

@@ -11,16 +11,16 @@ import (
 	"takt/store"
 )
 
-func TestHistoryIsASecondAndAMinuteFine(t *testing.T) {
+func TestHistoryIsTenSecondsAndAMinuteFine(t *testing.T) {
 	t.Parallel()
 	h := NewHistory(nil)
 	begin := time.Unix(1_800_000_000, 0) // a whole minute
 	for i := range 180 {
-		var v [figCount]float32
+		var v sample
 		v[figRunning], v[figArrived] = float32(i/60), 2
 		v[figBalance] = float32(math.NaN())
 		h.mu.Lock()
-		h.add(begin.Add(time.Duration(i)*time.Second), v)
+		h.add(begin.Add(time.Duration(i)*time.Second), &v)
 		h.mu.Unlock()
 	}
 	now := begin.Add(3*time.Minute - time.Second)
@@ -33,61 +33,72 @@ func TestHistoryIsASecondAndAMinuteFine(t *testing.T) {
 	require.InDelta(t, 20, recent[59], 0)
 }
 
-// pulses is a Store in which one build arrives and starts between any two pulses.
-type pulses struct {
-	Store
-	n           int
-	away, quiet bool
+// shared is a database as controllers see it: what was counted, and what a pulse reads.
+type shared struct {
+	store.Pulse
+	count        store.QueueCount
+	reads        int
+	away, failed bool
 }
 
-func (p *pulses) Pulse(context.Context, time.Time) (store.Pulse, error) {
-	if p.n++; p.away {
+func (s *shared) counted() (store.QueueCount, bool) { return s.count, !s.away }
+
+func (s *shared) read(_ context.Context, since time.Time) (store.Pulse, error) {
+	s.reads++
+	s.At = since.Add(time.Second)
+	if s.failed {
 		return store.Pulse{}, store.NewError(store.Unavailable, "away")
 	}
-	if p.quiet {
-		return store.Pulse{At: time.Unix(int64(p.n), 0)}, nil
-	}
-	return store.Pulse{At: time.Unix(int64(p.n), 0), PendingIOS: p.n, Submitted: int64(p.n), Started: 1, Waited: 3 * time.Second}, nil
+	return s.Pulse, nil
 }
 
-func TestPlotsReadTheDatabaseSeldomAndLoseNothing(t *testing.T) {
+func TestPlotsReadTheDatabaseOnlyWhileThereIsWork(t *testing.T) {
 	t.Parallel()
-	db := &pulses{}
+	db := &shared{count: store.QueueCount{Changes: 1}}
 	h := NewHistory(nil)
-	waiting := 0
-	h.Observe(db, func() int { return waiting }, nil)
-	minute := time.Unix(1_800_000_000, 0)
-	for i := range 60 {
-		h.take(t.Context(), minute.Add(time.Duration(i)*time.Second))
+	h.Observe(db.counted, db.read, nil)
+	second := time.Unix(1_800_000_000, 0)
+	pass := func(seconds int) {
+		for range seconds {
+			h.take(t.Context(), second)
+			second = second.Add(time.Second)
+		}
 	}
-	now := minute.Add(59 * time.Second)
-	require.Equal(t, 6, db.n)
-	require.Equal(t, []float32{5}, h.past(figArrived, 1, now), "the first pulse has no predecessor")
-	require.Equal(t, []float32{3}, h.past(figWaited, 1, now))
-	require.Equal(t, []float32{6}, h.past(figPendingIOS, 1, now), "the newest one")
+	last := func(f figure) float32 { return h.recent(f, second.Add(9*time.Second).Truncate(10*time.Second))[59] }
+	pass(600)
+	require.Equal(t, 1, db.reads, "at the start, because nothing is known")
+	require.Zero(t, last(figRunning))
 
-	h.read = time.Time{} // a page reads the figures that it shows
-	pending, err := h.pending(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 7, pending[store.IOS])
-	db.away, h.read = true, time.Time{}
-	_, err = h.pending(t.Context())
-	require.Error(t, err)
-	h.take(t.Context(), minute.Add(60*time.Second))
-	require.True(t, math.IsNaN(float64(h.past(figRunning, 1, minute.Add(60*time.Second))[0])), "unknown while it is away")
-	db.away = false
-	h.take(t.Context(), minute.Add(61*time.Second))
-	require.Equal(t, []float32{4}, h.past(figArrived, 1, minute.Add(61*time.Second)), "also what the page found, and what arrived during the outage")
+	// Another controller hands out a build at once, so that no count has seen it pending.
+	db.count.Changes, db.Submitted, db.Running, db.Started, db.Waited = 2, 1, 1, 1, 3*time.Second
+	pass(10)
+	require.Equal(t, 2, db.reads)
+	require.Equal(t, []float32{1, 1, 1, 3}, []float32{last(figRunning), last(figArrived), last(figStarted), last(figWaited)})
+	db.Started = 0
+	pass(50)
+	require.Equal(t, 7, db.reads, "every 10 s while it runs")
+	db.count.Pending, db.Running, db.Submitted = map[store.Platform]int{store.IOS: 2, store.Android: 1}, 0, 4
+	pass(10)
+	require.Equal(t, []float32{2, 1, 3}, []float32{last(figPendingIOS), last(figPendingAndroid), last(figArrived)})
+	db.count.Pending, db.Started = nil, 3 // and ended
+	pass(10)
+	require.Equal(t, []float32{0, 0}, []float32{last(figPendingIOS), last(figRunning)})
+	pass(600)
+	require.Equal(t, 8, db.reads, "no work")
 
-	db.quiet, h.read = true, time.Time{}
-	h.take(t.Context(), minute.Add(70*time.Second))
-	read := db.n
-	h.take(t.Context(), minute.Add(129*time.Second))
-	require.Equal(t, read, db.n, "nothing waits and nothing runs")
-	require.Equal(t, []float32{0}, h.past(figPendingIOS, 1, minute.Add(129*time.Second)))
-	waiting = 1
-	h.take(t.Context(), minute.Add(130*time.Second))
-	require.Equal(t, read+1, db.n, "memory knows of a build")
+	unknown := func() bool { return math.IsNaN(float64(last(figRunning))) }
+	db.count.Changes, db.failed = 3, true
+	pass(10)
+	require.Equal(t, 18, db.reads, "tried again each second")
+	require.True(t, unknown())
+	db.failed, db.Submitted = false, 9
+	pass(10)
+	require.False(t, unknown())
+	require.EqualValues(t, 5, last(figArrived), "what arrived during the outage counts too")
+	db.away = true
+	pass(20)
+	require.True(t, unknown())
+	require.Equal(t, 19, db.reads)
 }
 
 func TestMachinesAreRememberedWithinBounds(t *testing.T) {

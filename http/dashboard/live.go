@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/edge"
+	"takt/store"
 )
 
 const (
@@ -53,9 +54,9 @@ type liveView struct {
 	cost   time.Duration // of the last update; guarded by making
 	asof   time.Time     // when reading what the parts show began; guarded by making
 
-	mu      sync.Mutex
-	checked time.Time // the last update that ended began then
-	version int       // of the last change
+	mu      sync.Mutex // written with making held, too
+	checked time.Time  // the last update that ended began then
+	version int        // of the last change
 	parts   map[string]part
 }
 
@@ -179,12 +180,13 @@ func (d *Dashboard) refresh(ctx context.Context, lv *liveView) error {
 		lv.asof = s.Asof
 	case ctx.Err() != nil:
 		return err
-	case isAway(err):
-		s = &screen{View: lv.view, Stale: awayText, Asof: lv.asof}
 	default:
-		s = &screen{View: lv.view, Stale: edge.FailureOf(err).Message + ".", Asof: lv.asof}
+		s = &screen{View: lv.view, Stale: awayText, Asof: lv.asof}
+		if !isAway(err) {
+			s.Stale = edge.FailureOf(err).Message + "."
+		}
 	}
-	if err := d.makeParts(lv, s, err == nil); err != nil {
+	if err := d.makeParts(lv, s); err != nil {
 		return err
 	}
 	lv.begun, lv.cost = begun, time.Since(begun)
@@ -194,21 +196,19 @@ func (d *Dashboard) refresh(ctx context.Context, lv *liveView) error {
 	return nil
 }
 
-// makeParts executes the templates. Without data it executes only the frame's.
-func (d *Dashboard) makeParts(lv *liveView, s *screen, data bool) error {
+// makeParts executes the templates. Without data it executes only the frame's. The caller holds
+// making.
+func (d *Dashboard) makeParts(lv *liveView, s *screen) error {
 	for _, t := range d.templates[lv.page.name].Templates() {
 		name := t.Name()
-		if !strings.HasPrefix(name, "live-") || !data && name != "live-stale" {
+		if !strings.HasPrefix(name, "live-") || s.Page == nil && name != "live-stale" {
 			continue
 		}
 		var b bytes.Buffer
 		if err := t.Execute(&b, s); err != nil {
 			return err
 		}
-		lv.mu.Lock()
-		was := lv.parts[name]
-		lv.mu.Unlock()
-		p := part{sum: sha256.Sum256(b.Bytes())}
+		was, p := lv.parts[name], part{sum: sha256.Sum256(b.Bytes())}
 		if was.version > 0 && was.sum == p.sum {
 			continue
 		}
@@ -234,20 +234,15 @@ func (d *Dashboard) makeParts(lv *liveView, s *screen, data bool) error {
 // go on in it. Viewers remove the lines before the first one that is still shown.
 func addLines(p *part, was part, t *template.Template, s screen, build buildData) (err error) {
 	lines := build.Log.Lines
-	for _, l := range lines {
-		p.lines = append(p.lines, l.Seq)
-	}
+	p.lines = edge.Each(lines, func(l store.LogLine) int64 { return l.Seq })
 	if len(lines) == 0 {
 		return nil
 	}
 	kept := slices.Index(was.lines, lines[0].Seq)
-	if kept < 0 || !slices.Equal(was.lines[kept:], p.lines[:min(len(was.lines)-kept, len(lines))]) {
+	if kept < 0 || len(was.lines)-kept >= len(lines) || !slices.Equal(was.lines[kept:], p.lines[:len(was.lines)-kept]) {
 		return nil
 	}
 	build.Log.Lines = lines[len(was.lines)-kept:]
-	if len(build.Log.Lines) == 0 {
-		return nil
-	}
 	s.Page = build
 	var b bytes.Buffer
 	if err := t.Execute(&b, &s); err != nil {

@@ -13,7 +13,7 @@ import (
 // What a page does not read makes no view of its own, and only so many views are open.
 func TestOpenViewsAreBounded(t *testing.T) {
 	t.Parallel()
-	l, p := newLive(), &page{name: "builds"}
+	l, p := newLive(), &page{name: "builds", params: []string{"platform", "state", "age", "label", "after"}}
 	open := func(query string) (*liveView, func()) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/builds"+query, http.NoBody)
 		return l.join(newView(echo.New().NewContext(r, httptest.NewRecorder()), p))

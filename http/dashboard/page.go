@@ -24,15 +24,6 @@ const (
 	logRows  = 300
 )
 
-// page is one page of the dashboard.
-type page struct {
-	name  string // of its file, and of its item in the navigation
-	title string
-	// load reads the page's data. Equal views get equal data, because viewers share
-	// it.
-	load func(ctx context.Context, v *view) (any, error)
-}
-
 // view is a request for a page: its id, its query, and the visitor's role.
 type view struct {
 	page  *page
@@ -42,25 +33,16 @@ type view struct {
 	Host  string // the scheme and host that the browser uses
 }
 
-func (v *view) key() string {
-	return fmt.Sprint(v.page.name, "\x00", v.id, "\x00", v.query.Encode(), "\x00", v.Admin, v.Host)
-}
+// key returns what tells views apart.
+func (v *view) key() string { return fmt.Sprint(v.data(), "\x00", v.Admin, v.Host) }
 
 // data returns the part of key that the page's data depends on.
 func (v *view) data() string { return fmt.Sprint(v.page.name, "\x00", v.id, "\x00", v.query.Encode()) }
 
-// pageParams names the parameters that each page reads. Others do not make another view,
-// because each view costs memory.
-var pageParams = map[string][]string{ //nolint:gochecknoglobals // a table
-	"fleet": {"q", "state", "platform", "sort", "after"}, "queue": {"after", "running"},
-	"builds": {"platform", "state", "age", "label", "after"}, "log": {"before", "line"}, "order": {"path", "action"},
-	"throttle": {"q", "after"}, "deployments": {"after"}, "deployment": {"after"}, "audit": {"q", "after"},
-}
-
-// Get returns a parameter of the query, which must be in pageParams.
+// Get returns a parameter of the query, which must be one of the page's params.
 func (v *view) Get(name string) string {
-	if !slices.Contains(pageParams[v.page.name], name) {
-		panic("the page " + v.page.name + " reads the parameter " + name + ", which pageParams lacks")
+	if !slices.Contains(v.page.params, name) {
+		panic("the page " + v.page.name + " reads the undeclared parameter " + name)
 	}
 	return v.query.Get(name)
 }
@@ -88,20 +70,28 @@ func (v *view) rows(name string) store.Page {
 	return store.Page{After: store.Cursor(v.Get(name)), Limit: pageRows}
 }
 
-// next returns the query of the page that begins at c, "" if there is none.
-func (v *view) next(name string, c store.Cursor) string {
-	if c == "" {
-		return ""
+// list is a part of a list: its rows, and the query of the page with the next ones, "" if there
+// are none.
+type list[T any] struct {
+	Rows []T
+	Next string
+}
+
+// listOf returns the part of the list whose cursor is in the parameter name. The next part
+// begins at next.
+func listOf[T any](v *view, name string, rows []T, next store.Cursor) list[T] {
+	if next == "" {
+		return list[T]{Rows: rows}
 	}
-	return v.With(name, string(c))
+	return list[T]{rows, v.With(name, string(next))}
 }
 
 // screen is the data for the templates.
 type screen struct {
-	Title, Nav string
-	Who        *session
-	View       *view
-	Page       any
+	Title, Section string
+	Who            *session
+	View           *view
+	Page           any
 	// Asof is when reading Page began. Stale says why Page is old, or why there is none:
 	// then Asof is zero.
 	Asof    time.Time
@@ -118,7 +108,7 @@ func newView(c echo.Context, p *page) *view {
 		id = c.Param("*")
 	}
 	q := url.Values{}
-	for _, name := range pageParams[p.name] {
+	for _, name := range p.params {
 		if value := c.QueryParam(name); value != "" {
 			q.Set(name, value)
 		}
@@ -131,13 +121,13 @@ func (d *Dashboard) showPage(ctx context.Context, c echo.Context, v *view) (any,
 	name, status := v.page.name, http.StatusOK
 	switch {
 	case isAway(err):
-		s = &screen{Title: v.page.title, Nav: v.page.name, View: v, Stale: awayText, Away: true}
+		s = &screen{Title: v.page.Title, Section: v.page.section(), View: v, Stale: awayText, Away: true}
 		name, status = "away", http.StatusServiceUnavailable
 		edge.SetRetryAfter(c.Response().Header(), 5*time.Second)
 	case err != nil:
 		return nil, err
 	}
-	s.Who, s.Done = sessionOf(c), doneTexts[c.Request().URL.Query().Get("done")]
+	s.Who, s.Done = sessionOf(c), d.done[c.QueryParam("done")]
 	s.Path = c.Request().URL.Path + v.With()
 	return d.render(c, status, name, s)
 }
@@ -149,7 +139,7 @@ const awayText = "The database is not available. What was accepted is kept."
 
 // screen reads the data of v. During a database outage it returns the last data read.
 func (d *Dashboard) screen(ctx context.Context, v *view) (*screen, error) {
-	s := &screen{Title: v.page.title, Nav: v.page.name, View: v, Asof: time.Now(), Version: d.version}
+	s := &screen{Title: v.page.Title, Section: v.page.section(), View: v, Asof: time.Now(), Version: d.version}
 	reading, cancel := context.WithTimeoutCause(ctx, pageLimit, errSlowPage)
 	defer cancel()
 	data, err := v.page.load(reading, v)

@@ -7,23 +7,22 @@ import (
 	"html/template"
 	"time"
 
+	"takt/http/edge"
 	"takt/store"
 )
 
 // queueData is the data of the queue's page.
 type queueData struct {
-	Fleet         []platformQueue
-	Waiting       []waitingRow
-	Running       []runningRow
-	Next, Earlier string // queries of the next pages
-	Plots         []template.HTML
+	Fleet   []platformQueue
+	Waiting list[waitingRow]
+	Running list[runningRow]
+	Plots   []template.HTML
 }
 
 // platformQueue is a platform's part of the queue and of the fleet.
 type platformQueue struct {
 	store.FleetSummary
-	Pending int
-	Usual   store.Durations
+	Usual store.Durations
 }
 
 // Free returns how many slots have no build.
@@ -77,17 +76,15 @@ func (d *Dashboard) loadQueue(ctx context.Context, v *view) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := queueData{Plots: d.queuePlots(time.Now()), Next: v.next("after", next), Earlier: v.next("running", earlier)}
+	data := queueData{
+		Waiting: listOf(v, "after", edge.Each(waiting, func(b store.PendingBuild) waitingRow { return waitingRow{b, whyWaiting(b, fleet[b.Platform])} }), next),
+		Running: listOf(v, "running", edge.Each(running, func(b store.RunningBuild) runningRow { return runningRow{b, fleet[b.Platform].Usual} }), earlier),
+		Plots:   d.queuePlots(time.Now()),
+	}
 	for _, p := range []store.Platform{store.IOS, store.Android} {
 		if f := fleet[p]; f.Known > 0 || f.Pending > 0 {
 			data.Fleet = append(data.Fleet, f)
 		}
-	}
-	for _, b := range waiting {
-		data.Waiting = append(data.Waiting, waitingRow{b, whyWaiting(b, fleet[b.Platform])})
-	}
-	for _, b := range running {
-		data.Running = append(data.Running, runningRow{b, fleet[b.Platform].Usual})
 	}
 	return data, nil
 }
@@ -102,18 +99,9 @@ func (d *Dashboard) platforms(ctx context.Context) (map[store.Platform]platformQ
 	if err != nil {
 		return nil, err
 	}
-	pending, err := d.deps.History.pending(ctx)
-	if err != nil {
-		return nil, err
-	}
 	all := map[store.Platform]platformQueue{}
-	for _, p := range []store.Platform{store.IOS, store.Android} {
-		all[p] = platformQueue{FleetSummary: store.FleetSummary{Platform: p}, Usual: usual[p], Pending: pending[p]}
-	}
 	for _, s := range fleet {
-		p := all[s.Platform]
-		p.FleetSummary = s
-		all[s.Platform] = p
+		all[s.Platform] = platformQueue{s, usual[s.Platform]}
 	}
 	return all, nil
 }
@@ -173,9 +161,3 @@ func usualText(u store.Durations) string {
 	}
 	return cmp.Or(span(u.Median), "–") + " (" + span(u.Quarter) + " to " + span(u.Ninth) + ")"
 }
-
-// UsualText describes how long builds of the platform usually take.
-func (p platformQueue) UsualText() string { return usualText(p.Usual) }
-
-// UsualText describes how long builds like it usually take.
-func (r runningRow) UsualText() string { return usualText(r.Usual) }

@@ -13,7 +13,7 @@ func TestWhyABuildWaits(t *testing.T) {
 	t.Parallel()
 	usual := store.Durations{Count: 10, Quarter: time.Minute, Median: 2 * time.Minute, Ninth: 4 * time.Minute}
 	fleet := func(known, able, draining, slots, held int) platformQueue {
-		return platformQueue{FleetSummary: store.FleetSummary{Platform: "ios", Known: known, Able: able, Draining: draining, Slots: slots, Held: held}, Pending: 9, Usual: usual}
+		return platformQueue{FleetSummary: store.FleetSummary{Platform: "ios", Known: known, Able: able, Draining: draining, Slots: slots, Held: held, Pending: 9}, Usual: usual}
 	}
 	quarantined := fleet(3, 0, 0, 0, 0)
 	quarantined.Quarantined = 3

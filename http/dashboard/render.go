@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"html/template"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,12 +26,12 @@ import (
 var dashFiles embed.FS
 
 // parsePages parses the pages. Each file is one page in the frame of layout.html.
-func parsePages(nav []navItem) map[string]*template.Template {
+func (d *Dashboard) parsePages() map[string]*template.Template {
+	nav := slices.DeleteFunc(slices.Clone(d.pages), func(p *page) bool { return p.Key == "" })
 	frame := template.Must(template.New("layout.html").Funcs(template.FuncMap{
 		"ago": ago, "clock": clock, "span": span, "rough": rough, "size": bytesText, "percent": percent, "num": number3, "some": some,
-		"plain": func(s any) string { return plain(fmt.Sprint(s)) }, "clip": clip, "ansi": ansi, "plural": plural, "lower": strings.ToLower,
-		"since":  time.Since,
-		"nav":    func() []navItem { return nav },
+		"plain": func(s any) string { return plain(fmt.Sprint(s)) }, "clip": clip, "ansi": ansi, "plural": plural, "since": time.Since, "usual": usualText,
+		"nav":    func() []*page { return nav },
 		"list":   func(v ...any) []any { return v },
 		"escape": url.PathEscape, "query": url.QueryEscape,
 		"reason": func(id string, required bool) reasonField { return reasonField{id, required} },
@@ -59,18 +61,18 @@ func must[T any](v T, err error) T {
 
 // asset is a file that pages load.
 type asset struct {
-	content []byte
 	kind    string
+	content []byte
 }
 
 // readAssets returns the assets by name, and their version.
 func readAssets() (assets map[string]asset, version string) {
-	assets = map[string]asset{}
+	assets = map[string]asset{"dash.css": {kind: "text/css; charset=utf-8"}, "dash.js": {kind: "text/javascript; charset=utf-8"}, "icon.svg": {kind: "image/svg+xml"}}
 	sum := sha256.New()
-	for _, name := range []string{"dash.css", "dash.js", "icon.svg"} {
-		raw := must(fs.ReadFile(dashFiles, "html/"+name))
-		sum.Write(raw)
-		assets[name] = asset{raw, map[string]string{"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}[name[strings.LastIndexByte(name, '.')+1:]]}
+	for _, name := range slices.Sorted(maps.Keys(assets)) {
+		a := asset{assets[name].kind, must(dashFiles.ReadFile("html/" + name))}
+		sum.Write(a.content)
+		assets[name] = a
 	}
 	return assets, hex.EncodeToString(sum.Sum(nil))[:12]
 }

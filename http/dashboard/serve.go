@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -23,29 +22,53 @@ const (
 // placeLimit is how many pages are served at once, and how long a request waits for a place.
 var placeLimit = edge.Limit{Most: 16, Wait: 2 * time.Second, Refusal: store.Error{Message: "Too many pages at once, try again"}} //nolint:gochecknoglobals // a constant
 
-// open serves a route that needs no session. It takes no place, because its handlers use
-// memory only.
-func (d *Dashboard) open(c echo.Context, r *edge.Route) error {
+// serve serves a route. Its handler runs in a place, unless anybody may call it: then it uses
+// memory only. A form is read before it and the page is sent after it, because a client may be
+// slow.
+func (d *Dashboard) serve(c echo.Context, r *edge.Route) error {
+	ctx := c.Request().Context()
 	var reply any
-	err := d.permit(c, r, false)
-	if err == nil {
-		reply, err = r.Handle(d.server.WithCaller(c.Request().Context(), c), c)
+	handle := func() (err error) {
+		reply, err = r.Handle(d.server.WithCaller(ctx, c), c)
+		return err
+	}
+	err := d.permit(c, r)
+	switch ctx = c.Request().Context(); {
+	case err != nil:
+	case r.Access == api.Visitor:
+		err = handle()
+	default:
+		if c.Request().Method == http.MethodPost {
+			err = readForm(c.Request())
+		}
+		if err == nil {
+			err = d.places.Do(ctx, "", handle)
+		}
 	}
 	return d.finish(c, reply, err)
 }
 
-// guarded serves a route that needs a session. The handler runs in a place; the form is
-// read before it and the page is sent after it, because a client may be slow.
-func (d *Dashboard) guarded(c echo.Context, r *edge.Route) error {
-	var reply any
-	err := d.permit(c, r, true)
-	if err == nil && c.Request().Method == http.MethodPost {
-		err = readForm(c.Request())
-	}
+// transfer serves a file as the interface does.
+func (d *Dashboard) transfer(c echo.Context, r *edge.Route) error {
+	err := d.permit(c, r)
 	if err == nil {
-		reply, err = d.attempt(c, r)
+		err = d.server.Transfer(c, r)
 	}
-	return d.finish(c, reply, err)
+	return d.finish(c, nil, err)
+}
+
+// pageOrStream serves a page, or the stream of its changes.
+func (d *Dashboard) pageOrStream(p *page) func(c echo.Context, r *edge.Route) error {
+	return func(c echo.Context, r *edge.Route) error {
+		c.Response().Header().Add("Vary", "Accept")
+		if !edge.AcceptsStream(c.Request().Header) {
+			return d.serve(c, r)
+		}
+		if err := d.permit(c, r); err != nil {
+			return err
+		}
+		return d.follow(c, newView(c, p))
+	}
 }
 
 // finish sends a handler's page, or shows its error as one.
@@ -81,12 +104,12 @@ func readForm(r *http.Request) error {
 var errLogin = errors.New("no session")
 
 // permit checks the origin of a request and the rights of its session.
-func (d *Dashboard) permit(c echo.Context, r *edge.Route, guarded bool) error {
+func (d *Dashboard) permit(c echo.Context, r *edge.Route) error {
 	req := c.Request()
 	if err := d.sessions.origins.Check(req); err != nil {
 		return store.Wrap(store.Forbidden, "This came from another site", err)
 	}
-	if !guarded {
+	if r.Access == api.Visitor {
 		return nil
 	}
 	s := d.sessions.of(req)
@@ -103,34 +126,4 @@ func (d *Dashboard) permit(c echo.Context, r *edge.Route, guarded bool) error {
 		return store.NewError(store.Forbidden, "This needs a session with the admin key: log out, and log in with it")
 	}
 	return nil
-}
-
-// attempt runs the handler in one of the places.
-func (d *Dashboard) attempt(c echo.Context, r *edge.Route) (any, error) {
-	ctx := c.Request().Context()
-	release, err := d.places.Take(ctx, "", nil)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	return r.Handle(d.server.WithCaller(ctx, c), c)
-}
-
-// show returns the serve function of a page and of its stream.
-func (d *Dashboard) show(p *page) func(c echo.Context, r *edge.Route) error {
-	return func(c echo.Context, r *edge.Route) error {
-		c.Response().Header().Add("Vary", "Accept")
-		if edge.AcceptsStream(c.Request().Header) {
-			if err := d.permit(c, r, true); err != nil {
-				return err
-			}
-			return d.follow(c, newView(c, p))
-		}
-		return d.guarded(c, r)
-	}
-}
-
-// whole returns the handler of a full page.
-func (d *Dashboard) whole(p *page) edge.Handler {
-	return func(ctx context.Context, c echo.Context) (any, error) { return d.showPage(ctx, c, newView(c, p)) }
 }

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"fmt"
 	"html/template"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -15,17 +16,24 @@ import (
 // plain makes untrusted text safe to read beside our own. It shows characters that
 // are invisible, or that change how others are read, by their code. The templates
 // escape HTML.
-func plain(s string) string {
+func plain(s string) string { return readable(s, " ") }
+
+// readable is plain with something of its own for tabs.
+func readable(s, tab string) string {
 	if !strings.ContainsFunc(s, odd) {
 		return s
 	}
 	var b strings.Builder
 	for _, r := range s {
 		switch {
-		case r == '\t' || r == '\n':
+		case r == '\t':
+			b.WriteString(tab)
+		case r == '\n':
 			b.WriteByte(' ')
-		case r < ' ' || r == 0x7f: // shown as its picture, such as ␛, which is no longer than 3 bytes
-			b.WriteRune(picture(r))
+		case r < ' ': // its picture, such as ␛, which is no longer than 3 bytes
+			b.WriteRune('␀' + r)
+		case r == 0x7f:
+			b.WriteRune('␡')
 		case odd(r):
 			fmt.Fprintf(&b, "‹U+%04X›", r)
 		default:
@@ -33,14 +41,6 @@ func plain(s string) string {
 		}
 	}
 	return b.String()
-}
-
-// picture returns the control picture of an ASCII control character.
-func picture(r rune) rune {
-	if r == 0x7f {
-		return '␡'
-	}
-	return '␀' + r
 }
 
 // odd reports whether r is a control character, is invisible, or changes the
@@ -51,12 +51,8 @@ func odd(r rune) bool {
 
 // clip shortens s to about n characters.
 func clip(n int, s string) string {
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	i := 0
 	for at := range s {
-		if i++; i > n {
+		if n--; n < 0 {
 			return s[:at] + "…"
 		}
 	}
@@ -66,93 +62,49 @@ func clip(n int, s string) string {
 // maxLine is the most bytes of a log line that a page shows.
 const maxLine = 4000
 
+// sequence matches an escape sequence: one with parameters up to its final byte, a string up to
+// BEL or ST, or one character. The end of the line ends each. Colours are parameters with the
+// final byte m.
+var sequence = regexp.MustCompile(`(?s)\x1b(?:\[([^@-~]*)([@-~]|$)|[]P^_X].*?(?:\x07|\x1b\\|$)|.|$)`)
+
 // ansi shows a log line with the colours of its escape sequences, as classes a1, a30
 // … a37, a90 … a97. It drops all other sequences.
 func ansi(s string) template.HTML {
 	if len(s) > maxLine {
 		s = s[:maxLine] + "…"
 	}
-	if !strings.Contains(s, "\x1b") {
-		return template.HTML(template.HTMLEscapeString(plainKeep(s))) //nolint:gosec // escaped
-	}
 	var b strings.Builder
-	bold, colour, open := false, 0, false
-	for s != "" {
-		at := strings.IndexByte(s, 0x1b)
-		if at < 0 {
-			at = len(s)
+	at, bold, colour := 0, false, 0
+	write := func(text string) {
+		text = template.HTMLEscapeString(readable(text, "\t"))
+		if text == "" || !bold && colour == 0 {
+			b.WriteString(text)
+			return
 		}
-		if at > 0 {
-			if open = bold || colour != 0; open {
-				b.WriteString(`<span class="`)
-				if bold {
-					b.WriteString("a1 ")
-				}
-				if colour != 0 {
-					b.WriteString("a" + strconv.Itoa(colour))
-				}
-				b.WriteString(`">`)
-			}
-			template.HTMLEscape(&b, []byte(plainKeep(s[:at])))
-			if open {
-				b.WriteString("</span>")
-			}
+		var classes []string
+		if bold {
+			classes = append(classes, "a1")
 		}
-		var codes string
-		codes, s = escapeSequence(s[at:])
-		bold, colour = restyle(codes, bold, colour)
+		if colour != 0 {
+			classes = append(classes, "a"+strconv.Itoa(colour))
+		}
+		fmt.Fprintf(&b, `<span class="%s">%s</span>`, strings.Join(classes, " "), text)
 	}
+	if strings.Contains(s, "\x1b") {
+		for _, m := range sequence.FindAllStringSubmatchIndex(s, -1) {
+			write(s[at:m[0]])
+			if at = m[1]; m[4] >= 0 && s[m[4]:m[5]] == "m" {
+				bold, colour = restyle(s[m[2]:m[3]], bold, colour)
+			}
+		}
+	}
+	write(s[at:])
 	return template.HTML(b.String()) //nolint:gosec // escaped piece by piece
 }
 
-// plainKeep is plain, but keeps tabs.
-func plainKeep(s string) string {
-	parts := strings.Split(s, "\t")
-	for i := range parts {
-		parts[i] = plain(parts[i])
-	}
-	return strings.Join(parts, "\t")
-}
-
-// escapeSequence removes an escape sequence from the start of s. It returns the codes
-// if the sequence sets colours.
-func escapeSequence(s string) (codes, rest string) {
-	if len(s) < 2 {
-		return "", ""
-	}
-	switch s[1] {
-	case '[': // CSI: up to its final byte
-		for i := 2; i < len(s); i++ {
-			if s[i] >= 0x40 && s[i] <= 0x7e {
-				if s[i] == 'm' {
-					codes = "m" + s[2:i]
-				}
-				return codes, s[i+1:]
-			}
-		}
-		return "", ""
-	case ']', 'P', '^', '_', 'X': // strings: up to BEL or ST
-		for i := 2; i < len(s); i++ {
-			if s[i] == 7 {
-				return "", s[i+1:]
-			}
-			if s[i] == 0x1b && i+1 < len(s) && s[i+1] == '\\' {
-				return "", s[i+2:]
-			}
-		}
-		return "", ""
-	default:
-		_, n := utf8.DecodeRuneInString(s[1:])
-		return "", s[1+n:]
-	}
-}
-
+// restyle applies the codes of a sequence that sets colours.
 func restyle(codes string, bold bool, colour int) (bool, int) {
-	list, ok := strings.CutPrefix(codes, "m")
-	if !ok {
-		return bold, colour
-	}
-	for code := range strings.SplitSeq(list, ";") {
+	for code := range strings.SplitSeq(codes, ";") {
 		switch n, err := strconv.Atoi(code); {
 		case code == "" || n == 0 && err == nil:
 			bold, colour = false, 0
@@ -188,10 +140,11 @@ func span(d time.Duration) string {
 }
 
 func twoUnits(a int, unit string, b int, small string) string {
-	if b == 0 {
-		return strconv.Itoa(a) + " " + unit
+	text := strconv.Itoa(a) + " " + unit
+	if b > 0 {
+		text += " " + strconv.Itoa(b) + " " + small
 	}
-	return strconv.Itoa(a) + " " + unit + " " + strconv.Itoa(b) + " " + small
+	return text
 }
 
 // rough is span for estimates. It has fewer digits, so that it changes less often.
@@ -212,9 +165,6 @@ func rough(d time.Duration) string {
 
 // ago shows how long ago t was, with t itself as the title.
 func ago(t time.Time) template.HTML {
-	if t.IsZero() {
-		return "–"
-	}
 	said := rough(time.Since(t)) + " ago"
 	switch until := time.Until(t); {
 	case until > 0:
@@ -222,21 +172,25 @@ func ago(t time.Time) template.HTML {
 	case until > -10*time.Second:
 		said = "just now"
 	}
-	stamp := t.UTC().Format(time.RFC3339)
-	return template.HTML(`<time datetime="` + stamp + `" title="` + stamp + `">` + said + `</time>`) //nolint:gosec // our own text
+	return stamp(t, time.RFC3339, said)
 }
 
 // clock shows the time of day, and the day if it is not today.
 func clock(t time.Time) template.HTML {
-	if t.IsZero() {
-		return "–"
-	}
-	t = t.UTC()
 	form := "15:04:05"
 	if time.Since(t) > 12*time.Hour {
 		form = "2 Jan 15:04"
 	}
-	return template.HTML(`<time datetime="` + t.Format(time.RFC3339Nano) + `" title="` + t.Format(time.RFC3339) + `">` + t.Format(form) + `</time>`) //nolint:gosec // our own text
+	return stamp(t, time.RFC3339Nano, t.UTC().Format(form))
+}
+
+// stamp shows text for the time t, which is precise to the form.
+func stamp(t time.Time, form, text string) template.HTML {
+	if t.IsZero() {
+		return "–"
+	}
+	t = t.UTC()
+	return template.HTML(`<time datetime="` + t.Format(form) + `" title="` + t.Format(time.RFC3339) + `">` + text + `</time>`) //nolint:gosec // our own text
 }
 
 func bytesText(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }

@@ -11,8 +11,7 @@ import (
 
 // throttleData is the data of the throttle queues' page.
 type throttleData struct {
-	Queues []store.QueueStatus
-	Next   string // query of the next page
+	list[store.QueueStatus]
 	// One is the queue that was searched for. The page shows more about it.
 	One *store.QueueStatus
 }
@@ -21,7 +20,7 @@ func (d *Dashboard) loadThrottle(ctx context.Context, v *view) (any, error) {
 	q, portal := store.Text(strings.TrimSpace(v.Get("q"))), int64(0)
 	if strings.HasPrefix(q, "queue:") {
 		one, err := d.deps.ThrottleStore.Queue(ctx, q)
-		return throttleData{Queues: []store.QueueStatus{one}, One: &one}, err
+		return throttleData{list[store.QueueStatus]{Rows: []store.QueueStatus{one}}, &one}, err
 	}
 	if q != "" {
 		var err error
@@ -29,6 +28,6 @@ func (d *Dashboard) loadThrottle(ctx context.Context, v *view) (any, error) {
 			return nil, edge.Invalid("Search for a queue's id, or a portal's number")
 		}
 	}
-	list, next, err := d.deps.ThrottleStore.Queues(ctx, portal, false, v.rows("after"))
-	return throttleData{Queues: list, Next: v.next("after", next)}, err
+	queues, next, err := d.deps.ThrottleStore.Queues(ctx, portal, false, v.rows("after"))
+	return throttleData{list: listOf(v, "after", queues, next)}, err
 }

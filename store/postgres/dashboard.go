@@ -64,14 +64,16 @@ SELECT p.platform, coalesce(sum(n) FILTER (WHERE state <> 'left'), 0)::int, coal
 	coalesce(sum(n) FILTER (WHERE state = 'draining'), 0)::int, coalesce(sum(n) FILTER (WHERE state = 'critical'), 0)::int,
 	coalesce(sum(n) FILTER (WHERE state = 'quarantined'), 0)::int, coalesce(sum(n) FILTER (WHERE state = 'silent'), 0)::int,
 	coalesce(sum(slots) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint,
-	coalesce(sum(held) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint
+	coalesce(sum(held) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint, max(p.pending)::int
 FROM (
+	VALUES ('ios', (SELECT count(*) FROM builds WHERE state = 'pending' AND platform = 'ios')),
+		('android', (SELECT count(*) FROM builds WHERE state = 'pending' AND platform = 'android'))
+) AS p(platform, pending) LEFT JOIN (
 	SELECT platforms, ` + fleetState + ` AS state, count(*) AS n, sum(slots) AS slots, sum(held) AS held FROM workers w GROUP BY 1, 2
-) w CROSS JOIN (VALUES ('ios'), ('android')) AS p(platform)
-WHERE w.platforms = '{}' OR p.platform = ANY (w.platforms)
+) w ON w.platforms = '{}' OR p.platform = ANY (w.platforms)
 GROUP BY 1 ORDER BY 1`
 
-// FleetSummary counts workers by platform. A platform without workers has no row.
+// FleetSummary counts workers and pending builds by platform.
 func (d *Dashboard) FleetSummary(ctx context.Context) ([]store.FleetSummary, error) {
 	return rowsOf(ctx, d.db.read("counting the fleet for a page"), pgx.RowToStructByPos[store.FleetSummary], sqlFleetSummary)
 }
@@ -203,9 +205,7 @@ WITH started AS MATERIALIZED (
 	UNION ALL
 	SELECT started_at - submitted_at FROM builds WHERE completed_at > $1 AND started_at > $1
 )
-SELECT now(), (SELECT count(*) FROM builds WHERE state = 'pending' AND platform = 'ios')::int,
-	(SELECT count(*) FROM builds WHERE state = 'pending' AND platform = 'android')::int,
-	(SELECT count(*) FROM builds WHERE state IN ('assigned', 'building'))::int,
+SELECT now(), (SELECT count(*) FROM builds WHERE state IN ('assigned', 'building'))::int,
 	coalesce((SELECT seq FROM builds ORDER BY seq DESC LIMIT 1), 0),
 	(SELECT count(*) FROM started)::int, coalesce((SELECT avg(waited) FROM started), '0')`
 

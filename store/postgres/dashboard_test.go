@@ -105,8 +105,11 @@ func TestQueueIsShownInTheOrderOfHandOuts(t *testing.T) {
 	require.Equal(t, 42, *running[at].Progress)
 	require.Equal(t, w.id, running[at].WorkerID)
 	pulse := must(d.Pulse(t.Context(), before.At))(t)
-	require.Equal(t, []int{4, 2, 2, 2}, []int{pulse.PendingIOS, pulse.PendingAndroid, pulse.Running, pulse.Started})
+	require.Equal(t, []int{2, 2}, []int{pulse.Running, pulse.Started})
 	require.EqualValues(t, 8, pulse.Submitted-before.Submitted)
+	require.Equal(t, []store.FleetSummary{
+		{Platform: store.Android, Known: 1, Able: 1, Slots: 2, Held: 2, Pending: 2}, {Platform: store.IOS, Known: 1, Able: 1, Slots: 2, Held: 2, Pending: 4},
+	}, must(d.FleetSummary(t.Context()))(t))
 	w.finishes(first.ID)
 	require.Equal(t, 1, must(d.Durations(t.Context()))(t)[store.IOS].Count)
 }
