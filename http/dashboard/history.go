@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"takt/http"
@@ -53,7 +54,8 @@ func (f figure) sums() bool {
 
 const (
 	sampleEvery      = time.Second
-	pulseEvery       = 10 * time.Second       // plots show minutes
+	pulseEvery       = 10 * time.Second       // unless somebody watches: plots show minutes
+	watchedFor       = 10                     // seconds after a look
 	pulseLimit       = 900 * time.Millisecond // less than sampleEvery
 	maxMachinePoints = 120                    // per worker
 	maxPoints        = 300_000                // in total; 16 bytes each
@@ -121,7 +123,7 @@ func (r *ring) values(f figure, n int, end time.Time) []float32 {
 // for a day, about 300 KB, and at most 5 MB of worker telemetry. It
 // is no part of the server, because it then outlives restarts of the endpoint. Each
 // controller has its own and loses it at exit. It reads the database only while there is
-// work, and then every pulseEvery; all else is in memory anyway.
+// work, then every pulseEvery, and each second for viewers; all else is in memory anyway.
 type History struct {
 	heijunka  http.Heijunka
 	counted   func() (store.QueueCount, bool) // nil without the service builds
@@ -135,6 +137,8 @@ type History struct {
 
 	machines map[string][]machinePoint // by worker
 	points   int
+
+	watched atomic.Int64 // when somebody last looked at the queue's plots, in seconds since 1970
 
 	// What follows is used by take only.
 	rejected [2]int64
@@ -201,8 +205,12 @@ func (h *History) takeQueue(ctx context.Context, now time.Time, v *sample) {
 	ios, android := count.Pending[store.IOS], count.Pending[store.Android]
 	v[figPendingIOS], v[figPendingAndroid] = float32(ios), float32(android)
 	work := ios+android+h.pulse.Running > 0 || count.Changes != h.changes
+	every := pulseEvery
+	if now.Unix()-h.watched.Load() <= watchedFor {
+		every = sampleEvery
+	}
 	was, begun := h.pulse, h.read
-	if work && now.Sub(h.read) >= pulseEvery {
+	if work && now.Sub(h.read) >= every {
 		ctx, cancel := context.WithTimeoutCause(ctx, pulseLimit, errSlowPage)
 		defer cancel()
 		p, err := h.readPulse(ctx, was.At)

@@ -142,6 +142,7 @@ func estimate(n int, p platformQueue) string {
 }
 
 func (d *Dashboard) queuePlots(now time.Time) []template.HTML {
+	d.deps.History.watched.Store(now.Unix())
 	past := func(f figure) []float32 { return d.deps.History.past(f, 24*60, now) }
 	draw := func(id, title, unit string, lines ...line) template.HTML {
 		return plot{ID: id, Title: title, Unit: unit, Span: 24 * time.Hour, Lines: lines}.HTML()
