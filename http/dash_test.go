@@ -72,6 +72,30 @@ func (d *dash) ask(method, path string, form url.Values, more map[string]string)
 	return d.send(method, path, h, form.Encode())
 }
 
+func (d *dash) get(path string) reply {
+	d.t.Helper()
+	return d.ask("GET", path, nil, nil)
+}
+
+// act sends a form.
+func (d *dash) act(path, form string) reply {
+	d.t.Helper()
+	fields, err := url.ParseQuery(form)
+	require.NoError(d.t, err)
+	return d.ask("POST", path, fields, nil)
+}
+
+// audited returns the newest entries of the audit.
+func (d *dash) audited(n int) (entries []store.AuditEntry, acts []string) {
+	d.t.Helper()
+	entries, _, err := postgres.NewAudit(d.db).List(d.t.Context(), "", store.Page{Limit: n})
+	require.NoError(d.t, err)
+	for _, e := range entries {
+		acts = append(acts, strings.Join([]string{e.Action, e.Target, e.Reason, e.Outcome}, ", "))
+	}
+	return entries, acts
+}
+
 func (d *dash) login(key, name string, more map[string]string) reply {
 	d.t.Helper()
 	return d.ask("POST", "/login", url.Values{"key": {key}, "name": {name}, "next": {"/queue"}}, more)
@@ -80,19 +104,19 @@ func (d *dash) login(key, name string, more map[string]string) reply {
 func TestDashboardIsForWhoHasAKey(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, "")
-	r := d.ask("GET", "/builds?state=failed", nil, nil)
+	r := d.get("/builds?state=failed")
 	require.Equal(t, 303, r.status)
 	require.Equal(t, "/login?next=%2Fbuilds%3Fstate%3Dfailed", r.header.Get("Location"))
 	require.Equal(t, 401, d.ask("GET", "/builds", nil, map[string]string{"Accept": "text/event-stream"}).status)
-	require.Equal(t, 401, d.ask("POST", "/builds/x/cancel", url.Values{}, nil).status)
+	require.Equal(t, 401, d.act("/builds/x/cancel", "").status)
 	require.Equal(t, 401, d.ask("HEAD", "/builds/x/download", nil, nil).status)
 	for _, path := range []string{"/builds/x/download", "/builds/x/download/source"} {
-		r := d.ask("GET", path, nil, nil)
+		r := d.get(path)
 		require.Equal(t, 303, r.status, path)
 		require.Equal(t, "/login?next="+url.QueryEscape(path), r.header.Get("Location"))
 	}
 	require.Empty(t, regexp.MustCompile(`"level":"error".*`).FindString(d.logs.String()), "a stranger can't fill the log")
-	require.Equal(t, 200, d.ask("GET", "/login", nil, nil).status)
+	require.Equal(t, 200, d.get("/login").status)
 }
 
 // Numbers in a query are whole 64-bit numbers for the handlers and for the database.
@@ -130,13 +154,13 @@ func TestDashboardLogin(t *testing.T) {
 		require.Equal(t, "/queue", r.header.Get("Location"))
 		require.Regexp(t, `^__Host-takt=[^;]+; Path=/; Max-Age=43200; HttpOnly; Secure; SameSite=Strict$`, r.header.Get("Set-Cookie"))
 		require.NotContains(t, r.header.Get("Set-Cookie"), adminKey)
-		require.Equal(t, 200, d.ask("GET", "/builds", nil, nil).status)
+		require.Equal(t, 200, d.get("/builds").status)
 		require.Equal(t, 303, d.ask("GET", "/builds", nil, map[string]string{"Sec-Fetch-Site": "cross-site"}).status)
 		require.Equal(t, 303, d.ask("GET", "/builds", nil, map[string]string{"Sec-Fetch-Site": "same-site"}).status)
 		require.Equal(t, 403, d.ask("POST", "/builds/x/cancel", url.Values{}, map[string]string{"Sec-Fetch-Site": "cross-site"}).status)
 		require.Equal(t, 403, d.ask("POST", "/builds/x/cancel", url.Values{}, map[string]string{"Sec-Fetch-Site": "", "Origin": "https://elsewhere.example"}).status)
 		d.cookie += "x"
-		require.Equal(t, 303, d.ask("GET", "/builds", nil, nil).status)
+		require.Equal(t, 303, d.get("/builds").status)
 	})
 	t.Run("slows wrong keys, never a right one", func(t *testing.T) {
 		t.Parallel()
@@ -156,34 +180,33 @@ func TestDashboardLogin(t *testing.T) {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", d.url+"/login", nil)
 		require.NoError(t, err)
 		req.Host = "takt.example"
-		resp, err := d.client.Do(req)
-		require.NoError(t, err)
-		r, err := readReply(resp)
-		require.NoError(t, err)
-		require.Contains(t, r.body, "You can't log in over this connection")
-		require.NotContains(t, r.body, `name="key"`)
+		body := func() string {
+			resp, err := d.client.Do(req)
+			require.NoError(t, err)
+			r, err := readReply(resp)
+			require.NoError(t, err)
+			return r.body
+		}
+		require.Contains(t, body(), "You can't log in over this connection")
+		require.NotContains(t, body(), `name="key"`)
 		req.Header.Set("X-Forwarded-Proto", "https")
-		resp, err = d.client.Do(req)
-		require.NoError(t, err)
-		r, err = readReply(resp)
-		require.NoError(t, err)
-		require.Contains(t, r.body, `name="key"`)
+		require.Contains(t, body(), `name="key"`)
 	})
 }
 
 func TestDashboardSessionOpensWhatItsKeyOpens(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, apiKey)
-	require.Equal(t, 200, d.ask("GET", "/tree", nil, nil).status)
+	require.Equal(t, 200, d.get("/tree").status)
 	for _, path := range []string{"/audit", "/tree/order?path=database&action=restart"} {
-		r := d.ask("GET", path, nil, nil)
+		r := d.get(path)
 		require.Equal(t, 403, r.status, path)
 		require.Contains(t, r.body, "This needs a session with the admin key")
 	}
-	require.Equal(t, 403, d.ask("POST", "/tree/takt/database/restart", url.Values{"reason": {"x"}}, nil).status)
-	require.Equal(t, 401, d.ask("GET", "/api/builds", nil, nil).status, "the interface wants keys")
-	require.Equal(t, 401, d.ask("GET", "/admin/tree", nil, nil).status)
-	r := d.ask("POST", "/logout", url.Values{}, nil)
+	require.Equal(t, 403, d.act("/tree/takt/database/restart", "reason=x").status)
+	require.Equal(t, 401, d.get("/api/builds").status, "the interface wants keys")
+	require.Equal(t, 401, d.get("/admin/tree").status)
+	r := d.act("/logout", "")
 	require.Contains(t, r.header.Get("Set-Cookie"), "Max-Age=0")
 }
 
@@ -193,17 +216,17 @@ func TestDashboardPagesLoadNothingFromElsewhere(t *testing.T) {
 	id := d.submit().ID
 	w := d.register("one").ID
 	for _, path := range []string{"/login", "/fleet", "/fleet/" + w, "/queue", "/builds", "/builds/" + id, "/builds/" + id + "/log", "/tree", "/throttle", "/deployments", "/audit", "/search?q=x", "/builds/nothing"} {
-		r := d.ask("GET", path, nil, nil)
+		r := d.get(path)
 		require.Equal(t, "text/html; charset=utf-8", r.header.Get("Content-Type"), path)
 		require.Contains(t, r.header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; style-src 'self'", path)
 		require.Contains(t, r.header.Get("Content-Security-Policy"), "frame-ancestors 'none'", path)
 		require.Equal(t, "no-store", r.header.Get("Cache-Control"), path)
 		require.NotRegexp(t, `<script>|<style|style="|\son\w+="|(src|href)="(https?:)?//`, r.body, path)
 	}
-	r := d.ask("GET", "/assets/dash.js", nil, nil)
+	r := d.get("/assets/dash.js")
 	require.Equal(t, "text/javascript; charset=utf-8", r.header.Get("Content-Type"))
 	require.LessOrEqual(t, strings.Count(r.body, "\n"), 300)
-	require.Equal(t, 404, d.ask("GET", "/assets/home.html", nil, nil).status)
+	require.Equal(t, 404, d.get("/assets/home.html").status)
 }
 
 func TestDashboardShowsWhyAWorkerIsQuarantinedAndEndsIt(t *testing.T) {
@@ -213,14 +236,14 @@ func TestDashboardShowsWhyAWorkerIsQuarantinedAndEndsIt(t *testing.T) {
 	const why = "1 of the last 1 attempts ended by this worker&#39;s own fault. The last one (engine): podman: exec format error"
 	require.Equal(t, 200, d.giveUp(s.ID, w.ID, "engine").status)
 	for _, path := range []string{"/fleet", "/fleet?state=quarantined&sort=state", "/fleet/" + w.ID} {
-		page := d.ask("GET", path, nil, nil).body
+		page := d.get(path).body
 		require.Contains(t, page, why, path)
 		require.Contains(t, page, `<span class="badge quarantined">quarantined</span>`, path)
 		require.Regexp(t, `Trial build due <time [^>]*>in \d+ s`, page, path)
 		require.Contains(t, page, "Resume", path)
 	}
-	require.Equal(t, 303, d.ask("POST", "/fleet/"+w.ID+"/resume", url.Values{"reason": {"engine is back"}}, nil).status)
-	page := d.ask("GET", "/fleet/"+w.ID, nil, nil).body
+	require.Equal(t, 303, d.act("/fleet/"+w.ID+"/resume", "reason=engine+is+back").status)
+	page := d.get("/fleet/" + w.ID).body
 	require.NotContains(t, page, why)
 	require.Contains(t, page, `<span class="badge idle">idle</span>`)
 }
@@ -229,31 +252,29 @@ func TestDashboardActsAreAuditedWithWhoAndWhy(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, apiKey)
 	w := d.register("one").ID
-	r := d.ask("POST", "/fleet/"+w+"/drain", url.Values{"back": {"//elsewhere.example"}}, nil)
+	r := d.act("/fleet/"+w+"/drain", "back=//elsewhere.example")
 	require.Equal(t, 400, r.status)
 	require.Contains(t, r.body, "a reason is required")
-	r = d.ask("POST", "/fleet/"+w+"/drain", url.Values{"reason": {"new disks"}, "back": {"//elsewhere.example"}}, nil)
+	r = d.act("/fleet/"+w+"/drain", "reason=new+disks&back=//elsewhere.example")
 	require.Equal(t, 303, r.status, r.body)
 	require.Equal(t, "/fleet?done=drain", r.header.Get("Location"), "never elsewhere")
-	require.Contains(t, d.ask("GET", "/fleet/"+w+"?done=drain", nil, nil).body, "draining")
-	entries, _, err := postgres.NewAudit(d.db).List(t.Context(), "", store.Page{Limit: 10})
-	require.NoError(t, err)
-	require.Len(t, entries, 1)
+	require.Contains(t, d.get("/fleet/"+w+"?done=drain").body, "draining")
+	entries, acts := d.audited(10)
+	require.Equal(t, []string{"drain, worker/" + w + ", new disks, done"}, acts)
 	require.Equal(t, "tester (api)@127.0.0.1", entries[0].Actor)
-	require.Equal(t, []string{"drain", "worker/" + w, "new disks", "done"}, []string{entries[0].Action, entries[0].Target, entries[0].Reason, entries[0].Outcome})
 	require.Contains(t, string(entries[0].Detail), `"role": "api"`)
 	require.Contains(t, string(entries[0].Detail), `"session"`)
 
 	id := d.submit().ID
-	require.Equal(t, 303, d.ask("POST", "/builds/"+id+"/priority", url.Values{"priority": {"-3"}}, nil).status)
-	require.Equal(t, 400, d.ask("POST", "/builds/"+id+"/priority", url.Values{"priority": {"high"}}, nil).status)
-	require.Equal(t, 303, d.ask("POST", "/builds/"+id+"/cancel", url.Values{}, nil).status)
+	require.Equal(t, 303, d.act("/builds/"+id+"/priority", "priority=-3").status)
+	require.Equal(t, 400, d.act("/builds/"+id+"/priority", "priority=high").status)
+	require.Equal(t, 303, d.act("/builds/"+id+"/cancel", "").status)
 	require.Equal(t, "cancelled", d.state(id))
-	require.Equal(t, 403, d.ask("POST", "/builds/"+id+"/requeue", url.Values{"reason": {"stuck"}}, nil).status, "for operators only")
+	require.Equal(t, 403, d.act("/builds/"+id+"/requeue", "reason=stuck").status, "for operators only")
 	worker := d.register("two").ID
 	done := d.submit().ID
 	require.Equal(t, 200, d.finish(done, worker, "app").status)
-	require.Equal(t, "app", d.ask("GET", "/builds/"+done+"/download", nil, nil).body)
+	require.Equal(t, "app", d.get("/builds/"+done+"/download").body)
 }
 
 // Whatever a form holds, its act finds its endpoint and answers as that does.
@@ -263,7 +284,7 @@ func TestEveryActCallsItsEndpoint(t *testing.T) {
 	ids := strings.NewReplacer("/builds/:id", "/builds/"+d.submit().ID, "/fleet/:id", "/fleet/"+d.register("one").ID, ":id", "none", ":name", "query", "*", "takt/heijunka/a/restart")
 	for _, r := range d.server.Routes() {
 		if r.Method == http.MethodPost && !strings.HasPrefix(r.Path, "/api/") && !strings.HasPrefix(r.Path, "/admin/") && !strings.HasPrefix(r.Path, "/log") {
-			got := d.ask("POST", ids.Replace(r.Path), url.Values{"reason": {"a test"}}, nil)
+			got := d.act(ids.Replace(r.Path), "reason=a+test")
 			require.Less(t, got.status, 500, "%s: %s", r.Path, got.body)
 		}
 	}
@@ -288,10 +309,8 @@ func TestActsReadTheirForms(t *testing.T) {
 		{"/throttle/none/rate", "portal_id=1&action_id=7&max_throughput=5&time_period=1&time_unit=minute", 400, "a reason is required"},
 		{"/throttle/none/rate", "portal_id=1&reason=slow", 400, "must be a positive integer"},
 	} {
-		form, err := url.ParseQuery(act.form)
-		require.NoError(t, err)
 		l.orders = nil
-		r := d.ask("POST", act.path, form, nil)
+		r := d.act(act.path, act.form)
 		require.Equal(t, act.status, r.status, "%s %s: %s", act.path, act.form, r.body)
 		if act.status == 400 {
 			require.Contains(t, r.body, act.order)
@@ -300,43 +319,37 @@ func TestActsReadTheirForms(t *testing.T) {
 			require.Equal(t, []string{act.order}, l.orders)
 		}
 	}
-	entries, _, err := postgres.NewAudit(d.db).List(t.Context(), "", store.Page{Limit: 9})
-	require.NoError(t, err)
-	var told []string
-	for _, e := range entries {
-		told = append(told, strings.Join([]string{e.Action, e.Target, e.Reason, e.Outcome}, ", "))
-	}
+	_, acts := d.audited(9)
 	require.Equal(t, []string{
 		"rate, throttle/none, slow, action_id must be a positive integer", "rate, throttle/none, slow, done",
 		"scale, heijunka/pools/query, calm, done", "set, heijunka/limits, busy, done", "set, heijunka/limits, busy, done",
-	}, told, "each act once")
+	}, acts, "each act once")
 
 	for path, location := range map[string]string{
 		"/tree/takt/heijunka/a/restart": "/tree?done=restart",
 		"/tree/takt/endpoint/restart":   "/tree?done=detached&path=endpoint", // it answers first
 	} {
-		r := d.ask("POST", path, url.Values{"reason": {"stuck"}, "back": {"/tree?path=endpoint"}, "timeout": {"5"}}, nil)
+		r := d.act(path, "reason=stuck&back=/tree?path=endpoint&timeout=5")
 		require.Equal(t, 303, r.status, r.body)
 		require.Equal(t, location, r.header.Get("Location"))
 	}
-	require.Equal(t, 400, d.ask("POST", "/tree/takt/heijunka/a/restart", url.Values{"reason": {"stuck"}, "timeout": {"0"}}, nil).status)
+	require.Equal(t, 400, d.act("/tree/takt/heijunka/a/restart", "reason=stuck&timeout=0").status)
 }
 
 func TestAnOperatorRequeuesABuildOnItsPage(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
 	s, _ := d.assigned()
-	require.Contains(t, d.ask("GET", "/builds/"+s.ID, nil, nil).body, `action="/builds/`+s.ID+`/requeue"`)
-	require.Equal(t, 400, d.ask("POST", "/builds/"+s.ID+"/requeue", url.Values{}, nil).status, "a reason is required")
+	require.Contains(t, d.get("/builds/"+s.ID).body, `action="/builds/`+s.ID+`/requeue"`)
+	require.Equal(t, 400, d.act("/builds/"+s.ID+"/requeue", "").status, "a reason is required")
 	r := d.ask("POST", "/builds/"+s.ID+"/requeue", url.Values{"reason": {"no output"}, "back": {"/builds/" + s.ID}}, nil)
 	require.Equal(t, 303, r.status, r.body)
 	require.Equal(t, "pending", d.state(s.ID))
-	page := d.ask("GET", "/builds/"+s.ID, nil, nil).body
+	page := d.get("/builds/" + s.ID).body
 	require.Contains(t, page, "an operator took it from worker ", "its timeline")
 	require.NotContains(t, page, "/requeue")
-	entries, _, err := postgres.NewAudit(d.db).List(t.Context(), "", store.Page{Limit: 1})
-	require.NoError(t, err)
-	require.Equal(t, []string{"requeue", "build/" + s.ID, "no output", "done"}, []string{entries[0].Action, entries[0].Target, entries[0].Reason, entries[0].Outcome})
+	_, acts := d.audited(1)
+	require.Equal(t, []string{"requeue, build/" + s.ID + ", no output, done"}, acts)
 }
 
 // state is a build's state.
@@ -387,8 +400,8 @@ func TestDashboardStreamNeverTakesAPageBack(t *testing.T) {
 			return false
 		}
 		require.Contains(t, html, "idle")
-		require.Equal(t, 303, d.ask("POST", at+"/drain", url.Values{"reason": {"a test"}}, nil).status)
-		require.Contains(t, d.ask("GET", at, nil, nil).body, "draining")
+		require.Equal(t, 303, d.act(at+"/drain", "reason=a+test").status)
+		require.Contains(t, d.get(at).body, "draining")
 		d.follow(at, func(id, html string) bool {
 			if id == "live-worker" {
 				require.Contains(t, html, "draining")
@@ -412,6 +425,13 @@ func (o *outage) Fleet(ctx context.Context, f store.WorkerFilter, p store.Page) 
 	return o.Store.Fleet(ctx, f, p)
 }
 
+func (o *outage) FleetSummary(ctx context.Context) ([]store.FleetSummary, error) {
+	if o.away.Load() {
+		return nil, store.NewError(store.Unavailable, "The database is not available")
+	}
+	return o.Store.FleetSummary(ctx)
+}
+
 // While the database is away a page shows what it showed last, or says that it will
 // appear; its stream brings it.
 func TestDashboardPagesOutliveTheDatabase(t *testing.T) {
@@ -422,21 +442,24 @@ func TestDashboardPagesOutliveTheDatabase(t *testing.T) {
 		return o
 	})
 	d.register("one")
-	require.Contains(t, d.ask("GET", "/fleet?sort=used", nil, nil).body, "one</a>")
+	require.Contains(t, d.get("/fleet?sort=used").body, "one</a>")
 	o.away.Store(true)
 
-	r := d.ask("GET", "/fleet?sort=used", nil, nil)
+	r := d.get("/fleet?sort=used")
 	require.Equal(t, 200, r.status)
 	require.Contains(t, r.body, "one</a>")
 	require.Regexp(t, `The database is not available\..* This page shows how things were <time`, r.body)
 
-	r = d.ask("GET", "/fleet?state=idle", nil, nil)
+	r = d.get("/fleet?state=idle")
 	require.Equal(t, 503, r.status)
 	require.Equal(t, "5", r.header.Get("Retry-After"))
 	require.Contains(t, r.body, "The database is not available.")
 	require.NotContains(t, r.body, "how things were <time")
 	require.Contains(t, r.body, `<noscript><meta http-equiv="refresh"`)
 	require.Contains(t, r.body, `<body data-live="away">`)
+	r = d.get("/queue")
+	require.Equal(t, 503, r.status)
+	require.Contains(t, r.body, "Time waited by those that started", "memory holds the plots")
 	d.follow("/fleet?state=idle", func(id, html string) bool {
 		if o.away.Load() {
 			require.Equal(t, "live-stale", id, "there is nothing else to show")
@@ -445,7 +468,7 @@ func TestDashboardPagesOutliveTheDatabase(t *testing.T) {
 		}
 		return id == "live-fleet" && strings.Contains(html, "one</a>")
 	})
-	require.Equal(t, 200, d.ask("GET", "/fleet?state=idle", nil, nil).status)
+	require.Equal(t, 200, d.get("/fleet?state=idle").status)
 }
 
 // A growing log sends its viewers the new lines, and all lines only at first.
@@ -489,10 +512,10 @@ func TestDashboardPageOfALogIsBounded(t *testing.T) {
 		r := d.json("POST", "/api/builds/"+build.ID+"/logs", key("X-Worker-Id", w.ID), `{"level":"info","message":"`+strings.Repeat(`\u0001`, 4000)+`"}`)
 		require.Equal(t, 200, r.status, r.body)
 	}
-	page := d.ask("GET", "/builds/"+build.ID, nil, nil).body
+	page := d.get("/builds/" + build.ID).body
 	require.Less(t, len(page), 500<<10)
 	require.Equal(t, 33, strings.Count(page, `<div class="l `))
 	require.Contains(t, page, "Older lines")
-	older := d.ask("GET", "/builds/"+build.ID+"/log", nil, nil).body
+	older := d.get("/builds/" + build.ID + "/log").body
 	require.Greater(t, strings.Count(older, `<div class="l `), 60, "a page without a stream shows more")
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"html/template"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,7 +60,7 @@ type buildData struct {
 	Steps []step
 	Log   logData
 	Why   *why
-	Plots []template.HTML
+	Plots []plot
 }
 
 // step is one entry of a build's timeline.

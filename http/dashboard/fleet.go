@@ -65,8 +65,8 @@ func (d *Dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
 	data := fleetData{States: states, list: listOf(v, "after", edge.Each(rows, func(r store.WorkerDetail) fleetRow {
 		row := fleetRow{WorkerDetail: r}
 		if points := d.deps.History.machineBetween(r.ID, now.Add(-machineLife), now); len(points) > 1 {
-			row.CPU = spark("processor", edge.Each(points, func(p machinePoint) float32 { return p.cpu }))
-			row.Memory = spark("memory", edge.Each(points, func(p machinePoint) float32 { return p.mem }))
+			row.CPU = spark("processor", edge.Each(points, func(p machinePoint) float32 { return p.v[0] }))
+			row.Memory = spark("memory", edge.Each(points, func(p machinePoint) float32 { return p.v[1] }))
 		}
 		return row
 	}), next)}
@@ -79,7 +79,7 @@ func (d *Dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
 // workerData is the data of a worker's page.
 type workerData struct {
 	fleetRow
-	Plots []template.HTML
+	Plots []plot
 }
 
 func (d *Dashboard) loadWorker(ctx context.Context, v *view) (any, error) {
@@ -92,7 +92,7 @@ func (d *Dashboard) loadWorker(ctx context.Context, v *view) (any, error) {
 }
 
 // machinePlots draws the telemetry of a worker's machine between from and to.
-func (d *Dashboard) machinePlots(worker string, from, to time.Time) (plots []template.HTML) {
+func (d *Dashboard) machinePlots(worker string, from, to time.Time) (plots []plot) {
 	points := d.deps.History.machineBetween(worker, from, to)
 	if len(points) < 2 {
 		return nil
@@ -100,14 +100,7 @@ func (d *Dashboard) machinePlots(worker string, from, to time.Time) (plots []tem
 	// Telemetry arrives at irregular times, so the plot uses fixed steps.
 	steps := min(int(to.Sub(from)/time.Second)+1, 120)
 	step := max(to.Sub(from)/time.Duration(steps), 1)
-	for _, f := range []struct {
-		id, name, unit string
-		of             func(machinePoint) float32
-	}{
-		{"cpu", "Processor", "% of one core", func(p machinePoint) float32 { return p.cpu }},
-		{"mem", "Memory", "MB", func(p machinePoint) float32 { return p.mem }},
-		{"disk", "Disk", "%", func(p machinePoint) float32 { return p.disk }},
-	} {
+	for n, f := range [...]struct{ id, name, unit string }{{"cpu", "Processor", "% of one core"}, {"mem", "Memory", "MB"}, {"disk", "Disk", "%"}} {
 		values := slices.Repeat([]float32{float32(math.NaN())}, steps)
 		last := -1
 		for _, p := range points {
@@ -117,9 +110,9 @@ func (d *Dashboard) machinePlots(worker string, from, to time.Time) (plots []tem
 					values[j] = values[last]
 				}
 			}
-			values[i], last = f.of(p), i
+			values[i], last = p.v[n], i
 		}
-		plots = append(plots, plot{ID: "machine-" + f.id, Title: f.name, Unit: f.unit, Span: to.Sub(from), Lines: []line{{f.name, values}}}.HTML())
+		plots = append(plots, newPlot("machine-"+f.id, f.name, f.unit, to.Sub(from), line{Name: f.name, Values: values}))
 	}
 	return plots
 }

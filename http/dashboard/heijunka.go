@@ -3,7 +3,6 @@ package dashboard
 import (
 	"context"
 	"encoding/json"
-	"html/template"
 	"strings"
 	"time"
 
@@ -13,34 +12,29 @@ import (
 // loadData is the data of the load levelling page.
 type loadData struct {
 	store.HeijunkaStatus
-	Plots     []template.HTML
-	PoolPlots map[string][]template.HTML
+	Plots     []plot
+	PoolPlots map[string][]plot
 	Changes   string
 }
 
-// hourAgo is the time span of the page's plots.
-const hourAgo = time.Hour
-
 func (d *Dashboard) loadHeijunka(_ context.Context, _ *view) (any, error) {
-	data := loadData{HeijunkaStatus: d.deps.Heijunka.Status(), PoolPlots: map[string][]template.HTML{}}
+	data := loadData{HeijunkaStatus: d.deps.Heijunka.Status(), PoolPlots: map[string][]plot{}}
 	now := time.Now()
 	hour := func(f figure) []float32 { // per minute; the last ten minutes in finer steps
 		return append(stretched(d.deps.History.past(f, 60, now)[:50], 6, f.sums()), d.deps.History.recent(f, now)...)
 	}
-	draw := func(id, title, unit string, lines ...line) template.HTML {
-		return plot{ID: id, Title: title, Unit: unit, Span: hourAgo, Lines: lines}.HTML()
-	}
-	data.Plots = []template.HTML{
-		draw("load", "Load and its limits", "requests", line{"admitted", hour(figLoad)}, line{"soft limit", hour(figSoft)}, line{"hard limit", hour(figHard)}),
-		draw("rejected", "Rejected", "requests in 10 s", line{"regular", hour(figRejectedRegular)}, line{"hard", hour(figRejectedHard)}),
-		draw("balance", "Balance of the pools", "1 is even", line{"coefficient", hour(figBalance)}),
-		draw("surge", "Demand per worker, and its baseline", "requests", line{"demand", hour(figDemand)}, line{"baseline", hour(figBaseline)}),
+	draw := func(id, title, unit string, lines ...line) plot { return newPlot(id, title, unit, time.Hour, lines...) }
+	data.Plots = []plot{
+		draw("load", "Load and its limits", "requests", line{Name: "admitted", Values: hour(figLoad)}, line{Name: "soft limit", Values: hour(figSoft)}, line{Name: "hard limit", Values: hour(figHard)}),
+		draw("rejected", "Rejected", "requests in 10 s", line{Name: "regular", Values: hour(figRejectedRegular)}, line{Name: "hard", Values: hour(figRejectedHard)}),
+		draw("balance", "Balance of the pools", "1 is even", line{Name: "coefficient", Values: hour(figBalance)}),
+		draw("surge", "Demand per worker, and its baseline", "requests", line{Name: "demand", Values: hour(figDemand)}, line{Name: "baseline", Values: hour(figBaseline)}),
 	}
 	for _, p := range data.Pools {
 		if f, ok := d.deps.History.pool(p.Name); ok {
-			data.PoolPlots[p.Name] = []template.HTML{
-				draw("pool-"+p.Name, p.Name+": workers", "", line{"busy", hour(f + poolBusy)}, line{"there", hour(f + poolWorkers)}, line{"requests waiting", hour(f + poolWaiting)}),
-				draw("latency-"+p.Name, p.Name+": latency", "ms", line{"average", hour(f + poolLatency)}),
+			data.PoolPlots[p.Name] = []plot{
+				draw("pool-"+p.Name, p.Name+": workers", "", line{Name: "busy", Values: hour(f + poolBusy)}, line{Name: "there", Values: hour(f + poolWorkers)}, line{Name: "requests waiting", Values: hour(f + poolWaiting)}),
+				draw("latency-"+p.Name, p.Name+": latency", "ms", line{Name: "average", Values: hour(f + poolLatency)}),
 			}
 		}
 	}

@@ -149,8 +149,8 @@ type History struct {
 
 // machinePoint is the telemetry of a worker's machine at a time.
 type machinePoint struct {
-	at             uint32 // seconds since 1970
-	cpu, mem, disk float32
+	at uint32     // seconds since 1970
+	v  [3]float32 // processor, memory and disk; NaN is unknown
 }
 
 // NewHistory returns a History without a past. It starts nothing.
@@ -285,7 +285,7 @@ func (h *History) pool(name string) (f figure, ok bool) {
 func (h *History) machine(worker string, t store.Telemetry, now time.Time) {
 	unknown := math.NaN()
 	value := func(f *float64) float32 { return float32(*cmp.Or(f, &unknown)) }
-	p := machinePoint{uint32(now.Unix()), value(t.CPUPercent), value(t.MemoryMB), value(t.DiskPercent)}
+	p := machinePoint{uint32(now.Unix()), [3]float32{value(t.CPUPercent), value(t.MemoryMB), value(t.DiskPercent)}}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	list := h.machines[worker]

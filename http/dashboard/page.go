@@ -122,6 +122,9 @@ func (d *Dashboard) showPage(ctx context.Context, c echo.Context, v *view) (any,
 	switch {
 	case isAway(err):
 		s = &screen{Title: v.page.Title, Section: v.page.section(), View: v, Stale: awayText, Away: true}
+		if name == "queue" {
+			s.Page = d.queuePlots(time.Now()) // memory holds them
+		}
 		name, status = "away", http.StatusServiceUnavailable
 		edge.SetRetryAfter(c.Response().Header(), 5*time.Second)
 	case err != nil:

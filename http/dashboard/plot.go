@@ -5,126 +5,91 @@ import (
 	"html/template"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	"takt/http/edge"
 )
 
-// plot draws lines over time as SVG, with a title, axes, and a table of the values
-// for screen readers. The style sheet sets the colours.
+// plot is lines over time, drawn as SVG with a title, axes, and a table of the values for
+// screen readers. The template plot has the elements, the style sheet the colours.
 type plot struct {
 	ID, Title, Unit string
-	// Span is the time that the values cover, up to now. HTML halves it while nothing is
-	// known of its first half.
-	Span  time.Duration
-	Lines []line
+	Lines           []line
+	Up, Across      []tick
+	Rows            [][]string // a time, and the value of each line
 }
 
-// line is one line of a plot, oldest value first; NaN is a gap.
+// line is one line of a plot, oldest value first; NaN is a gap. Now is its last value.
 type line struct {
-	Name   string
-	Values []float32
+	Name      string
+	Values    []float32
+	Now, Path string
 }
+
+// tick is a mark on an axis.
+type tick struct{ At, Anchor, Text string }
 
 const (
 	plotWidth, plotHeight        = 380, 130
 	plotLeft, plotTop, plotBelow = 40, 8, 20
 	tableRows                    = 8
-)
-
-// A plot shows at least fewPoints points, known or not, and at most manyPoints.
-const (
+	// A plot shows at least fewPoints points, known or not, and at most manyPoints.
 	fewPoints  = 16
 	manyPoints = 300
 )
 
-// known returns the plot without the time from which nothing is known: what was seen in
-// the last minutes would be a dot at the end of a day.
-func (p plot) known() plot {
-	p.Lines = slices.Clone(p.Lines)
-	for len(p.Lines) > 0 {
-		for _, l := range p.Lines {
-			if half := len(l.Values) / 2; half < fewPoints || slices.ContainsFunc(l.Values[:half], func(v float32) bool { return !math.IsNaN(float64(v)) }) {
-				return p
-			}
-		}
-		for i := range p.Lines {
-			values := &p.Lines[i].Values
-			*values = (*values)[len(*values)/2:]
-		}
-		p.Span /= 2
-	}
-	return p
-}
-
-// HTML returns the plot as HTML.
-func (p plot) HTML() template.HTML {
-	p = p.known()
-	now := edge.Each(p.Lines, func(l line) string { return lastOf(l.Values) })
-	for i := range p.Lines {
-		p.Lines[i].Values = thin(p.Lines[i].Values)
-	}
-	var b strings.Builder
-	top := niceTop(p.Lines)
-	esc := template.HTMLEscapeString
-	fmt.Fprintf(&b, `<figure class="plot"><figcaption id="%s-t">%s <span class="unit">%s</span>`, esc(p.ID), esc(p.Title), esc(p.Unit))
-	for i, l := range p.Lines {
-		fmt.Fprintf(&b, ` <span class="key k%d">%s <b>%s</b></span>`, i, esc(l.Name), now[i])
-	}
-	fmt.Fprintf(&b, `</figcaption><svg viewBox="0 0 %d %d" role="img" aria-labelledby="%s-t">`, plotWidth, plotHeight, esc(p.ID))
-	for _, part := range []float64{0, 0.5, 1} {
-		y := plotY(part)
-		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text class="tick" x="%d" y="%.1f" text-anchor="end">%s</text>`,
-			plotLeft, plotWidth, y, y, plotLeft-6, y+4, number3(top*part))
-	}
-	for i, part := range []float64{0, 0.5, 1} {
-		said, anchor := "now", [...]string{"start", "middle", "end"}[i]
-		if part < 1 {
-			said = "−" + span(time.Duration(float64(p.Span)*(1-part)))
-		}
-		fmt.Fprintf(&b, `<text class="tick" x="%.0f" y="%d" text-anchor="%s">%s</text>`, plotLeft+part*(plotWidth-plotLeft), plotHeight-4, anchor, said)
-	}
-	for i, l := range p.Lines {
-		fmt.Fprintf(&b, `<path class="line k%d" d="%s"/>`, i, drawn(l.Values, plotLeft, plotWidth, func(v float64) float64 { return plotY(v / top) }))
-	}
-	b.WriteString(`</svg>`)
-	p.table(&b)
-	b.WriteString(`</figure>`)
-	return template.HTML(b.String()) //nolint:gosec // names are escaped
-}
-
-func plotY(part float64) float64 {
-	return plotTop + (1-min(max(part, 0), 1))*(plotHeight-plotTop-plotBelow)
-}
-
-// table writes the plot's values as a table of a few rows.
-func (p plot) table(b *strings.Builder) {
-	esc := template.HTMLEscapeString
-	fmt.Fprintf(b, `<div class="sr"><table><caption>%s</caption><thead><tr><th scope="col">Time</th>`, esc(p.Title))
+// newPlot draws lines whose values cover the time span up to now.
+func newPlot(id, title, unit string, covered time.Duration, lines ...line) plot {
+	covered, lines = known(covered, lines)
 	longest := 0
-	for _, l := range p.Lines {
-		fmt.Fprintf(b, `<th scope="col">%s</th>`, esc(l.Name+" "+p.Unit))
+	for i := range lines {
+		l := &lines[i]
+		l.Now, l.Values = lastOf(l.Values), thin(l.Values)
 		longest = max(longest, len(l.Values))
 	}
-	b.WriteString(`</tr></thead><tbody>`)
+	p := plot{ID: id, Title: title, Unit: unit, Lines: lines}
+	top := niceTop(lines)
+	y := func(part float64) float64 {
+		return plotTop + (1-min(max(part, 0), 1))*(plotHeight-plotTop-plotBelow)
+	}
+	for i := range lines {
+		lines[i].Path = drawn(lines[i].Values, plotLeft, plotWidth, func(v float64) float64 { return y(v / top) })
+	}
+	for i, part := range [...]float64{0, 0.5, 1} {
+		when := "now"
+		if part < 1 {
+			when = "−" + span(time.Duration(float64(covered)*(1-part)))
+		}
+		p.Up = append(p.Up, tick{At: fmt.Sprintf("%.1f", y(part)), Text: number3(top * part)})
+		p.Across = append(p.Across, tick{fmt.Sprintf("%.0f", plotLeft+part*(plotWidth-plotLeft)), [...]string{"start", "middle", "end"}[i], when})
+	}
 	for row := range min(tableRows, longest) {
 		i := row
 		if longest > tableRows {
 			i = (longest - 1) * (row + 1) / tableRows
 		}
-		fmt.Fprintf(b, `<tr><th scope="row">%s ago</th>`, rough(p.Span*time.Duration(longest-1-i)/time.Duration(longest)))
-		for _, l := range p.Lines {
-			said := "–"
-			if i < len(l.Values) && !math.IsNaN(float64(l.Values[i])) {
-				said = number3(float64(l.Values[i]))
-			}
-			fmt.Fprintf(b, `<td>%s</td>`, said)
+		cells := []string{rough(covered*time.Duration(longest-1-i)/time.Duration(longest)) + " ago"}
+		for _, l := range lines {
+			cells = append(cells, lastOf(l.Values[min(i, len(l.Values)):min(i+1, len(l.Values))]))
 		}
-		b.WriteString(`</tr>`)
+		p.Rows = append(p.Rows, cells)
 	}
-	b.WriteString(`</tbody></table></div>`)
+	return p
+}
+
+// known returns the lines without the time before which nothing is known, as often as half of
+// it can go: what was seen in the last minutes would be a dot at the end of a day.
+func known(covered time.Duration, lines []line) (time.Duration, []line) {
+	isKnown := func(v float32) bool { return !math.IsNaN(float64(v)) }
+	for !slices.ContainsFunc(lines, func(l line) bool {
+		half := len(l.Values) / 2
+		return half < fewPoints || slices.ContainsFunc(l.Values[:half], isKnown)
+	}) {
+		for i, l := range lines {
+			lines[i].Values = l.Values[len(l.Values)/2:]
+		}
+		covered /= 2
+	}
+	return covered, lines
 }
 
 // thin combines values that are too close to be told apart into their mean.
@@ -160,14 +125,11 @@ func drawn(values []float32, left, right float64, y func(float64) float64) strin
 		if len(values) > 1 {
 			x = left + float64(i)/float64(len(values)-1)*(right-left)
 		}
+		move := byte('M')
 		if pen {
-			b.WriteByte('L')
-		} else {
-			b.WriteByte('M')
+			move = 'L'
 		}
-		b.WriteString(strconv.FormatFloat(x, 'f', 0, 64))
-		b.WriteByte(' ')
-		b.WriteString(strconv.FormatFloat(y(v), 'f', 1, 64))
+		fmt.Fprintf(&b, "%c%.0f %.1f", move, x, y(v))
 		if last := i+1 == len(values) || math.IsNaN(float64(values[i+1])); last && !pen {
 			b.WriteString("h-3") // makes a single point visible
 		}

@@ -14,7 +14,9 @@ import (
 func TestPlotHasATableAndNoHole(t *testing.T) {
 	t.Parallel()
 	nan := float32(math.NaN())
-	out := string(plot{ID: "p", Title: "load <b>", Unit: "x", Span: time.Hour, Lines: []line{{"a<", []float32{1, nan, 3, 4}}}}.HTML())
+	var b strings.Builder
+	require.NoError(t, (&Dashboard{}).parsePages()["queue"].ExecuteTemplate(&b, "plot", newPlot("p", "load <b>", "x", time.Hour, line{Name: "a<", Values: []float32{1, nan, 3, 4}})))
+	out := b.String()
 	require.Contains(t, out, "load &lt;b&gt;")
 	require.Contains(t, out, "<div class=\"sr\"><table><caption>")
 	require.NotContains(t, out, "NaN")
@@ -32,8 +34,8 @@ func TestPlotShowsTheTimeThatIsKnown(t *testing.T) {
 		for i := from; i < len(values); i++ {
 			values[i] = float32(i)
 		}
-		p := plot{Span: 24 * time.Hour, Lines: []line{{"seen", values}}}.known()
-		return p.Span, p.Lines[0].Values
+		covered, lines := known(24*time.Hour, []line{{Values: values}})
+		return covered, lines[0].Values
 	}
 	span, shown := seen(len(values) - 5)
 	require.Equal(t, 24*time.Hour/64, span)
@@ -57,5 +59,5 @@ func TestMachinePlotCoversTheWholeTime(t *testing.T) {
 		h.machine("w", store.Telemetry{CPUPercent: &load}, begun.Add(time.Duration(second)*time.Second))
 	}
 	plots := d.machinePlots("w", begun, begun.Add(44*time.Second))
-	require.Regexp(t, `<path class="line k0" d="M40 [0-9.]+L[^M]*L380 [0-9.]+"/>`, string(plots[0]), "from its left to its right edge, without a gap")
+	require.Regexp(t, `^M40 [0-9.]+L[^M]*L380 [0-9.]+$`, plots[0].Lines[0].Path, "from its left to its right edge, without a gap")
 }

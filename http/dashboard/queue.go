@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"html/template"
 	"time"
 
 	"takt/http/edge"
@@ -16,7 +15,7 @@ type queueData struct {
 	Fleet   []platformQueue
 	Waiting list[waitingRow]
 	Running list[runningRow]
-	Plots   []template.HTML
+	Plots   []plot
 }
 
 // platformQueue is a platform's part of the queue and of the fleet.
@@ -141,17 +140,17 @@ func estimate(n int, p platformQueue) string {
 	return rough(soon) + " to " + rough(late)
 }
 
-func (d *Dashboard) queuePlots(now time.Time) []template.HTML {
+func (d *Dashboard) queuePlots(now time.Time) []plot {
 	d.deps.History.watched.Store(now.Unix())
 	past := func(f figure) []float32 { return d.deps.History.past(f, 24*60, now) }
-	draw := func(id, title, unit string, lines ...line) template.HTML {
-		return plot{ID: id, Title: title, Unit: unit, Span: 24 * time.Hour, Lines: lines}.HTML()
+	draw := func(id, title, unit string, lines ...line) plot {
+		return newPlot(id, title, unit, 24*time.Hour, lines...)
 	}
-	return []template.HTML{
-		draw("depth", "Waiting", "builds", line{"iOS", past(figPendingIOS)}, line{"Android", past(figPendingAndroid)}),
-		draw("flow", "Arrivals and starts", "builds a minute", line{"arrived", past(figArrived)}, line{"started", past(figStarted)}),
-		draw("running", "Running", "builds", line{"running", past(figRunning)}),
-		draw("waited", "Time waited by those that started", "s", line{"waited", past(figWaited)}),
+	return []plot{
+		draw("depth", "Waiting", "builds", line{Name: "iOS", Values: past(figPendingIOS)}, line{Name: "Android", Values: past(figPendingAndroid)}),
+		draw("flow", "Arrivals and starts", "builds a minute", line{Name: "arrived", Values: past(figArrived)}, line{Name: "started", Values: past(figStarted)}),
+		draw("running", "Running", "builds", line{Name: "running", Values: past(figRunning)}),
+		draw("waited", "Time waited by those that started", "s", line{Name: "waited", Values: past(figWaited)}),
 	}
 }
 

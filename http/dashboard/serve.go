@@ -121,7 +121,7 @@ func (d *Dashboard) permit(c echo.Context, r *edge.Route) error {
 		return store.NewError(store.Unauthorized, "Your session is over: log in again")
 	}
 	d.server.Trust(c, time.Now())
-	c.SetRequest(req.WithContext(edge.WithSession(req.Context(), &edge.Session{ID: s.ID, Role: string(s.Role), Name: s.Name, Admin: s.Admin()})))
+	c.SetRequest(req.WithContext(edge.WithSession(req.Context(), &s.Session)))
 	if r.Access == api.Operator && !s.Admin() {
 		return store.NewError(store.Forbidden, "This needs a session with the admin key: log out, and log in with it")
 	}

@@ -32,28 +32,14 @@ const (
 	maxName       = 64
 )
 
-// role is what a session may do. It follows from the key used at login.
-type role string
-
-const (
-	roleAPI   role = "api"
-	roleAdmin role = "admin"
-)
-
-// session is the content of the cookie; the server does not store it. The name is
-// what the visitor entered at login, because keys are shared.
+// session is the content of the cookie; the server does not store it.
 type session struct {
-	Role    role   `json:"r"`
-	Name    string `json:"n"`
-	ID      string `json:"i"`
-	Expires int64  `json:"e"` // seconds since 1970
+	edge.Session
+	Expires int64 `json:"e"` // seconds since 1970
 }
 
 // Admin reports whether everything is allowed.
-func (s *session) Admin() bool { return s != nil && s.Role == roleAdmin }
-
-// actor returns the name for the audit.
-func (s *session) actor(host string) string { return s.Name + " (" + string(s.Role) + ")@" + host }
+func (s *session) Admin() bool { return s != nil && s.Session.Admin() }
 
 // sessionValue is the key of a request's checked session in its echo.Context.
 const sessionValue = "takt session"
@@ -180,12 +166,12 @@ func (s *sessions) cookie(r *http.Request, value string) *http.Cookie {
 
 // begin checks a key and returns the session that it opens.
 func (s *sessions) begin(key, name string) (v session, err error) {
-	v = session{Name: strings.Join(strings.Fields(plain(store.Text(name))), " "), ID: rand.Text()[:10], Expires: time.Now().Add(sessionLife).Unix()}
+	v = session{edge.Session{Name: strings.Join(strings.Fields(plain(store.Text(name))), " "), ID: rand.Text()[:10]}, time.Now().Add(sessionLife).Unix()}
 	switch {
 	case s.keys.Admin.Is(key):
-		v.Role = roleAdmin
+		v.Role = edge.RoleAdmin
 	case s.keys.API.Is(key):
-		v.Role = roleAPI
+		v.Role = edge.RoleAPI
 	default:
 		return v, store.NewError(store.Forbidden, "This is neither the API key nor the admin key")
 	}
@@ -231,7 +217,7 @@ func (d *Dashboard) login(ctx context.Context, c echo.Context) (any, error) {
 		edge.SetRetryAfter(c.Response().Header(), failure.RetryAfter)
 		return d.renderLogin(c, edge.StatusOf(failure.Code), loginData{Next: next, Name: r.PostForm.Get("name"), Error: failure.Message})
 	}
-	d.server.Log.Info().Str("actor", v.actor(edge.RemoteHost(r))).Str("session", v.ID).Msg("login")
+	d.server.Log.Info().Str("actor", edge.Caller{Session: &v.Session, Remote: edge.RemoteHost(r)}.Actor()).Str("session", v.ID).Msg("login")
 	c.SetCookie(d.sessions.cookie(r, d.sessions.issue(v)))
 	return nil, c.Redirect(http.StatusSeeOther, next)
 }

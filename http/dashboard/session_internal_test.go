@@ -24,7 +24,7 @@ func TestSessionsAreOursAndEnd(t *testing.T) {
 	cfg, keys := Config{Secrets: [][]byte{[]byte("old")}}, edge.Config{APIKey: "api-key-of-the-test", AdminKey: "admin-key-of-the-test"}
 	s := newSessions(cfg, keys, edge.NewKeys(keys))
 	now := time.Now()
-	value := s.issue(session{Role: roleAPI, Name: "tester", ID: "x", Expires: now.Add(time.Hour).Unix()})
+	value := s.issue(session{edge.Session{Role: edge.RoleAPI, Name: "tester", ID: "x"}, now.Add(time.Hour).Unix()})
 	require.Equal(t, "tester", s.read(value, now).Name)
 	require.Nil(t, s.read(value, now.Add(2*time.Hour)), "over")
 	require.Nil(t, s.read(value+"x", now))

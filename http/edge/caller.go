@@ -20,9 +20,19 @@ type Caller struct {
 
 // Session is a person's session in a browser.
 type Session struct {
-	ID, Role, Name string
-	Admin          bool // it began with the admin key
+	ID   string `json:"i"`
+	Role string `json:"r"` // RoleAPI or RoleAdmin
+	Name string `json:"n"` // of the person, as entered at login, because keys are shared
 }
+
+// What a session may do follows from the key with which it began.
+const (
+	RoleAPI   = "api"
+	RoleAdmin = "admin"
+)
+
+// Admin reports whether everything is allowed.
+func (s *Session) Admin() bool { return s != nil && s.Role == RoleAdmin }
 
 // Actor returns the caller's name for the audit.
 func (c Caller) Actor() string {
@@ -37,7 +47,7 @@ func (c Caller) Actor() string {
 }
 
 // Operator reports whether the caller has shown the admin key, now or when the session began.
-func (c Caller) Operator() bool { return c.AdminKey || c.Session != nil && c.Session.Admin }
+func (c Caller) Operator() bool { return c.AdminKey || c.Session.Admin() }
 
 type (
 	// callerKey and sessionKey are context keys of a Caller and a *Session.
