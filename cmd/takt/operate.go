@@ -177,11 +177,10 @@ const clearScreen = "\x1b[H\x1b[2J"
 // watchTree shows the tree every second until ctx ends, which is no error. It waits for a
 // controller that is unavailable, because users watch the tree during restarts.
 func (s *session) watchTree(ctx context.Context, o client.TreeOptions) error {
-	for {
+	for ctx.Err() == nil {
 		root, err := s.client.Tree(ctx, o)
 		switch {
-		case ctx.Err() != nil:
-			return nil
+		case ctx.Err() != nil: // the end
 		case client.Temporary(err):
 			s.Note("takt: %s", store.Lines(cli.Message(err)))
 		default:
@@ -191,6 +190,7 @@ func (s *session) watchTree(ctx context.Context, o client.TreeOptions) error {
 		}
 		_ = backoff.Pause(ctx, time.Second)
 	}
+	return nil
 }
 
 // redraw clears the screen and shows the tree; if w is no terminal, it writes the tree
