@@ -108,7 +108,7 @@ fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
 mutants: setup-postgres setup-git setup-curl setup-s3 ## break each mechanism that a promise stands on, and see its test fail; ONLY=REGEX runs some
 	TAKT_TEST_S3_SERVER=$(S3_SERVER) $(GO) run ./cmd/internal/mutants -only '$(ONLY)'
 
-screenshots: setup-postgres setup-browser ## write pictures of every page, light, dark and phone, to .cache/screenshots
+screenshots: setup-postgres setup-browser ## write pictures of every page (light, dark, phone, without JavaScript) to .cache/screenshots
 	TAKT_SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(GO) test -run TestDashboardScreenshots -timeout 5m -count 1 ./cmd/takt
 
 cover: $(SERVERS) ## measure test coverage into coverage.out

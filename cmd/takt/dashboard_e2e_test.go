@@ -567,17 +567,19 @@ func TestDashboardScreenshots(t *testing.T) {
 		}
 		return n == 3
 	})
-	for i, path := range append(x.pages(), "/builds/"+running) {
+	for i, path := range append(x.pages(), "/builds/"+running, "/builds/"+running+"/log") {
 		short, _, _ := strings.Cut(path, "?")
 		name := fmt.Sprintf("%02d-%s", i, strings.Trim(strings.NewReplacer("/", "-", x.build, "build", x.worker, "worker", running, "running").Replace(short), "-"))
 		for _, look := range []struct {
-			scheme string
-			width  int64
-		}{{"light", 1280}, {"dark", 1280}, {"light", 360}} {
+			name, scheme string
+			width        int64
+		}{{"light", "light", 1280}, {"dark", "dark", 1280}, {"phone", "light", 360}, {"no-script", "light", 1280}} {
 			b.look(look.scheme, look.width)
+			b.scripts(look.name != "no-script")
 			b.open(path)
-			b.shoot(dir, fmt.Sprintf("%s-%s-%d", name, look.scheme, look.width))
+			b.shoot(dir, name+"-"+look.name)
 		}
+		b.scripts(true)
 	}
 	require.NoError(t, os.WriteFile(open, []byte("go\n"), 0o600))
 }
