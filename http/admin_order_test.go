@@ -277,6 +277,7 @@ func TestOrdersAreRefused(t *testing.T) {
 		{"takt/request_sup/request/restart", why, 409, "is temporary"},
 		{"takt/database/terminate", why, 409, "force=1"},
 		{"takt/database/pool/terminate", why, 409, "force=1"},
+		{"takt/database/postgres/terminate", why, 409, "force=1"},
 		{"takt/endpoint/terminate", why, 409, "force=1"},
 		{"takt/terminate", why, 409, "force=1"},
 		{"terminate", why, 409, "force=1"},

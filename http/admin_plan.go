@@ -110,15 +110,11 @@ func permitted(root, parent, node *api.TreeNode, o order) error {
 	return nil
 }
 
-// vital reports whether takt could serve no request without node, not even one that
-// starts it again.
+// vital reports whether takt could serve no request without node, perhaps not even one that
+// starts it again: it is the root, or the endpoint, the database or a part of these.
 func vital(root, node *api.TreeNode) bool {
-	switch strings.TrimPrefix(node.Path, root.Path) {
-	case "", "/endpoint", "/database", "/database/pool":
-		return true
-	default:
-		return false
-	}
+	part, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(node.Path, root.Path), "/"), "/")
+	return part == "" || part == "endpoint" || part == "database"
 }
 
 // affected lists the paths of all nodes that stop, in stop order.

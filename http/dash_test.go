@@ -9,13 +9,16 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
+	"takt/http/api"
 	"takt/http/dashboard"
 	"takt/store"
 	"takt/store/postgres"
@@ -26,6 +29,7 @@ type dash struct {
 	*bundle
 	cookie string
 	lever  *lever
+	tree   *treeWithOrders
 }
 
 // setupDash logs in with key; "" is nobody.
@@ -38,8 +42,8 @@ func setupDash(t *testing.T, key string, with ...func(*takthttp.Config)) *dash {
 func setupDashWith(t *testing.T, key string, pages func(dashboard.Store) dashboard.Store, with ...func(*takthttp.Config)) *dash {
 	t.Helper()
 	tree, load := newTreeWithOrders(), &lever{}
-	b := setupPages(t, pages, func(d *takthttp.Deps) { d.Tree, d.Operator, d.Heijunka = tree.tree, tree, load }, with...)
-	d := &dash{bundle: b, lever: load}
+	b := setupPages(t, pages, func(d *takthttp.Deps) { d.Tree, d.Operator, d.Heartbeat, d.Heijunka = tree.tree, tree, tree, load }, with...)
+	d := &dash{bundle: b, lever: load, tree: tree}
 	b.client = browserClient(t)
 	if key != "" {
 		r := d.login(key, "tester", nil)
@@ -170,9 +174,11 @@ func TestDashboardLogin(t *testing.T) {
 		}
 		refused := d.login("wrong-wrong-wrong", "x", nil)
 		require.Equal(t, 429, refused.status)
-		require.NotEmpty(t, refused.header.Get("Retry-After"))
+		require.Contains(t, refused.body, "Too many wrong keys: try again in "+refused.header.Get("Retry-After")+" s")
 		require.Equal(t, 303, d.login(apiKey, "x", nil).status)
 		require.Equal(t, 400, d.login(apiKey, " ", nil).status, "a name is needed")
+		require.Equal(t, 303, d.login(apiKey, strings.Repeat("ö", 64), nil).status, "its limit is in characters")
+		require.Equal(t, 400, d.login(apiKey, strings.Repeat("ö", 65), nil).status)
 	})
 	t.Run("is refused over plain HTTP from elsewhere, and says why", func(t *testing.T) {
 		t.Parallel()
@@ -210,12 +216,58 @@ func TestDashboardSessionOpensWhatItsKeyOpens(t *testing.T) {
 	require.Contains(t, r.header.Get("Set-Cookie"), "Max-Age=0")
 }
 
+// Somebody who is logged in is led on: from an error back to where they came from, from an
+// unknown address and from the login to the pages.
+func TestDashboardLeadsOn(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, adminKey)
+	html := map[string]string{"Accept": "text/html,*/*"}
+	r := d.ask("GET", "/nosuchpage", nil, html)
+	require.Equal(t, 404, r.status)
+	require.Contains(t, r.body, "There is no page at this address")
+	require.Contains(t, r.body, `<a class="button" href="/fleet">Back</a>`)
+	for path, accept := range map[string]string{"/nosuchpage": "*/*", "/api/nosuch": "text/html", "/admin/nosuch": "text/html"} {
+		r := d.ask("GET", path, nil, map[string]string{"Accept": accept})
+		require.Equal(t, "application/problem+json", r.header.Get("Content-Type"), path)
+	}
+	for referer, back := range map[string]string{
+		d.url + "/builds?state=failed": "/builds?state=failed", "http://elsewhere.example/queue": "/fleet",
+		d.url + "/builds/nothing": "/fleet", d.url + "/login": "/fleet", "": "/fleet",
+	} {
+		r := d.ask("GET", "/builds/nothing", nil, map[string]string{"Referer": referer})
+		require.Equal(t, 404, r.status)
+		require.Contains(t, r.body, `href="`+back+`">Back</a>`, referer)
+		require.Equal(t, "same-origin", r.header.Get("Referrer-Policy"))
+	}
+	for path, to := range map[string]string{"/login": "/fleet", "/login?next=%2Fqueue": "/queue", "/login?next=%2F%2Felsewhere.example": "/fleet"} {
+		r := d.get(path)
+		require.Equal(t, 303, r.status)
+		require.Equal(t, to, r.header.Get("Location"))
+	}
+}
+
+// The page after an order says what is not running yet.
+func TestDashboardSaysWhatIsStillStarting(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, adminKey)
+	require.Contains(t, d.get("/tree/order?action=terminate&path=database/postgres").body, "Everything depends on this process")
+	done := func() string {
+		return d.ask("GET", "/tree", nil, map[string]string{"Cookie": d.cookie + "; takt-done=start"}).body
+	}
+	require.Contains(t, done(), ">Started.<")
+	for _, id := range []string{"a", "b"} {
+		d.tree.set("takt/heijunka/"+id, func(n *api.TreeNode) { n.Status = "restarting" })
+	}
+	require.Contains(t, done(), ">Started. 2 processes are still starting.<")
+	require.Contains(t, done(), "2 processes need attention: ")
+}
+
 func TestDashboardPagesLoadNothingFromElsewhere(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
 	id := d.submit().ID
 	w := d.register("one").ID
-	for _, path := range []string{"/login", "/fleet", "/fleet/" + w, "/queue", "/builds", "/builds/" + id, "/builds/" + id + "/log", "/tree", "/throttle", "/deployments", "/audit", "/search?q=x", "/builds/nothing"} {
+	for _, path := range []string{"/login", "/fleet", "/fleet/" + w, "/queue", "/builds", "/builds/" + id, "/builds/" + id + "/log", "/tree", "/system", "/throttle", "/deployments", "/audit", "/search?q=x", "/builds/nothing"} {
 		r := d.get(path)
 		require.Equal(t, "text/html; charset=utf-8", r.header.Get("Content-Type"), path)
 		require.Contains(t, r.header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; style-src 'self'", path)
@@ -257,8 +309,11 @@ func TestDashboardActsAreAuditedWithWhoAndWhy(t *testing.T) {
 	require.Contains(t, r.body, "a reason is required")
 	r = d.act("/fleet/"+w+"/drain", "reason=new+disks&back=//elsewhere.example")
 	require.Equal(t, 303, r.status, r.body)
-	require.Equal(t, "/fleet?done=drain", r.header.Get("Location"), "never elsewhere")
-	require.Contains(t, d.get("/fleet/"+w+"?done=drain").body, "draining")
+	require.Equal(t, "/fleet", r.header.Get("Location"), "never elsewhere")
+	require.Regexp(t, `^takt-done=drain; Path=/; Max-Age=60; HttpOnly; Secure; SameSite=Strict$`, r.header.Get("Set-Cookie"))
+	shown := d.ask("GET", "/fleet/"+w, nil, map[string]string{"Cookie": d.cookie + "; takt-done=drain"})
+	require.Contains(t, shown.body, "The worker gets no more builds")
+	require.Contains(t, shown.header.Get("Set-Cookie"), "takt-done=; Path=/; Max-Age=0", "only once")
 	entries, acts := d.audited(10)
 	require.Equal(t, []string{"drain, worker/" + w + ", new disks, done"}, acts)
 	require.Equal(t, "tester (api)@127.0.0.1", entries[0].Actor)
@@ -326,14 +381,30 @@ func TestActsReadTheirForms(t *testing.T) {
 	}, acts, "each act once")
 
 	for path, location := range map[string]string{
-		"/tree/takt/heijunka/a/restart": "/tree?done=restart",
-		"/tree/takt/endpoint/restart":   "/tree?done=detached&path=endpoint", // it answers first
+		"/tree/takt/heijunka/a/restart": "/tree",
+		"/tree/takt/endpoint/restart":   "/tree?path=endpoint", // it answers first
 	} {
 		r := d.act(path, "reason=stuck&back=/tree?path=endpoint&timeout=5")
 		require.Equal(t, 303, r.status, r.body)
 		require.Equal(t, location, r.header.Get("Location"))
 	}
 	require.Equal(t, 400, d.act("/tree/takt/heijunka/a/restart", "reason=stuck&timeout=0").status)
+}
+
+func TestAnOperatorChangesTimeoutsOnTheSystemPage(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, adminKey)
+	page := d.get("/system").body
+	require.Contains(t, page, "5 min without a heartbeat")
+	require.Regexp(t, `Disk of the files</dt><dd>[0-9.]+ .iB of [0-9.]+ .iB free`, page)
+	require.Equal(t, 400, d.act("/system/timeouts", "build_timeout=60").status, "a reason is required")
+	require.Equal(t, 400, d.act("/system/timeouts", "build_timeout=0.5&reason=x").status)
+	require.Equal(t, 303, d.act("/system/timeouts", "build_timeout=60&worker_timeout=&reason=short+builds").status)
+	page = d.get("/system").body
+	require.Contains(t, page, "1 min without a heartbeat")
+	require.Contains(t, page, "5 min without a poll")
+	_, acts := d.audited(1)
+	require.Equal(t, []string{"set, heartbeat, short builds, done"}, acts)
 }
 
 func TestAnOperatorRequeuesABuildOnItsPage(t *testing.T) {
@@ -362,6 +433,19 @@ func (d *dash) state(id string) (state string) {
 // follow opens the stream of a page and calls got for each part, until it returns true.
 func (d *dash) follow(path string, got func(id, html string) bool) {
 	d.t.Helper()
+	d.stream(path, func(event, data string) bool {
+		if event == "age" {
+			return false
+		}
+		var part struct{ ID, HTML string }
+		require.NoError(d.t, json.Unmarshal([]byte(data), &part))
+		return got(part.ID, part.HTML)
+	})
+}
+
+// stream opens the stream of a page and calls got for each event, until it returns true.
+func (d *dash) stream(path string, got func(event, data string) bool) {
+	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), waitFor)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "GET", d.url+path, nil)
@@ -373,19 +457,34 @@ func (d *dash) follow(path string, got func(id, html string) bool) {
 	require.Equal(d.t, 200, resp.StatusCode)
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20)
+	event := ""
 	for lines.Scan() {
-		data, ok := strings.CutPrefix(lines.Text(), "data: ")
-		if !ok {
-			continue
+		if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+			event = name
 		}
-		var part struct{ ID, HTML string }
-		require.NoError(d.t, json.Unmarshal([]byte(data), &part))
-		if got(part.ID, part.HTML) {
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && got(event, data) {
 			return
 		}
 	}
 	require.NoError(d.t, lines.Err(), "the stream of %s", path)
 	require.Fail(d.t, "the stream of "+path+" has ended")
+}
+
+// A stream says every few seconds how old what it shows is, also if nothing changes.
+func TestDashboardStreamSendsItsAge(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, adminKey)
+	begun, ages := time.Now(), 0
+	d.stream("/audit", func(event, data string) bool {
+		if event == "age" {
+			age, err := strconv.Atoi(data)
+			require.NoError(t, err)
+			require.Less(t, age, 3000)
+			ages++
+		}
+		return ages == 3
+	})
+	require.Greater(t, time.Since(begun), 5*time.Second, "seldom")
 }
 
 // A page that was just read is never replaced by what its view's other viewers were
@@ -448,12 +547,12 @@ func TestDashboardPagesOutliveTheDatabase(t *testing.T) {
 	r := d.get("/fleet?sort=used")
 	require.Equal(t, 200, r.status)
 	require.Contains(t, r.body, "one</a>")
-	require.Regexp(t, `The database is not available\..* This page shows how things were <time`, r.body)
+	require.Regexp(t, `The database is unavailable\..* This page shows how things were <time`, r.body)
 
 	r = d.get("/fleet?state=idle")
 	require.Equal(t, 503, r.status)
 	require.Equal(t, "5", r.header.Get("Retry-After"))
-	require.Contains(t, r.body, "The database is not available.")
+	require.Contains(t, r.body, "The database is unavailable.")
 	require.NotContains(t, r.body, "how things were <time")
 	require.Contains(t, r.body, `<noscript><meta http-equiv="refresh"`)
 	require.Contains(t, r.body, `<body data-live="away">`)
@@ -463,7 +562,7 @@ func TestDashboardPagesOutliveTheDatabase(t *testing.T) {
 	d.follow("/fleet?state=idle", func(id, html string) bool {
 		if o.away.Load() {
 			require.Equal(t, "live-stale", id, "there is nothing else to show")
-			require.Contains(t, html, "The database is not available.")
+			require.Contains(t, html, "The database is unavailable.")
 			o.away.Store(false)
 		}
 		return id == "live-fleet" && strings.Contains(html, "one</a>")

@@ -162,9 +162,9 @@ func objectKey(name string) string {
 // Health is the condition of storage.
 type Health struct {
 	Mode Mode
-	// Local is nil if the local disk answers. Free is how many bytes it has left.
-	Local error
-	Free  int64
+	// Local is nil if the local disk answers. Free is how many bytes it has left of Size.
+	Local      error
+	Free, Size int64
 	// S3 is the result of the last request to S3; nil without S3.
 	S3 *S3State
 }
@@ -175,7 +175,7 @@ func (h Health) OK() bool { return h.Local == nil && (h.Mode != ModeS3 || h.S3.E
 // Health checks the local disk and returns the last result of S3.
 func (f *Files) Health() Health {
 	h := Health{Mode: f.mode}
-	h.Free, h.Local = f.Free()
+	h.Free, h.Size, h.Local = f.Space()
 	if f.s3 != nil {
 		st := f.s3.State()
 		h.S3 = &st

@@ -118,12 +118,6 @@ func (l *Local) SweepTemporary(olderThan time.Duration) (int, error) {
 	return removed, failed
 }
 
-// Free returns how many bytes the file system has left for takt.
-func (l *Local) Free() (int64, error) {
-	free, _, err := l.Space()
-	return free, err
-}
-
 // maxReserve is the reserve of a large disk, in bytes.
 const maxReserve = 1 << 30
 

@@ -283,9 +283,10 @@ func TestOpenNeedsADirectory(t *testing.T) {
 	_, err := OpenLocal(file, seal.NewRing(seal.Key{}))
 	require.Error(t, err)
 	l, _ := openLocal(t)
-	free, err := l.Free()
+	free, size, err := l.Space()
 	require.NoError(t, err)
 	require.Positive(t, free)
+	require.Greater(t, size, free)
 }
 
 func BenchmarkUpload(b *testing.B) {

@@ -58,7 +58,7 @@ func (r *run) back(ctx context.Context) error {
 // outage takes owner's database away for at least d and returns how long guest takes to
 // answer a request once the database answers.
 func (r *run) outage(ctx context.Context, owner, guest *controller, d time.Duration) (time.Duration, error) {
-	order := client.Order{Action: "terminate", Path: "database/postgres", Reason: "takt-bench"}
+	order := client.Order{Action: "terminate", Path: "database/postgres", Reason: "takt-bench", Force: true}
 	if _, err := owner.Client.Operate(ctx, order); err != nil {
 		return 0, err
 	}

@@ -30,6 +30,7 @@ type browser struct {
 	base string
 	// complaints are exceptions of scripts, and what the policy of pages has refused.
 	complaints chan string
+	motion     string // what the person prefers
 }
 
 // newBrowser starts a browser with a profile of its own that knows c by its URL.
@@ -41,7 +42,7 @@ func newBrowser(t *testing.T, c *process.Controller) *browser {
 		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(patience))...)
 	ctx, cancel := chromedp.NewContext(alloc, chromedp.WithErrorf(func(string, ...any) {})) // it complains of events that it does not know
-	b := &browser{t: t, ctx: ctx, base: c.URL, complaints: make(chan string, 100)}
+	b := &browser{t: t, ctx: ctx, base: c.URL, complaints: make(chan string, 100), motion: "reduce"}
 	t.Cleanup(func() {
 		_ = chromedp.Cancel(ctx) // waits for the browser's end
 		cancel()
@@ -154,7 +155,7 @@ func (b *browser) scripts(on bool) {
 func (b *browser) look(scheme string, width int64) {
 	b.t.Helper()
 	b.do(chromedp.EmulateViewport(width, 900), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{
-		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: b.motion},
 	}))
 }
 

@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -134,33 +136,34 @@ func TestDashboardRepairsTheTree(t *testing.T) {
 	_, c, b := show(t)
 	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
 	b.open("/tree")
-	b.sees("#live-well", "All processes run")
-	b.do(chromedp.Click(`a[aria-label="restart takt/heijunka"]`, chromedp.ByQuery), chromedp.WaitVisible(".blast", chromedp.ByQuery))
+	b.sees("#live-well", "All processes are running")
+	b.do(chromedp.Click(`summary[aria-label="Actions for takt/heijunka"]`, chromedp.ByQuery), chromedp.Click(`a[aria-label="restart takt/heijunka"]`, chromedp.ByQuery), chromedp.WaitVisible(".blast", chromedp.ByQuery))
 	b.sees(".blast", "takt/heijunka/load_regulator")
 	require.NotContains(t, b.text(".blast"), "takt/database")
 	b.submit("main form", map[string]string{"reason": "stuck"})
-	b.sees(".note.good", "Restarted, and all is well")
+	b.sees(".note.good", "Restarted.")
 	b.sees("#live-events", "takt/heijunka")
 
 	b.open("/queue")
 	b.sees("#live-waiting", "There is no worker")
 	b.do(chromedp.Evaluate(`window.stays = true`, nil))
-	_, err := c.Client.Operate(t.Context(), client.Order{Action: "terminate", Path: "database/postgres", Reason: "a storm"})
+	_, err := c.Client.Operate(t.Context(), client.Order{Action: "terminate", Path: "database/postgres", Reason: "a storm", Force: true})
 	require.NoError(t, err)
-	b.sees("#live-stale", "The database is not available")
+	b.sees("#live-stale", "The database is unavailable")
 	require.Contains(t, b.text("#live-waiting"), "There is no worker", "the last known state stays")
+	b.accessible(axe(t), "old data")
 	second := newBrowser(t, c)
 	second.login(c.APIKey, "reader")
 	second.open("/tree")
-	second.sees("#live-well", "Not all is well")
+	second.sees("#live-well", "need attention")
 	second.fits("/builds?state=pending", axe(t))
-	second.sees("#live-stale", "The database is not available")
-	second.sees(".empty", "was not read lately")
+	second.sees("#live-stale", "The database is unavailable")
+	second.sees(".empty", "can't be loaded right now")
 	second.do(chromedp.Evaluate(`window.stays = true`, nil))
 	third := newBrowser(t, c)
 	third.login(c.APIKey, "reader")
 	third.open("/builds/" + id + "/log")
-	third.sees(".empty", "was not read lately")
+	third.sees(".empty", "can't be loaded right now")
 	_, err = c.Client.Operate(t.Context(), client.Order{Action: "start", Path: "database/postgres", Reason: "it is over"})
 	require.NoError(t, err)
 	eventually(t, "builds are taken again", func() bool {
@@ -171,7 +174,7 @@ func TestDashboardRepairsTheTree(t *testing.T) {
 	b.do(chromedp.Poll(`document.querySelector("#live-stale").textContent === ""`, nil, chromedp.WithPollingTimeout(0)))
 	require.True(t, eval[bool](b, `window.stays`))
 	second.sees("#live-builds", "pending")
-	second.sees("footer", "Shown at")
+	second.sees("#live-sign", "Live · updated")
 	second.do(chromedp.Poll(`document.querySelector("#live-stale").textContent === ""`, nil, chromedp.WithPollingTimeout(0)))
 	require.True(t, eval[bool](second, `window.stays`), "its stream brought it")
 	second.content()
@@ -288,7 +291,7 @@ type exhibits struct{ build, worker, queue, deployment string }
 func (x exhibits) pages() []string {
 	return []string{
 		"/fleet", "/fleet/" + x.worker, "/queue", "/builds", "/builds/" + x.build, "/builds/" + x.build + "/log", "/tree",
-		"/tree/order?action=restart&path=heijunka", "/heijunka", "/throttle", "/throttle?q=" + url.QueryEscape(x.queue),
+		"/tree/order?action=restart&path=heijunka", "/heijunka", "/system", "/throttle", "/throttle?q=" + url.QueryEscape(x.queue),
 		"/deployments", "/deployments/" + x.deployment, "/audit", "/search?q=" + url.QueryEscape(hostile()[:60]), "/builds/nothing", "/login", "/",
 	}
 }
@@ -323,25 +326,82 @@ func (b *browser) fits(path string, axe []byte) {
 	b.open(path)
 	require.LessOrEqual(b.t, eval[int](b, `document.documentElement.scrollWidth`), 360, "%s fits a phone", path)
 	require.Zero(b.t, eval[int](b, `document.querySelectorAll("main script, main img, main iframe, [onerror]").length`), path)
+	b.accessible(axe, path)
+}
+
+// accessible checks that axe-core finds no fault in the page that is open, in light and dark.
+func (b *browser) accessible(axe []byte, what string) {
+	b.t.Helper()
 	for _, scheme := range []string{"light", "dark"} {
 		if axe == nil {
 			return
 		}
 		b.look(scheme, 1280)
 		b.do(chromedp.Evaluate(string(axe)+";0", nil))
-		found := eval[[]string](b, `axe.run({resultTypes: ["violations"]}).then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.target + ": " + n.failureSummary)))`)
-		require.Empty(b.t, found, "%s, %s", path, scheme)
+		found := eval[[]string](b, `axe.run({resultTypes: ["violations"], rules: {"target-size": {enabled: true}}}).then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.target + ": " + n.failureSummary)))`)
+		require.Empty(b.t, found, "%s, %s", what, scheme)
 	}
+}
+
+// A page says within seconds that its controller stands still or is gone, and that it is
+// back. Its times are those of the browser's place.
+func TestDashboardSaysThatItsControllerIsGone(t *testing.T) {
+	t.Parallel()
+	s, c, b := show(t)
+	b.do(emulation.SetTimezoneOverride("Asia/Kolkata"))
+	b.open("/tree")
+	b.do(chromedp.Evaluate(`window.stays = true`, nil))
+	back := func(how string) {
+		t.Helper()
+		b.sees("#live-sign", "Live · updated")
+		b.do(chromedp.Poll(`document.querySelector("#lost").textContent === ""`, nil, chromedp.WithPollingTimeout(0)))
+		require.False(t, eval[bool](b, `document.body.matches(".lost")`), how)
+	}
+	back("at first")
+	require.Equal(t, "05:30:00", eval[string](b, `(e => { e.innerHTML = '<time datetime="2026-01-01T00:00:00Z" data-form="hms">00:00:00 UTC</time>'; localize(e); return e.textContent })(document.createElement("p"))`))
+	require.NotContains(t, b.text("#live-events"), "UTC")
+
+	require.NoError(t, c.Signal(syscall.SIGSTOP))
+	b.sees("#lost", "Connection to takt lost")
+	b.sees("#live-sign", "Not live · updated")
+	require.True(t, eval[bool](b, `getComputedStyle(document.querySelector("#live-well .note")).color === getComputedStyle(document.querySelector("small")).color`), "what is old is grey")
+	require.True(t, eval[bool](b, `scrollTo(0, 1e6), document.querySelector("#lost").getBoundingClientRect().top >= 0`), "in view wherever one reads")
+	b.accessible(axe(t), "without a connection")
+	require.NoError(t, c.Signal(syscall.SIGCONT))
+	back("after a pause")
+
+	c.Kill()
+	b.sees("#lost", "Connection to takt lost")
+	s.controller("takt", "TAKT_LISTEN="+strings.TrimPrefix(c.URL, "http://"))
+	back("after a restart")
+	require.True(t, eval[bool](b, `window.stays`), "never reloaded")
+	b.content()
 }
 
 func TestDashboardPagesAreFitForEverybody(t *testing.T) {
 	t.Parallel()
 	axe := axe(t)
 	_, c, b := show(t)
+	for _, empty := range []string{"/fleet", "/queue", "/builds", "/throttle", "/deployments", "/audit", "/search?q=nothing", "/fleet?state=idle", "/nosuchpage", "/tree/order?action=start&path=heijunka"} {
+		b.fits(empty, axe)
+	}
 	x := populate(t, c)
 	for _, path := range x.pages() {
 		b.fits(path, axe)
 	}
+	// With all that can be opened, and with the motion of badges.
+	for _, path := range []string{"/tree", "/heijunka", "/system", "/audit", "/fleet/" + x.worker} {
+		b.open(path)
+		b.do(chromedp.Evaluate(`document.querySelectorAll("details").forEach(d => { d.open = true })`, nil))
+		b.accessible(axe, path+", opened")
+	}
+	b.do(chromedp.KeyEvent("?"), chromedp.WaitVisible("#keys[open]", chromedp.ByQuery))
+	b.accessible(axe, "the keys")
+	b.motion = "no-preference"
+	b.open("/system")
+	b.do(chromedp.Evaluate(`document.querySelector("h1").innerHTML += ' <span class="badge building">building</span>'`, nil))
+	b.accessible(axe, "a pulsing badge")
+	b.motion = "reduce"
 	b.look("light", 1280)
 	b.open("/builds/" + x.build)
 	b.sees("#live-log", "<script>alert(1)</script>")
@@ -433,7 +493,7 @@ func TestDashboardNeedsNoMouse(t *testing.T) {
 	id := submit(t, c, []byte("x"))
 	b.open("/fleet")
 	b.do(chromedp.KeyEvent("?"), chromedp.WaitVisible("#keys[open]", chromedp.ByQuery), chromedp.KeyEvent(kb.Escape), chromedp.WaitNotVisible("#keys", chromedp.ByQuery))
-	for key, title := range map[string]string{"q": "Queue", "b": "Builds", "t": "Supervision tree", "h": "Heijunka", "r": "Throttle", "d": "Deployments", "a": "Audit", "f": "Fleet"} {
+	for key, title := range map[string]string{"q": "Queue", "b": "Builds", "t": "Supervision tree", "h": "Heijunka", "s": "System", "r": "Throttle", "d": "Deployments", "a": "Audit", "f": "Fleet"} {
 		b.do(chromedp.KeyEvent("g"), chromedp.KeyEvent(key))
 		b.sees("h1", title)
 		b.do(chromedp.Poll(`document.readyState === "complete"`, nil, chromedp.WithPollingTimeout(0)))
@@ -490,7 +550,7 @@ func TestDashboardOpensABigLogAtOnce(t *testing.T) {
 	require.Contains(t, b.text("#live-log"), fmt.Sprintf("line %d ", batches*lines-1))
 	require.True(t, eval[bool](b, `(e => e.scrollTop > 0 && e.scrollHeight - e.scrollTop - e.clientHeight < 24)(document.querySelector("#live-log"))`), "at its end")
 	require.Less(t, eval[int](b, `document.documentElement.outerHTML.length`), 500_000)
-	b.sees("#live-sign", "follows by itself")
+	b.sees("#live-sign", "Live · updated")
 	oldest := eval[string](b, `document.querySelector("#live-log .l").id`)
 	_, err = c.Client.PostLogs(ctx, held, []api.LogMessage{{Level: "warn", Message: "the very last"}})
 	require.NoError(t, err)

@@ -15,7 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/process"
 	"takt/http/client"
+	"takt/http/githubtest"
 	"takt/store"
 )
 
@@ -169,10 +171,7 @@ func TestDocsCommandsRun(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	c := s.controller("takt")
-	self, err := os.Executable()
-	require.NoError(t, err)
-	bin := t.TempDir()
-	require.NoError(t, os.Symlink(self, filepath.Join(bin, "takt")))
+	run := shellOf(t, s, c)
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	require.NoError(t, err)
 	ran := 0
@@ -182,22 +181,69 @@ func TestDocsCommandsRun(t *testing.T) {
 		}
 		ran++
 		dir := t.TempDir()
-		require.NoError(t, os.Symlink(bin, filepath.Join(dir, "bin")))
 		require.NoError(t, os.CopyFS(filepath.Join(dir, "testdata"), os.DirFS(filepath.Join(root, "testdata"))))
 		require.NoError(t, os.CopyFS(filepath.Join(dir, "docs"), os.DirFS(filepath.Join(root, "docs"))))
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, ".cache", "run"), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, ".cache", "run", "api-key"), []byte(c.APIKey+"\n"), 0o600))
 
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*patience, context.DeadlineExceeded)
-		shell := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-m", "-c", b.text+"\nwait\n")
-		shell.Dir = dir
-		shell.Env = s.Environment("TAKT_URL="+c.URL, "TAKT_API_KEY="+c.APIKey, "DATA_DIR="+c.DataDir,
-			"PATH="+bin+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+filepath.Join(dir, "state"))
-		out, err := shell.CombinedOutput()
-		cancel()
-		require.NoError(t, err, "%s:\n%s\n%s", b.page, b.text, out)
+		run(b.page, dir, b.text+"\nwait\n")
 	}
 	require.Positive(t, ran)
+}
+
+// shellOf returns what runs a script in a directory, with this program as takt and bin/takt.
+func shellOf(t *testing.T, s *site, c *process.Controller) func(page, dir, script string) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	bin := t.TempDir()
+	require.NoError(t, os.Symlink(self, filepath.Join(bin, "takt")))
+	return func(page, dir, script string) {
+		t.Helper()
+		require.NoError(t, os.Symlink(bin, filepath.Join(dir, "bin")))
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*patience, context.DeadlineExceeded)
+		defer cancel()
+		shell := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-m", "-c", script)
+		shell.Dir = dir
+		shell.Env = s.Environment("TAKT_URL="+c.URL, "TAKT_API_KEY="+c.APIKey, "TAKT_ADMIN_KEY="+c.AdminKey, "TAKT_GITHUB_TOKEN="+githubtest.Token,
+			"DATA_DIR="+c.DataDir, "PATH="+bin+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+filepath.Join(dir, "state"))
+		out, err := shell.CombinedOutput()
+		require.NoError(t, err, "%s:\n%s\n%s", page, script, out)
+	}
+}
+
+// TestCommandsOfPagesRun runs every command that a page of the dashboard shows, as it stands
+// there but for keys and names.
+func TestCommandsOfPagesRun(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	_, settings := deployer(t, 1)
+	c := s.controller("takt", settings...)
+	run := shellOf(t, s, c)
+	pages, err := filepath.Glob(filepath.Join("..", "..", "http", "dashboard", "html", "*.html"))
+	require.NoError(t, err)
+	known := strings.NewReplacer("{{$.View.Host}}", c.URL, "{{.View.Host}}", c.URL, "TAKT_API_KEY=… ", "", "my-org", "from", "my-mirror", "to")
+	ran := map[string]bool{}
+	for _, page := range pages {
+		raw, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`<code>([^<]*\btakt [^<]*)</code>`).FindAllStringSubmatch(string(raw), -1) {
+			script := known.Replace(m[1])
+			if ran[script] {
+				continue
+			}
+			ran[script] = true
+			require.NotContains(t, script, "{{", "%s: what this test does not know", page)
+			dir := t.TempDir()
+			require.NoError(t, os.Mkdir(filepath.Join(dir, "app"), 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "app", "main"), []byte("x"), 0o600))
+			if strings.Contains(script, "takt worker ") { // it runs until it is stopped
+				script += ` & until takt workers | grep -q idle; do sleep 0.1; done; kill %1; wait %1`
+			}
+			run(page, dir, script)
+		}
+	}
+	require.GreaterOrEqual(t, len(ran), 4)
 }
 
 // TestDocsCommandsThatAreNotRunExist looks at least whether their commands and

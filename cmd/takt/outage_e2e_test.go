@@ -23,7 +23,7 @@ func TestDatabaseThatIsAwayIsAnOutage(t *testing.T) {
 	source := zipOf(t, map[string]string{"order.txt": "x"})
 	id := submit(t, guest, source)
 
-	postgres := client.Order{Action: "terminate", Path: "database/postgres", Reason: "a storm"}
+	postgres := client.Order{Action: "terminate", Path: "database/postgres", Reason: "a storm", Force: true}
 	reply, err := owner.Client.Operate(ctx, postgres)
 	require.NoError(t, err, "its outcome can't be written now, and that stops nothing")
 	require.Equal(t, "terminated", reply.Node.Status)

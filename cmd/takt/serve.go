@@ -233,7 +233,7 @@ func (c *controller) assemble(ctx context.Context) error {
 	server.Handle(dashboard.New(server, dashboard.Deps{ //nolint:contextcheck // that of a request comes with it
 		Deps: web, Store: pages, History: history,
 	}, dashboard.Config{
-		Services: c.cfg.Services, Secrets: c.keys.Secrets(), PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"), PublicURL: c.cfg.PublicURL,
+		Services: c.cfg.Services, Secrets: c.keys.Secrets(), PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"), PublicURL: c.cfg.PublicURL, Version: version(),
 	}).Routes()...) //nolint:contextcheck // as above
 	c.server = server
 	c.tree.Bus.Subscribe(publishTo(server))

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -19,7 +20,7 @@ import (
 
 // act describes what a form does beside calling an endpoint.
 type act struct {
-	name string // in the address of the page after it, and in the audit
+	name string // in the audit, and for the page after it
 	done string // what that page says
 	// target is the prefix of the audit entry's target, before the id; "" if the
 	// handler writes the audit itself.
@@ -46,9 +47,10 @@ func (d *Dashboard) acts() []edge.Route {
 		perform(d, "/heijunka/pools/:name", api.Operator, api.ScalePool, act{name: "scale", done: "The pool is changed."}),
 		perform(d, "/heijunka/surge", api.Operator, api.SurgeHeijunka, act{name: "surge", done: "Done."}),
 		perform(d, "/heijunka/rebalance", api.Operator, api.RebalanceHeijunka, act{name: "rebalance", done: "Rebalanced."}),
+		perform(d, "/system/timeouts", api.Operator, api.ChangeTimeouts, act{name: "timeouts", done: "The time-outs are changed.", why: true}),
 		perform(d, "/throttle/:id/pause", api.Operator, api.PauseQueue, act{name: "queue-pause", done: "The queue is paused.", why: true}),
 		perform(d, "/throttle/:id/resume", api.Operator, api.ResumeQueue, act{name: "queue-resume", done: "The queue goes on.", why: true}),
-		perform(d, "/throttle/:id/redrive", api.Operator, api.RedriveQueue, act{name: "queue-redrive", done: "What failed is tried again now.", why: true}),
+		perform(d, "/throttle/:id/redrive", api.Operator, api.RedriveQueue, act{name: "queue-redrive", done: "Everything that failed is tried again now.", why: true}),
 		perform(d, "/throttle/:id/rate", api.Reader, api.SetRate, act{name: "rate", done: "The rate is changed.", target: "throttle", why: true}),
 		perform(d, "/deployments/:id/cancel", api.Reader, api.CancelDeployment, act{name: "deployment-cancel", done: "The deployment is cancelled."}),
 		perform(d, "/deployments/:id/pause", api.Reader, api.PauseDeployment, act{name: "deployment-pause", done: "The deployment is paused."}),
@@ -60,7 +62,7 @@ func (d *Dashboard) acts() []edge.Route {
 // orderTexts are what the tree's page says after an order.
 func orderTexts() map[string]string {
 	return map[string]string{
-		"restart": "Restarted, and all is well.", "terminate": "Terminated.", "start": "Started, and all is well.",
+		"restart": "Restarted.", "terminate": "Terminated.", "start": "Started.",
 		"detached": "The order is being carried out; it restarts what serves this page.",
 	}
 }
@@ -98,7 +100,7 @@ func perform[In, Out any](d *Dashboard, path string, access api.Access, e api.En
 		if a.to != nil {
 			back = a.to(out)
 		}
-		return nil, c.Redirect(http.StatusSeeOther, withDone(back, a.name))
+		return nil, d.redirect(c, back, a.name)
 	})
 	r.Service = e.Service
 	return r
@@ -150,19 +152,34 @@ func (f formRequest) JSON(v any, _ bool) error {
 	return json.Unmarshal(raw, v)
 }
 
-func withDone(path, done string) string {
-	u, err := url.Parse(path)
-	if err != nil {
-		return path
-	}
-	q := u.Query()
-	if q.Has("done") {
-		return path
-	}
-	q.Set("done", done)
-	u.RawQuery = q.Encode()
-	return u.RequestURI()
+// doneCookie names the act whose result the next page shows. That page removes it, so that
+// neither a reload nor a shared link shows the result again.
+const doneCookie = "takt-done"
+
+// redirect leads to the page after an act.
+func (d *Dashboard) redirect(c echo.Context, path, done string) error {
+	d.setDone(c, done)
+	return c.Redirect(http.StatusSeeOther, path)
 }
+
+func (d *Dashboard) setDone(c echo.Context, done string) {
+	cookie := d.sessions.cookie(c.Request(), done)
+	cookie.Name, cookie.MaxAge = doneCookie, min(cookie.MaxAge, 60)
+	c.SetCookie(cookie)
+}
+
+// takeDone returns what the last act did, and removes it.
+func (d *Dashboard) takeDone(c echo.Context) string {
+	cookie, err := c.Cookie(doneCookie)
+	if err != nil {
+		return ""
+	}
+	d.setDone(c, "")
+	return d.done[cookie.Value]
+}
+
+// wholeLimit is how long the page after an order waits for the whole tree.
+const wholeLimit = 5 * time.Second
 
 // order gives an order to the tree. The path has that of the node and the action. If the
 // order stops this server, the browser is sent back before it is carried out.
@@ -170,10 +187,20 @@ func (d *Dashboard) order(ctx context.Context, c echo.Context) (any, error) {
 	fields := c.Request().PostForm
 	_, err := d.server.Order(ctx, formRequest{c, fields}, func(api.Plan) error {
 		defer c.Response().Flush()
-		return c.Redirect(http.StatusSeeOther, withDone(ownPath(fields.Get("back"), "/tree"), "detached"))
+		return d.redirect(c, ownPath(fields.Get("back"), "/tree"), "detached")
 	})
 	if err != nil || c.Response().Committed {
 		return nil, err
 	}
-	return nil, c.Redirect(http.StatusSeeOther, withDone("/tree", path.Base(c.Param("*"))))
+	action := path.Base(c.Param("*"))
+	// The order has waited for its own group only. What was suspended with it goes on later.
+	wait, cancel := context.WithTimeout(ctx, wholeLimit)
+	defer cancel()
+	for action != "terminate" && wait.Err() == nil && starting(d.deps.Tree(false)) > 0 {
+		select {
+		case <-wait.Done():
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return nil, d.redirect(c, "/tree", action)
 }

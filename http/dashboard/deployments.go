@@ -16,6 +16,14 @@ type deploymentRow struct {
 // Of returns the count of a step.
 func (r deploymentRow) Of(step string) int { return r.Steps[store.RepoStep(step)] }
 
+// Badge returns the state to show: a deployment that is done may have failed in part.
+func (r deploymentRow) Badge() string {
+	if r.State == store.DeploymentDone && r.Of("failed") > 0 {
+		return "partly failed"
+	}
+	return string(r.State)
+}
+
 // Ended returns how many repositories have ended.
 func (r deploymentRow) Ended() int { return r.Total() - r.Left() }
 

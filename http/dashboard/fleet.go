@@ -100,7 +100,7 @@ func (d *Dashboard) machinePlots(worker string, from, to time.Time) (plots []plo
 	// Telemetry arrives at irregular times, so the plot uses fixed steps.
 	steps := min(int(to.Sub(from)/time.Second)+1, 120)
 	step := max(to.Sub(from)/time.Duration(steps), 1)
-	for n, f := range [...]struct{ id, name, unit string }{{"cpu", "Processor", "% of one core"}, {"mem", "Memory", "MB"}, {"disk", "Disk", "%"}} {
+	for n, f := range [...]struct{ id, name, unit string }{{"cpu", "Processor, of one core", "%"}, {"mem", "Memory", "MB"}, {"disk", "Disk", "%"}} {
 		values := slices.Repeat([]float32{float32(math.NaN())}, steps)
 		last := -1
 		for _, p := range points {
@@ -112,7 +112,7 @@ func (d *Dashboard) machinePlots(worker string, from, to time.Time) (plots []plo
 			}
 			values[i], last = p.v[n], i
 		}
-		plots = append(plots, newPlot("machine-"+f.id, f.name, f.unit, to.Sub(from), line{Name: f.name, Values: values}))
+		plots = append(plots, newPlot("machine-"+f.id, f.name, f.unit, "", to, to.Sub(from), line{Name: f.name, Values: values}))
 	}
 	return plots
 }

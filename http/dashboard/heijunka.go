@@ -3,6 +3,9 @@ package dashboard
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,29 +15,31 @@ import (
 // loadData is the data of the load levelling page.
 type loadData struct {
 	store.HeijunkaStatus
+	Summary   string
 	Plots     []plot
 	PoolPlots map[string][]plot
 	Changes   string
 }
 
-func (d *Dashboard) loadHeijunka(_ context.Context, _ *view) (any, error) {
-	data := loadData{HeijunkaStatus: d.deps.Heijunka.Status(), PoolPlots: map[string][]plot{}}
-	now := time.Now()
-	hour := func(f figure) []float32 { // per minute; the last ten minutes in finer steps
-		return append(stretched(d.deps.History.past(f, 60, now)[:50], 6, f.sums()), d.deps.History.recent(f, now)...)
+func (d *Dashboard) loadHeijunka(_ context.Context, v *view) (any, error) {
+	status, p, now := d.deps.Heijunka.Status(), v.period(), time.Now()
+	data := loadData{HeijunkaStatus: status, PoolPlots: map[string][]plot{}}
+	data.Summary = summary(status, slices.Concat(d.deps.History.over(figRejectedRegular, 0, now), d.deps.History.over(figRejectedHard, 0, now)))
+	over := func(name string, f figure) line { return line{Name: name, Values: d.deps.History.over(f, p, now)} }
+	draw := func(id, title, unit, hint string, lines ...line) plot {
+		return newPlot(id, title, unit, hint, now, periods[p].length, lines...)
 	}
-	draw := func(id, title, unit string, lines ...line) plot { return newPlot(id, title, unit, time.Hour, lines...) }
 	data.Plots = []plot{
-		draw("load", "Load and its limits", "requests", line{Name: "admitted", Values: hour(figLoad)}, line{Name: "soft limit", Values: hour(figSoft)}, line{Name: "hard limit", Values: hour(figHard)}),
-		draw("rejected", "Rejected", "requests in 10 s", line{Name: "regular", Values: hour(figRejectedRegular)}, line{Name: "hard", Values: hour(figRejectedHard)}),
-		draw("balance", "Balance of the pools", "1 is even", line{Name: "coefficient", Values: hour(figBalance)}),
-		draw("surge", "Demand per worker, and its baseline", "requests", line{Name: "demand", Values: hour(figDemand)}, line{Name: "baseline", Values: hour(figBaseline)}),
+		draw("load", "Load and its limits", "requests", "Good below the soft limit. At the hard limit all further requests are refused.", over("admitted", figLoad), over("soft limit", figSoft), over("hard limit", figHard)),
+		draw("rejected", "Refused", "requests a minute", "0 is good. Clients try refused requests again, so a short peak delays work and loses none.", over("by the regular limit", figRejectedRegular), over("by the hard limit", figRejectedHard)),
+		draw("balance", "Balance of the pools", "", "1 is even. Below 0.8 takt moves a place from the least used pool to the most used.", over("balance", figBalance)),
+		draw("surge", "Demand", "requests per worker", "Good near its average of the last minute. 10 times that is a burst, and takt adds workers for some minutes.", over("demand", figDemand), over("average", figBaseline)),
 	}
-	for _, p := range data.Pools {
-		if f, ok := d.deps.History.pool(p.Name); ok {
-			data.PoolPlots[p.Name] = []plot{
-				draw("pool-"+p.Name, p.Name+": workers", "", line{Name: "busy", Values: hour(f + poolBusy)}, line{Name: "there", Values: hour(f + poolWorkers)}, line{Name: "requests waiting", Values: hour(f + poolWaiting)}),
-				draw("latency-"+p.Name, p.Name+": latency", "ms", line{Name: "average", Values: hour(f + poolLatency)}),
+	for _, pool := range data.Pools {
+		if f, ok := d.deps.History.pool(pool.Name); ok {
+			data.PoolPlots[pool.Name] = []plot{
+				draw("pool-"+pool.Name, pool.Name+": workers", "", "Good while no request waits. takt adds workers when more than 80 % are busy.", over("busy", f+poolBusy), over("workers", f+poolWorkers), over("requests waiting", f+poolWaiting)),
+				draw("latency-"+pool.Name, pool.Name+": time of a request", "ms", "Lower is better. A rise without more load means that the database or the disk is slow.", over("average", f+poolLatency)),
 			}
 		}
 	}
@@ -44,16 +49,22 @@ func (d *Dashboard) loadHeijunka(_ context.Context, _ *view) (any, error) {
 	return data, nil
 }
 
-// stretched repeats each value n times. It divides a sum by n first.
-func stretched(values []float32, n int, sum bool) []float32 {
-	out := make([]float32, 0, len(values)*n)
-	for _, v := range values {
-		if sum {
-			v /= float32(n)
-		}
-		for range n {
-			out = append(out, v)
+// summary says in a sentence how levelling does. refused is how many requests a minute were
+// refused in each ten seconds of the last hour, by each rule.
+func summary(s store.HeijunkaStatus, refused []float32) string {
+	if !s.Enabled {
+		return "Load levelling is switched off: requests pass without limits."
+	}
+	total := 0.0
+	for _, v := range refused {
+		if f := float64(v); !math.IsNaN(f) {
+			total += f / 6
 		}
 	}
-	return out
+	what := "nothing"
+	if total >= 1 {
+		what = plural(int(math.Round(total)), "request")
+	}
+	level := map[string]string{"normal": "Normal", "alert": "Busy", "critical": "Overloaded"}[s.Regulator.Level]
+	return fmt.Sprintf("%s: %d of %d admitted, %s refused in the last hour.", level, s.Regulator.Load, s.Regulator.SoftLimit, what)
 }

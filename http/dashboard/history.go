@@ -106,8 +106,9 @@ func (r *ring) add(now time.Time, v *sample) {
 	}
 }
 
-// values returns a figure of n steps up to the one at end, oldest first.
-func (r *ring) values(f figure, n int, end time.Time) []float32 {
+// values returns a figure of all steps up to the one at end, oldest first.
+func (r *ring) values(f figure, end time.Time) []float32 {
+	n := len(r.at)
 	values := make([]float32, n)
 	for i := range values {
 		at := end.Unix()/r.step - int64(n-1-i)
@@ -119,8 +120,14 @@ func (r *ring) values(f figure, n int, end time.Time) []float32 {
 	return values
 }
 
-// History keeps figures in memory: those of ten seconds for ten minutes, and of each minute
-// for a day, about 300 KB, and at most 5 MB of worker telemetry. It
+// periods are the times that plots may cover, and the steps in which history keeps them.
+var periods = []struct { //nolint:gochecknoglobals // a table
+	Name         string
+	step, length time.Duration
+}{{"1h", 10 * time.Second, time.Hour}, {"24h", time.Minute, 24 * time.Hour}, {"7d", 10 * time.Minute, 7 * 24 * time.Hour}}
+
+// History keeps figures in memory: those of each period, about 500 KB, and at most 5 MB of
+// worker telemetry. It
 // is no part of the server, because it then outlives restarts of the endpoint. Each
 // controller has its own and loses it at exit. It reads the database only while there is
 // work, then every pulseEvery, and each second for viewers; all else is in memory anyway.
@@ -129,11 +136,11 @@ type History struct {
 	counted   func() (store.QueueCount, bool) // nil without the service builds
 	readPulse func(ctx context.Context, since time.Time) (store.Pulse, error)
 
-	mu           sync.Mutex
-	fine, coarse *ring
-	newest       sample
-	newestAt     time.Time
-	pools        []string
+	mu       sync.Mutex
+	rings    []*ring // of the periods
+	newest   sample
+	newestAt time.Time
+	pools    []string
 
 	machines map[string][]machinePoint // by worker
 	points   int
@@ -155,7 +162,11 @@ type machinePoint struct {
 
 // NewHistory returns a History without a past. It starts nothing.
 func NewHistory(h http.Heijunka) *History {
-	return &History{heijunka: h, machines: map[string][]machinePoint{}, fine: newRing(10*time.Second, 61), coarse: newRing(time.Minute, 24*60)}
+	history := &History{heijunka: h, machines: map[string][]machinePoint{}}
+	for _, p := range periods {
+		history.rings = append(history.rings, newRing(p.step, int(p.length/p.step)))
+	}
+	return history
 }
 
 // Run takes a sample each second. The returned function stops it and waits for the
@@ -248,29 +259,29 @@ func (h *History) takeLoad(v *sample) (pools []string) {
 
 // add adds a sample. The caller holds mu.
 func (h *History) add(now time.Time, v *sample) {
-	h.fine.add(now, v)
-	h.coarse.add(now, v)
+	for _, r := range h.rings {
+		r.add(now, v)
+	}
 	h.newest, h.newestAt = *v, now
 }
 
-// past returns a figure per minute, oldest first. Of the current minute, which is last,
-// it returns the newest value, or for what is counted the sum so far.
-func (h *History) past(f figure, minutes int, now time.Time) []float32 {
+// over returns a figure of a period up to now in its steps, oldest first. What is counted is
+// per minute, and NaN for the current step. Of other figures that has the newest value.
+func (h *History) over(f figure, period int, now time.Time) []float32 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	values := h.coarse.values(f, minutes, now)
-	if h.newestAt.Unix()/60 == now.Unix()/60 && f != figWaited && !f.sums() {
-		values[minutes-1] = h.newest[f]
+	r := h.rings[period]
+	values := r.values(f, now)
+	current := &values[len(values)-1]
+	if f.sums() {
+		*current = float32(math.NaN())
+		for i := range values {
+			values[i] *= 60 / float32(r.step)
+		}
+	} else if f != figWaited && h.newestAt.Unix()/r.step == now.Unix()/r.step {
+		*current = h.newest[f]
 	}
 	return values
-}
-
-// recent returns a figure in steps of ten seconds over the last ten minutes, without the
-// current step.
-func (h *History) recent(f figure, now time.Time) []float32 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.fine.values(f, 60, now.Add(-10*time.Second))
 }
 
 // pool returns the index of a pool's first figure.

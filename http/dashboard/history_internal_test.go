@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,13 +25,21 @@ func TestHistoryIsTenSecondsAndAMinuteFine(t *testing.T) {
 		h.mu.Unlock()
 	}
 	now := begin.Add(3*time.Minute - time.Second)
-	require.Equal(t, []float32{0, 1, 2}, h.past(figRunning, 3, now))
-	require.Equal(t, []float32{120, 120, 120}, h.past(figArrived, 3, now), "what happened is added up")
-	require.True(t, math.IsNaN(float64(h.past(figBalance, 1, now)[0])))
-	require.True(t, math.IsNaN(float64(h.past(figRunning, 60, now)[0])), "before it was looked")
-	recent := h.recent(figArrived, now.Add(time.Second))
-	require.Len(t, recent, 60)
-	require.InDelta(t, 20, recent[59], 0)
+	last := func(f figure, period, n int) []float32 {
+		values := h.over(f, period, now)
+		require.Len(t, values, int(periods[period].length/periods[period].step))
+		return values[len(values)-n:]
+	}
+	unknown := func(v float32) bool { return math.IsNaN(float64(v)) }
+	require.Equal(t, []float32{0, 1, 2}, last(figRunning, 1, 3))
+	for period, complete := range []int{17, 2} {
+		arrived := last(figArrived, period, complete+2)
+		require.True(t, unknown(arrived[0]), "before it was looked")
+		require.Equal(t, slices.Repeat([]float32{120}, complete), arrived[1:complete+1], "what happened is added up, by the minute")
+		require.True(t, unknown(arrived[complete+1]), "the current step")
+	}
+	require.InDelta(t, 2, last(figRunning, 2, 1)[0], 0, "the newest")
+	require.True(t, unknown(last(figBalance, 1, 1)[0]))
 }
 
 // shared is a database as controllers see it: what was counted, and what a pulse reads.
@@ -64,7 +73,13 @@ func TestPlotsReadTheDatabaseOnlyWhileThereIsWork(t *testing.T) {
 			second = second.Add(time.Second)
 		}
 	}
-	last := func(f figure) float32 { return h.recent(f, second.Add(9*time.Second).Truncate(10*time.Second))[59] }
+	last := func(f figure) float32 { // of the last ten seconds
+		values := h.over(f, 0, second.Add(9*time.Second).Truncate(10*time.Second))
+		if v := values[len(values)-2]; !f.sums() {
+			return v
+		}
+		return values[len(values)-2] / 6
+	}
 	pass(600)
 	require.Equal(t, 1, db.reads, "at the start, because nothing is known")
 	require.Zero(t, last(figRunning))

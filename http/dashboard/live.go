@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"html/template"
 	"slices"
 	"strconv"
@@ -27,6 +28,9 @@ const (
 	// livePlaces is how many views are read at once, because they share the database
 	// with the work.
 	livePlaces = 4
+	// ageEvery is how often a stream that has no news sends the age of what it shows, so that
+	// a browser notices a controller that stands still.
+	ageEvery = 3 * time.Second
 	// maxViews is how many views may be open. Each keeps its parts in memory, whoever
 	// follows it.
 	maxViews = 256
@@ -52,10 +56,10 @@ type liveView struct {
 	making sync.Mutex    // held while the parts are made
 	begun  time.Time     // when the last update began; guarded by making
 	cost   time.Duration // of the last update; guarded by making
-	asof   time.Time     // when reading what the parts show began; guarded by making
 
 	mu      sync.Mutex // written with making held, too
 	checked time.Time  // the last update that ended began then
+	asof    time.Time  // when reading what the parts show began; zero if nothing was read yet
 	version int        // of the last change
 	parts   map[string]part
 }
@@ -118,13 +122,21 @@ func (d *Dashboard) follow(c echo.Context, v *view) error {
 		}
 		tick := time.NewTicker(liveTick)
 		defer tick.Stop()
-		seen := 0
+		seen, told := 0, time.Time{}
 		for time.Now().Before(until) {
 			if err := d.refresh(ctx, lv); err != nil {
 				return err
 			}
 			var events [][]byte
-			events, seen = lv.news(seen, joined)
+			var asof time.Time
+			events, asof, seen = lv.news(seen, joined)
+			if len(events) > 0 || time.Since(told) >= ageEvery {
+				age := int64(-1) // unknown
+				if !asof.IsZero() {
+					age = time.Since(asof).Milliseconds()
+				}
+				events, told = append(events, fmt.Appendf(nil, "event: age\ndata: %d\n\n", age)), time.Now()
+			}
 			for _, e := range events { // shared, because a copy for each viewer costs too much
 				if err := st.Write(e); err != nil {
 					return err
@@ -138,13 +150,13 @@ func (d *Dashboard) follow(c echo.Context, v *view) error {
 	})
 }
 
-// news returns the parts that changed after version seen, and the current version. It
-// returns none before an update that began after joined.
-func (lv *liveView) news(seen int, joined time.Time) (events [][]byte, now int) {
+// news returns the parts that changed after version seen, when reading them began, and the
+// current version. It returns none before an update that began after joined.
+func (lv *liveView) news(seen int, joined time.Time) (events [][]byte, asof time.Time, now int) {
 	lv.mu.Lock()
 	defer lv.mu.Unlock()
 	if lv.checked.Before(joined) {
-		return nil, seen
+		return nil, asof, seen
 	}
 	for _, p := range lv.parts {
 		switch {
@@ -155,7 +167,7 @@ func (lv *liveView) news(seen int, joined time.Time) (events [][]byte, now int) 
 			events = append(events, p.event)
 		}
 	}
-	return events, lv.version
+	return events, lv.asof, lv.version
 }
 
 // refresh makes a view's parts again, unless another stream does so or has just done
@@ -175,13 +187,14 @@ func (d *Dashboard) refresh(ctx context.Context, lv *liveView) error {
 	}
 	defer release()
 	s, err := d.screen(ctx, lv.view)
+	asof := lv.asof
 	switch {
 	case err == nil:
-		lv.asof = s.Asof
+		asof = s.Asof
 	case ctx.Err() != nil:
 		return err
 	default:
-		s = &screen{View: lv.view, Stale: awayText, Asof: lv.asof}
+		s = &screen{View: lv.view, Stale: awayText, Asof: asof}
 		if !isAway(err) {
 			s.Stale = edge.FailureOf(err).Message + "."
 		}
@@ -191,7 +204,7 @@ func (d *Dashboard) refresh(ctx context.Context, lv *liveView) error {
 	}
 	lv.begun, lv.cost = begun, time.Since(begun)
 	lv.mu.Lock()
-	lv.checked = begun
+	lv.checked, lv.asof = begun, asof
 	lv.mu.Unlock()
 	return nil
 }

@@ -47,6 +47,19 @@ func (v *view) Get(name string) string {
 	return v.query.Get(name)
 }
 
+// period returns the index of the period that plots show.
+func (v *view) period() int {
+	for i, p := range periods {
+		if p.Name == v.Get("range") {
+			return i
+		}
+	}
+	return 0
+}
+
+// Period returns the name of the period that plots show.
+func (v *view) Period() string { return periods[v.period()].Name }
+
 // Filtered reports whether the query has any parameter.
 func (v *view) Filtered() bool { return len(v.query) > 0 }
 
@@ -54,7 +67,7 @@ func (v *view) Filtered() bool { return len(v.query) > 0 }
 // the list position, because a changed filter begins at the first page.
 func (v *view) With(pairs ...string) string {
 	q := maps.Clone(v.query)
-	for _, name := range []string{"after", "running", "before", "done"} {
+	for _, name := range []string{"after", "running", "before"} {
 		q.Del(name)
 	}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -123,14 +136,17 @@ func (d *Dashboard) showPage(ctx context.Context, c echo.Context, v *view) (any,
 	case isAway(err):
 		s = &screen{Title: v.page.Title, Section: v.page.section(), View: v, Stale: awayText, Away: true}
 		if name == "queue" {
-			s.Page = d.queuePlots(time.Now()) // memory holds them
+			s.Page = d.queuePlots(v) // memory holds them
 		}
 		name, status = "away", http.StatusServiceUnavailable
 		edge.SetRetryAfter(c.Response().Header(), 5*time.Second)
 	case err != nil:
 		return nil, err
 	}
-	s.Who, s.Done = sessionOf(c), d.done[c.QueryParam("done")]
+	s.Who, s.Done = sessionOf(c), d.takeDone(c)
+	if tree, ok := s.Page.(treeData); ok && s.Done != "" && starting(tree.Root.TreeNode) > 0 {
+		s.Done += " " + processes(starting(tree.Root.TreeNode), "is", "are") + " still starting."
+	}
 	s.Path = c.Request().URL.Path + v.With()
 	return d.render(c, status, name, s)
 }
@@ -138,7 +154,7 @@ func (d *Dashboard) showPage(ctx context.Context, c echo.Context, v *view) (any,
 // isAway reports whether a page can't be read now, but can be later.
 func isAway(err error) bool { return store.IsUnavailable(err) || errors.Is(err, errSlowPage) }
 
-const awayText = "The database is not available. What was accepted is kept."
+const awayText = "The database is unavailable. No accepted work is lost."
 
 // screen reads the data of v. During a database outage it returns the last data read.
 func (d *Dashboard) screen(ctx context.Context, v *view) (*screen, error) {

@@ -33,16 +33,17 @@ func (d *Dashboard) allPages() []*page {
 	return []*page{
 		{"/fleet", "Fleet", "f", "fleet", builds, api.Reader, list("q", "state", "platform", "sort"), d.loadFleet},
 		{"/fleet/:id", "Worker", "", "worker", builds, api.Reader, nil, d.loadWorker},
-		{"/queue", "Queue", "q", "queue", builds, api.Reader, list("running"), d.loadQueue},
+		{"/queue", "Queue", "q", "queue", builds, api.Reader, list("running", "range"), d.loadQueue},
 		{"/builds", "Builds", "b", "builds", builds, api.Reader, list("platform", "state", "age", "label"), d.loadBuilds},
 		{"/builds/:id", "Build", "", "build", builds, api.Reader, nil, d.loadBuild},
 		{"/builds/:id/log", "Log", "", "log", builds, api.Reader, []string{"before", "line"}, d.loadLog},
 		{"/tree", "Tree", "t", "tree", "", api.Reader, nil, d.loadTree},
 		{"/tree/order", "Order", "", "order", "", api.Operator, []string{"path", "action"}, d.loadOrder},
-		{"/heijunka", "Heijunka", "h", "heijunka", "", api.Reader, nil, d.loadHeijunka},
+		{"/heijunka", "Heijunka", "h", "heijunka", "", api.Reader, []string{"range"}, d.loadHeijunka},
 		{"/throttle", "Throttle", "r", "throttle", throttle, api.Reader, list("q"), d.loadThrottle},
 		{"/deployments", "Deployments", "d", "deployments", deployments, api.Reader, list(), d.loadDeployments},
 		{"/deployments/:id", "Deployment", "", "deployment", deployments, api.Reader, list(), d.loadDeployment},
+		{"/system", "System", "s", "system", "", api.Reader, nil, d.loadSystem},
 		{"/audit", "Audit", "a", "audit", "", api.Operator, list("q"), d.loadAudit},
 	}
 }

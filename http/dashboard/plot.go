@@ -13,9 +13,16 @@ import (
 // screen readers. The template plot has the elements, the style sheet the colours.
 type plot struct {
 	ID, Title, Unit string
+	Hint            string // which values are good or bad
 	Lines           []line
 	Up, Across      []tick
-	Rows            [][]string // a time, and the value of each line
+	Rows            []plotRow
+}
+
+// plotRow is the values of all lines at a time.
+type plotRow struct {
+	At     time.Time
+	Values []string
 }
 
 // line is one line of a plot, oldest value first; NaN is a gap. Now is its last value.
@@ -25,8 +32,8 @@ type line struct {
 	Now, Path string
 }
 
-// tick is a mark on an axis.
-type tick struct{ At, Anchor, Text string }
+// tick is a mark on an axis. Time and Form are for the script, which makes times local.
+type tick struct{ At, Anchor, Text, Time, Form string }
 
 const (
 	plotWidth, plotHeight        = 380, 130
@@ -37,16 +44,16 @@ const (
 	manyPoints = 300
 )
 
-// newPlot draws lines whose values cover the time span up to now.
-func newPlot(id, title, unit string, covered time.Duration, lines ...line) plot {
+// newPlot draws lines whose values cover a time up to end.
+func newPlot(id, title, unit, hint string, end time.Time, covered time.Duration, lines ...line) plot {
 	covered, lines = known(covered, lines)
 	longest := 0
 	for i := range lines {
 		l := &lines[i]
-		l.Now, l.Values = lastOf(l.Values), thin(l.Values)
+		l.Now, l.Values = lastOf(l.Values, unit), thin(l.Values)
 		longest = max(longest, len(l.Values))
 	}
-	p := plot{ID: id, Title: title, Unit: unit, Lines: lines}
+	p := plot{ID: id, Title: title, Unit: unit, Hint: hint, Lines: lines}
 	top := niceTop(lines)
 	y := func(part float64) float64 {
 		return plotTop + (1-min(max(part, 0), 1))*(plotHeight-plotTop-plotBelow)
@@ -54,22 +61,29 @@ func newPlot(id, title, unit string, covered time.Duration, lines ...line) plot 
 	for i := range lines {
 		lines[i].Path = drawn(lines[i].Values, plotLeft, plotWidth, func(v float64) float64 { return y(v / top) })
 	}
+	form, layout := "dhm", "2 Jan 15:04"
+	switch {
+	case covered <= 15*time.Minute:
+		form, layout = "hms", "15:04:05"
+	case covered <= 12*time.Hour:
+		form, layout = "hm", "15:04"
+	}
 	for i, part := range [...]float64{0, 0.5, 1} {
-		when := "now"
-		if part < 1 {
-			when = "−" + span(time.Duration(float64(covered)*(1-part)))
-		}
-		p.Up = append(p.Up, tick{At: fmt.Sprintf("%.1f", y(part)), Text: number3(top * part)})
-		p.Across = append(p.Across, tick{fmt.Sprintf("%.0f", plotLeft+part*(plotWidth-plotLeft)), [...]string{"start", "middle", "end"}[i], when})
+		at := end.Add(-time.Duration(float64(covered) * (1 - part))).UTC()
+		p.Up = append(p.Up, tick{At: fmt.Sprintf("%.1f", y(part)), Text: quantity(top*part, unit)})
+		p.Across = append(p.Across, tick{
+			fmt.Sprintf("%.0f", plotLeft+part*(plotWidth-plotLeft)), [...]string{"start", "middle", "end"}[i],
+			at.Format(layout + " UTC"), at.Format(time.RFC3339), form,
+		})
 	}
 	for row := range min(tableRows, longest) {
 		i := row
 		if longest > tableRows {
 			i = (longest - 1) * (row + 1) / tableRows
 		}
-		cells := []string{rough(covered*time.Duration(longest-1-i)/time.Duration(longest)) + " ago"}
+		cells := plotRow{At: end.Add(-covered * time.Duration(longest-1-i) / time.Duration(longest))}
 		for _, l := range lines {
-			cells = append(cells, lastOf(l.Values[min(i, len(l.Values)):min(i+1, len(l.Values))]))
+			cells.Values = append(cells.Values, lastOf(l.Values[min(i, len(l.Values)):min(i+1, len(l.Values))], unit))
 		}
 		p.Rows = append(p.Rows, cells)
 	}
@@ -140,16 +154,13 @@ func drawn(values []float32, left, right float64, y func(float64) float64) strin
 
 // niceTop returns a round number that no value exceeds.
 func niceTop(lines []line) float64 {
-	top := 0.0
+	top := 0.01 // less is nothing
 	for _, l := range lines {
 		for _, v := range l.Values {
 			if f := float64(v); !math.IsNaN(f) {
 				top = max(top, f)
 			}
 		}
-	}
-	if top <= 0 {
-		return 1
 	}
 	unit := math.Pow(10, math.Floor(math.Log10(top)))
 	for _, n := range []float64{1, 2, 5, 10} {
@@ -160,13 +171,28 @@ func niceTop(lines []line) float64 {
 	return top
 }
 
-func lastOf(values []float32) string {
+func lastOf(values []float32, unit string) string {
 	for _, v := range slices.Backward(values) {
 		if f := float64(v); !math.IsNaN(f) {
-			return number3(f)
+			return quantity(f, unit)
 		}
 	}
 	return "–"
+}
+
+// quantity formats a value of a plot with as many digits as help, and its unit if that is short.
+func quantity(v float64, unit string) string {
+	switch unit {
+	case "s", "ms":
+		one := time.Second
+		if unit == "ms" {
+			one = time.Millisecond
+		}
+		return span(time.Duration(v * float64(one)).Round(time.Millisecond))
+	case "%", "MB":
+		return number3(math.Round(v)) + " " + unit
+	}
+	return number3(math.Round(v*1000) / 1000)
 }
 
 // spark returns a small line for a table row. The row shows its number beside it.

@@ -78,7 +78,7 @@ func (d *Dashboard) loadQueue(ctx context.Context, v *view) (any, error) {
 	data := queueData{
 		Waiting: listOf(v, "after", edge.Each(waiting, func(b store.PendingBuild) waitingRow { return waitingRow{b, whyWaiting(b, fleet[b.Platform])} }), next),
 		Running: listOf(v, "running", edge.Each(running, func(b store.RunningBuild) runningRow { return runningRow{b, fleet[b.Platform].Usual} }), earlier),
-		Plots:   d.queuePlots(time.Now()),
+		Plots:   d.queuePlots(v),
 	}
 	for _, p := range []store.Platform{store.IOS, store.Android} {
 		if f := fleet[p]; f.Known > 0 || f.Pending > 0 {
@@ -140,17 +140,18 @@ func estimate(n int, p platformQueue) string {
 	return rough(soon) + " to " + rough(late)
 }
 
-func (d *Dashboard) queuePlots(now time.Time) []plot {
+func (d *Dashboard) queuePlots(v *view) []plot {
+	now, p := time.Now(), v.period()
 	d.deps.History.watched.Store(now.Unix())
-	past := func(f figure) []float32 { return d.deps.History.past(f, 24*60, now) }
-	draw := func(id, title, unit string, lines ...line) plot {
-		return newPlot(id, title, unit, 24*time.Hour, lines...)
+	over := func(name string, f figure) line { return line{Name: name, Values: d.deps.History.over(f, p, now)} }
+	draw := func(id, title, unit, hint string, lines ...line) plot {
+		return newPlot(id, title, unit, hint, now, periods[p].length, lines...)
 	}
 	return []plot{
-		draw("depth", "Waiting", "builds", line{Name: "iOS", Values: past(figPendingIOS)}, line{Name: "Android", Values: past(figPendingAndroid)}),
-		draw("flow", "Arrivals and starts", "builds a minute", line{Name: "arrived", Values: past(figArrived)}, line{Name: "started", Values: past(figStarted)}),
-		draw("running", "Running", "builds", line{Name: "running", Values: past(figRunning)}),
-		draw("waited", "Time waited by those that started", "s", line{Name: "waited", Values: past(figWaited)}),
+		draw("depth", "Waiting", "builds", "Bad when it grows for long: then workers are missing.", over("iOS", figPendingIOS), over("Android", figPendingAndroid)),
+		draw("flow", "Arrivals and starts", "builds a minute", "Good while as many start as arrive.", over("arrived", figArrived), over("started", figStarted)),
+		draw("running", "Running", "builds", "At most the slots of all workers.", over("running", figRunning)),
+		draw("waited", "Time waited by those that started", "s", "Lower is better.", over("waited", figWaited)),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"html/template"
 	"io/fs"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -29,8 +30,8 @@ var dashFiles embed.FS
 func (d *Dashboard) parsePages() map[string]*template.Template {
 	nav := slices.DeleteFunc(slices.Clone(d.pages), func(p *page) bool { return p.Key == "" })
 	frame := template.Must(template.New("layout.html").Funcs(template.FuncMap{
-		"ago": ago, "clock": clock, "span": span, "rough": rough, "size": bytesText, "percent": percent, "num": number3, "some": some,
-		"plain": func(s any) string { return plain(fmt.Sprint(s)) }, "clip": clip, "ansi": ansi, "plural": plural, "since": time.Since, "usual": usualText,
+		"ago": ago, "clock": clock, "span": span, "rough": rough, "size": bytesText, "percent": percent, "num": number3, "num2": func(f float64) string { return number3(math.Round(f*100) / 100) }, "some": some,
+		"plain": func(s any) string { return plain(fmt.Sprint(s)) }, "clip": clip, "ansi": ansi, "plural": plural, "since": time.Since, "periods": func() any { return periods }, "usual": usualText, "processes": processes,
 		"nav":    func() []*page { return nav },
 		"list":   func(v ...any) []any { return v },
 		"escape": url.PathEscape, "query": url.QueryEscape,
@@ -113,6 +114,18 @@ func (d *Dashboard) errorPage(c echo.Context, err error) (any, error) {
 	p, retry := edge.ProblemOf(err, edge.RequestID(c))
 	d.server.LogError(c, err, p.Status, c.Request().Context().Err() != nil)
 	edge.SetRetryAfter(c.Response().Header(), retry)
-	back := ownPath(c.Request().PostForm.Get("back"), "/") // a refused body is never read
-	return d.render(c, p.Status, "error", &screen{Title: p.Title, Path: back, Page: p})
+	return d.render(c, p.Status, "error", &screen{Title: p.Title, Path: d.backOf(c), Page: p})
+}
+
+// backOf returns where the visitor of an error page came from, or else the first page.
+func (d *Dashboard) backOf(c echo.Context) string {
+	r, back := c.Request(), "/"
+	if sessionOf(c) != nil {
+		back = d.front
+	}
+	back = ownPath(r.PostForm.Get("back"), back) // a refused body is never read
+	if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host && from.RequestURI() != r.URL.RequestURI() {
+		back = ownPath(from.RequestURI(), back)
+	}
+	return back
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -83,9 +84,23 @@ func (d *Dashboard) finish(c echo.Context, reply any, err error) error {
 	}
 	if page, ok := reply.(rendered); ok && err == nil {
 		c.Response().Header().Set("Content-Security-Policy", pagePolicy)
+		c.Response().Header().Set("Referrer-Policy", "same-origin") // see backOf
 		d.server.ReplyBytes(c, page.status, []string{"text/html; charset=utf-8"}, page.html)
 	}
 	return err
+}
+
+// noPage shows a browser that there is no page at an address. It reports false for errors
+// of other requests.
+func (d *Dashboard) noPage(c echo.Context, err error) bool {
+	r := c.Request()
+	unknown, ok := errors.AsType[*echo.HTTPError](err)
+	if !ok || unknown.Code != http.StatusNotFound || r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "text/html") ||
+		strings.HasPrefix(r.URL.Path, "/api/") || strings.HasPrefix(r.URL.Path, "/admin/") {
+		return false
+	}
+	c.Set(sessionValue, d.sessions.of(r))
+	return d.finish(c, nil, store.Wrap(store.NotFound, "There is no page at this address", err)) == nil
 }
 
 // maxForm is how many bytes the body of a form on a page may have.

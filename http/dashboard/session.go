@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"crypto/hkdf"
 	"crypto/hmac"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
@@ -29,7 +31,7 @@ const (
 	// Config.PlainSessions.
 	sessionCookie = "__Host-takt"
 	plainCookie   = "takt"
-	maxName       = 64
+	maxName       = 64 // characters
 )
 
 // session is the content of the cookie; the server does not store it.
@@ -175,8 +177,8 @@ func (s *sessions) begin(key, name string) (v session, err error) {
 	default:
 		return v, store.NewError(store.Forbidden, "This is neither the API key nor the admin key")
 	}
-	if v.Name == "" || len(v.Name) > maxName {
-		return v, edge.Invalid(fmt.Sprintf("Say who you are, in at most %d bytes: the audit names you", maxName))
+	if v.Name == "" || utf8.RuneCountInString(v.Name) > maxName {
+		return v, edge.Invalid(fmt.Sprintf("Enter your name (up to %d characters): it appears in the audit log", maxName))
 	}
 	return v, nil
 }
@@ -188,7 +190,11 @@ type loginData struct {
 }
 
 func (d *Dashboard) loginPage(_ context.Context, c echo.Context) (any, error) {
-	return d.renderLogin(c, http.StatusOK, loginData{Next: ownPath(c.QueryParam("next"), "")})
+	next := ownPath(c.QueryParam("next"), "")
+	if d.sessions.of(c.Request()) != nil {
+		return nil, c.Redirect(http.StatusSeeOther, cmp.Or(next, d.front))
+	}
+	return d.renderLogin(c, http.StatusOK, loginData{Next: next})
 }
 
 func (d *Dashboard) renderLogin(c echo.Context, status int, data loginData) (any, error) {
@@ -214,8 +220,11 @@ func (d *Dashboard) login(ctx context.Context, c echo.Context) (any, error) {
 				return nil, err
 			}
 		}
-		edge.SetRetryAfter(c.Response().Header(), failure.RetryAfter)
-		return d.renderLogin(c, edge.StatusOf(failure.Code), loginData{Next: next, Name: r.PostForm.Get("name"), Error: failure.Message})
+		message := failure.Message
+		if edge.SetRetryAfter(c.Response().Header(), failure.RetryAfter); failure.RetryAfter > 0 {
+			message += ": try again in " + c.Response().Header().Get("Retry-After") + " s"
+		}
+		return d.renderLogin(c, edge.StatusOf(failure.Code), loginData{Next: next, Name: r.PostForm.Get("name"), Error: message})
 	}
 	d.server.Log.Info().Str("actor", edge.Caller{Session: &v.Session, Remote: edge.RemoteHost(r)}.Actor()).Str("session", v.ID).Msg("login")
 	c.SetCookie(d.sessions.cookie(r, d.sessions.issue(v)))
@@ -225,7 +234,7 @@ func (d *Dashboard) login(ctx context.Context, c echo.Context) (any, error) {
 // logout handles POST /logout.
 func (d *Dashboard) logout(_ context.Context, c echo.Context) (any, error) {
 	c.SetCookie(d.sessions.cookie(c.Request(), ""))
-	return nil, c.Redirect(http.StatusSeeOther, "/")
+	return nil, c.Redirect(http.StatusSeeOther, "/login")
 }
 
 // ownPath returns path if it is on this host and not the login, else otherwise,

@@ -172,25 +172,26 @@ func ago(t time.Time) template.HTML {
 	case until > -10*time.Second:
 		said = "just now"
 	}
-	return stamp(t, time.RFC3339, said)
+	return stamp(t, time.RFC3339, said, "ago")
 }
 
-// clock shows the time of day, and the day if it is not today.
+// clock shows the time of day, and the day if it is not today. The script makes it local.
 func clock(t time.Time) template.HTML {
-	form := "15:04:05"
+	form, text := "hms", "15:04:05"
 	if time.Since(t) > 12*time.Hour {
-		form = "2 Jan 15:04"
+		form, text = "dhm", "2 Jan 15:04"
 	}
-	return stamp(t, time.RFC3339Nano, t.UTC().Format(form))
+	return stamp(t, time.RFC3339Nano, t.UTC().Format(text+" UTC"), form)
 }
 
-// stamp shows text for the time t, which is precise to the form.
-func stamp(t time.Time, form, text string) template.HTML {
+// stamp shows text for the time t, which is precise to the form. local is the form that the
+// script gives it.
+func stamp(t time.Time, form, text, local string) template.HTML {
 	if t.IsZero() {
 		return "–"
 	}
 	t = t.UTC()
-	return template.HTML(`<time datetime="` + t.Format(form) + `" title="` + t.Format(time.RFC3339) + `">` + text + `</time>`) //nolint:gosec // our own text
+	return template.HTML(`<time datetime="` + t.Format(form) + `" data-form="` + local + `" title="` + t.Format("2006-01-02 15:04:05 UTC") + `">` + text + `</time>`) //nolint:gosec // our own text
 }
 
 func bytesText(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
@@ -64,9 +65,10 @@ func (d *Dashboard) loadTree(_ context.Context, v *view) (any, error) {
 		data.Ailing = append(data.Ailing, n.Path+" is "+n.Status)
 	}
 	for _, raw := range d.server.LatestEvents("supervisor:event", treeEvents, func(v any) bool {
-		// Requests start and stop by the thousand and would hide the other events.
+		// Requests, and what starts as it should, would hide the other events.
 		raw, _ := json.Marshal(v)
-		return !strings.Contains(string(raw), `/request_sup/`)
+		var e treeEvent
+		return json.Unmarshal(raw, &e) == nil && !strings.Contains(e.Path, "/request_sup/") && (e.Event != "started" || e.Abnormal)
 	}) {
 		var e treeEvent
 		if text, err := json.Marshal(raw); err == nil && json.Unmarshal(text, &e) == nil {
@@ -96,6 +98,19 @@ func (d *Dashboard) loadOrder(_ context.Context, v *view) (any, error) {
 	}
 	p.Requests = max(d.server.Running()-1, 0) // one is this page's
 	return orderData{Plan: p, Vital: vital}, nil
+}
+
+// starting counts the processes that neither run nor were terminated.
+func starting(root api.TreeNode) int {
+	return len(nodes(&root, func(n *api.TreeNode) bool { return n.Status != "running" && n.Status != "terminated" }))
+}
+
+// processes counts processes as the subject of a sentence.
+func processes(n int, one, many string) string {
+	if n == 1 {
+		return "1 process " + one
+	}
+	return fmt.Sprintf("%d processes %s", n, many)
 }
 
 // nodes returns the nodes of n's tree that f selects.

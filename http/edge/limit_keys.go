@@ -76,7 +76,7 @@ func (w *wrongKeys) Note(who string, err error, now time.Time) error {
 	if w.most < 0 || w.by[who] <= w.most {
 		return err
 	}
-	return &store.Error{Code: store.RateLimited, Message: "Too many wrong keys, wait a minute", RetryAfter: w.ends.Sub(now), Err: err}
+	return &store.Error{Code: store.RateLimited, Message: "Too many wrong keys", RetryAfter: w.ends.Sub(now), Err: err}
 }
 
 // Slow delays the answer to a wrong key of an address that guesses, and has the connection

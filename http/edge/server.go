@@ -63,7 +63,10 @@ type Server struct {
 	// strangers counts the admitted requests of public routes. bodies counts those whose
 	// body is being read before admission.
 	strangers, Bodies *Limiter
-	pages, orders     *Limiter // requests that are not levelled: the public ones and the operators'
+	// NoRoute answers a request that no route takes, or reports false; nil answers none. It
+	// is set before the server serves.
+	NoRoute       func(c echo.Context, err error) bool
+	pages, orders *Limiter // requests that are not levelled: the public ones and the operators'
 	// transfers are those that show a right key. guests are those that show none.
 	transfers, Guests *Limiter
 	uploads           *Limiter // bodies of other requests with a right key that are not small
@@ -119,7 +122,11 @@ func New(deps Deps, cfg Config) *Server {
 	}
 	s.conns = newConnections(cfg, s.known, s.metrics.connections.Inc)
 	s.Wrong = &wrongKeys{delayed: NewLimiter(Limit{Most: maxDelayed, Each: maxDelayedOf}), most: cfg.WrongKeys, log: s.Log, count: s.metrics.wrongKeys, report: deps.Report}
-	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.writeError(c, err) }
+	s.echo.HTTPErrorHandler = func(err error, c echo.Context) {
+		if s.NoRoute == nil || !s.NoRoute(c, err) {
+			s.writeError(c, err)
+		}
+	}
 	return s
 }
 

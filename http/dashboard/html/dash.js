@@ -3,8 +3,19 @@
 // stay. Everything works without this file, too.
 'use strict'
 
-const sign = document.getElementById('live-sign')
-const say = (key) => { if (sign) sign.textContent = sign.dataset[key] }
+// localize shows times as those of this place. Their titles say them in UTC.
+const two = (n) => String(n).padStart(2, '0')
+function localize(root) {
+  for (const e of root.querySelectorAll('time[datetime], [data-time]')) {
+    const at = new Date(e.dateTime || e.dataset.time)
+    const minute = `${two(at.getHours())}:${two(at.getMinutes())}`
+    const second = `${minute}:${two(at.getSeconds())}`
+    const day = `${at.getDate()} ${at.toLocaleString('en', { month: 'short' })}`
+    const text = { hms: second, hm: minute, dhm: `${day} ${minute}` }[e.dataset.form]
+    if (text) e.textContent = text
+    else if (!e.title.includes(' · ')) e.title = `${day} ${second} · ${e.title}`
+  }
+}
 
 // morph makes element a what b is, changing as little as it can. Children are told
 // apart by their ids, else by their place.
@@ -80,6 +91,7 @@ function swap({ id, html }) {
   missed.delete(id)
   const fresh = part.cloneNode(false)
   fresh.innerHTML = html
+  localize(fresh)
   const follow = 'follow' in part.dataset && atEnd(part)
   morphChildren(part, fresh)
   if (follow) part.scrollTop = part.scrollHeight
@@ -100,11 +112,48 @@ document.addEventListener('focusout', () => setTimeout(() => missed.forEach((htm
 
 const body = document.body.dataset
 let stream = null
+let state = 'Connecting'
+let asof = Date.now() // when what the page shows was read
+let heard = 0 // when the controller sent something
+let lost = 0 // since when there is no connection
+const grace = 3000 // a restart of the endpoint is no news
+const silence = 10000 // a controller that sends nothing for so long stands still
+
+// tell says each second how old the page is, and that its controller is gone.
+function tell() {
+  const now = Date.now()
+  if (stream && now - heard > silence) {
+    gone(heard)
+    leave()
+    follow()
+  }
+  const sign = document.getElementById('live-sign')
+  const age = Math.max(0, Math.round((now - asof) / 1000))
+  const ago = age < 120 ? `${age} s` : age < 7200 ? `${Math.floor(age / 60)} min` : `${Math.floor(age / 3600)} h`
+  if (sign && 'live' in body) sign.textContent = body.live === 'away' ? 'Waiting for data' : `${state} · updated ${ago} ago`
+  const dead = lost > 0 && now - lost > grace
+  document.body.classList.toggle('lost', dead)
+  const banner = document.getElementById('lost')
+  if (!dead) banner.textContent = ''
+  else if (!banner.textContent) banner.textContent = 'Connection to takt lost. This page shows how things were before; it reconnects automatically.'
+}
+
+function gone(since) {
+  state = 'Not live'
+  if (!lost) lost = since
+}
 
 function follow() {
   if (stream || document.hidden || !('live' in body)) return
   stream = new EventSource(location.pathname + location.search)
-  stream.addEventListener('open', () => say('on'))
+  heard = Date.now()
+  stream.addEventListener('age', (event) => {
+    state = 'Live'
+    heard = Date.now()
+    lost = 0
+    if (event.data >= 0) asof = heard - event.data
+    tell()
+  })
   stream.addEventListener('part', (event) => {
     const part = JSON.parse(event.data)
     if (body.live === 'away' && (part.id !== 'live-stale' || !part.html.trim())) again()
@@ -112,7 +161,7 @@ function follow() {
   })
   stream.addEventListener('append', (event) => append(JSON.parse(event.data)))
   stream.addEventListener('error', () => {
-    say('lost')
+    gone(Date.now())
     // A browser gives up for good when it is refused; a controller that restarts
     // refuses for a moment only.
     if (stream && stream.readyState === EventSource.CLOSED) {
@@ -131,8 +180,8 @@ async function again() {
   if (reply?.ok && body.live === 'away') {
     const page = new DOMParser().parseFromString(await reply.text(), 'text/html')
     document.getElementById('main').replaceWith(page.getElementById('main'))
-    document.querySelector('footer').firstChild.replaceWith(page.querySelector('footer').firstChild)
     body.live = ''
+    localize(document)
     toEnd()
   }
   follow()
@@ -148,14 +197,20 @@ document.addEventListener('visibilitychange', () => {
   if (document.hidden) leave()
   else follow()
 })
-addEventListener('pagehide', leave)
+addEventListener('pagehide', () => {
+  leave()
+  lost = 0
+})
 addEventListener('pageshow', follow)
 
 function toEnd() {
   for (const box of document.querySelectorAll('[data-follow]')) box.scrollTop = box.scrollHeight
 }
 toEnd()
+localize(document)
 follow()
+tell()
+setInterval(tell, 1000)
 
 // Keys. Those with Ctrl, Alt or Meta are the browser's, and those typed into a field
 // are text.

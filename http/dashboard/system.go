@@ -1,0 +1,134 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"takt/storage"
+	"takt/store"
+)
+
+// rateWindow is how long a reading of the metrics is kept at least, so that rates don't jump.
+const rateWindow = 10 * time.Second
+
+// reading is what the metrics said at a time: the sum over the labels of each (of a histogram
+// its count), and how many requests took at most so many seconds.
+type reading struct {
+	at      time.Time
+	sums    map[string]float64
+	buckets map[float64]float64
+}
+
+// readMetrics reads the metrics that takt keeps anyway. Polls are not among the durations,
+// because they wait for builds.
+func (d *Dashboard) readMetrics() (reading, error) {
+	r := reading{time.Now(), map[string]float64{}, map[float64]float64{}}
+	families, err := d.deps.Metrics.Gather()
+	if err != nil && len(families) == 0 { // one collector that fails does not hide the others
+		return r, err
+	}
+	for _, family := range families {
+		name := family.GetName()
+		for _, m := range family.GetMetric() {
+			if h := m.GetHistogram(); h == nil {
+				r.sums[name] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+				continue
+			}
+			polls := false
+			for _, l := range m.GetLabel() {
+				polls = polls || strings.HasSuffix(l.GetValue(), "/workers/poll")
+			}
+			if polls {
+				continue
+			}
+			r.sums[name] += float64(m.GetHistogram().GetSampleCount())
+			if name == "takt_http_request_duration_seconds" {
+				for _, b := range m.GetHistogram().GetBucket() {
+					r.buckets[b.GetUpperBound()] += float64(b.GetCumulativeCount())
+				}
+			}
+		}
+	}
+	return r, nil
+}
+
+// rates compares two readings.
+type rates struct{ from, to reading }
+
+// Span returns the time between the readings.
+func (r rates) Span() time.Duration { return r.to.at.Sub(r.from.at) }
+
+// Now returns the value of a metric.
+func (r rates) Now(name string) float64 { return r.to.sums[name] }
+
+// Bytes is Now for bytes.
+func (r rates) Bytes(name string) int64 { return int64(r.to.sums[name]) }
+
+// Rate returns how much a metric grew in a second.
+func (r rates) Rate(name string) float64 {
+	return (r.to.sums[name] - r.from.sums[name]) / max(r.Span().Seconds(), 1e-3)
+}
+
+// PerSecond is Rate for bytes.
+func (r rates) PerSecond(name string) int64 { return int64(r.Rate(name)) }
+
+// Quantile returns how long all but a share of the requests took at most.
+func (r rates) Quantile(share float64) string {
+	const metric = "takt_http_request_duration_seconds"
+	wanted, below, lower := share*(r.to.sums[metric]-r.from.sums[metric]), 0.0, 0.0
+	if wanted <= 0 {
+		return "–"
+	}
+	bounds := make([]float64, 0, len(r.to.buckets))
+	for bound := range r.to.buckets {
+		bounds = append(bounds, bound)
+	}
+	slices.Sort(bounds)
+	for _, bound := range bounds {
+		n := r.to.buckets[bound] - r.from.buckets[bound]
+		if n >= wanted && !math.IsInf(bound, 1) {
+			return quantity(lower+(bound-lower)*(wanted-below)/(n-below), "s")
+		}
+		below, lower = n, bound
+	}
+	return "more than " + quantity(bounds[len(bounds)-1], "s")
+}
+
+// systemData is the data of the system's page. What can't be read is nil or 0.
+type systemData struct {
+	rates
+	Version     string
+	Uptime      time.Duration
+	Controllers int
+	Storage     *storage.Health
+	Timeouts    *store.Timeouts
+}
+
+func (d *Dashboard) loadSystem(ctx context.Context, _ *view) (any, error) {
+	r, err := d.rates.Get(ctx, func(context.Context) (rates, error) {
+		now, err := d.readMetrics()
+		if err == nil && now.at.Sub(d.kept[1].at) >= rateWindow {
+			d.kept = [2]reading{d.kept[1], now}
+		}
+		return rates{d.kept[0], now}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	data := systemData{rates: r, Version: cmp.Or(d.build, "unknown"), Uptime: time.Since(d.started)}
+	data.Controllers, _ = d.controllers.Get(ctx, d.deps.Store.Controllers)
+	if d.deps.Files != nil {
+		health := d.deps.Files.Health()
+		data.Storage = &health
+	}
+	if d.deps.Heartbeat != nil {
+		if t, err := d.deps.Heartbeat.Timeouts(ctx); err == nil {
+			data.Timeouts = &t
+		}
+	}
+	return data, nil
+}
