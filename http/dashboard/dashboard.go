@@ -25,7 +25,6 @@ type Store interface {
 	Durations(ctx context.Context) (map[store.Platform]store.Durations, error)
 	LogPage(ctx context.Context, id string, before int64, limit int) ([]store.LogLine, error)
 	Milestones(ctx context.Context, id string) ([]store.Milestone, error)
-	Controllers(ctx context.Context) (int, error)
 	Repos(ctx context.Context, deployment string, p store.Page) ([]store.DeploymentRepo, store.Cursor, error)
 }
 
@@ -74,9 +73,8 @@ type Dashboard struct {
 	live      *live
 	known     *lastKnown
 
-	fleet       *edge.Memo[[]store.FleetSummary]
-	durations   *edge.Memo[map[store.Platform]store.Durations]
-	controllers *edge.Memo[int]
+	fleet     *edge.Memo[[]store.FleetSummary]
+	durations *edge.Memo[map[store.Platform]store.Durations]
 
 	build   string // takt's version
 	started time.Time
@@ -91,10 +89,9 @@ func New(server *http.Server, deps Deps, cfg Config) *Dashboard {
 		server: server, deps: deps, sessions: newSessions(cfg, server.Config, server.Keys),
 		services: cfg.Services, done: orderTexts(),
 		places: edge.NewLimiter(placeLimit), logins: edge.NewLimiter(edge.Limit{Rule: "logins", Most: 512, Each: 64}), live: newLive(), known: newLastKnown(),
-		fleet:       edge.NewMemo[[]store.FleetSummary](time.Second),
-		durations:   edge.NewMemo[map[store.Platform]store.Durations](10 * time.Second),
-		controllers: edge.NewMemo[int](10 * time.Second),
-		build:       cfg.Version, started: time.Now(), rates: edge.NewMemo[rates](time.Second),
+		fleet:     edge.NewMemo[[]store.FleetSummary](time.Second),
+		durations: edge.NewMemo[map[store.Platform]store.Durations](10 * time.Second),
+		build:     cfg.Version, started: time.Now(), rates: edge.NewMemo[rates](time.Second),
 	}
 	d.pages = slices.DeleteFunc(d.allPages(), func(p *page) bool { return !d.runs(p.service) })
 	d.front, d.templates = d.pages[0].Path, d.parsePages()

@@ -39,14 +39,11 @@ const (
 	plotWidth, plotHeight        = 380, 130
 	plotLeft, plotTop, plotBelow = 40, 8, 20
 	tableRows                    = 8
-	// A plot shows at least fewPoints points, known or not, and at most manyPoints.
-	fewPoints  = 16
-	manyPoints = 300
+	manyPoints                   = 300 // in a line
 )
 
 // newPlot draws lines whose values cover a time up to end.
 func newPlot(id, title, unit, hint string, end time.Time, covered time.Duration, lines ...line) plot {
-	covered, lines = known(covered, lines)
 	longest := 0
 	for i := range lines {
 		l := &lines[i]
@@ -88,22 +85,6 @@ func newPlot(id, title, unit, hint string, end time.Time, covered time.Duration,
 		p.Rows = append(p.Rows, cells)
 	}
 	return p
-}
-
-// known returns the lines without the time before which nothing is known, as often as half of
-// it can go: what was seen in the last minutes would be a dot at the end of a day.
-func known(covered time.Duration, lines []line) (time.Duration, []line) {
-	isKnown := func(v float32) bool { return !math.IsNaN(float64(v)) }
-	for !slices.ContainsFunc(lines, func(l line) bool {
-		half := len(l.Values) / 2
-		return half < fewPoints || slices.ContainsFunc(l.Values[:half], isKnown)
-	}) {
-		for i, l := range lines {
-			lines[i].Values = l.Values[len(l.Values)/2:]
-		}
-		covered /= 2
-	}
-	return covered, lines
 }
 
 // thin combines values that are too close to be told apart into their mean.
@@ -154,13 +135,16 @@ func drawn(values []float32, left, right float64, y func(float64) float64) strin
 
 // niceTop returns a round number that no value exceeds.
 func niceTop(lines []line) float64 {
-	top := 0.01 // less is nothing
+	top := 0.0
 	for _, l := range lines {
 		for _, v := range l.Values {
 			if f := float64(v); !math.IsNaN(f) {
 				top = max(top, f)
 			}
 		}
+	}
+	if top < 0.001 { // nothing
+		return 1
 	}
 	unit := math.Pow(10, math.Floor(math.Log10(top)))
 	for _, n := range []float64{1, 2, 5, 10} {
@@ -183,12 +167,15 @@ func lastOf(values []float32, unit string) string {
 // quantity formats a value of a plot with as many digits as help, and its unit if that is short.
 func quantity(v float64, unit string) string {
 	switch unit {
-	case "s", "ms":
-		one := time.Second
-		if unit == "ms" {
-			one = time.Millisecond
+	case "s":
+		return quantity(1000*v, "ms")
+	case "ms":
+		if v >= 1000 {
+			return span(time.Duration(v) * time.Millisecond)
+		} else if v < 10 {
+			return number3(math.Round(10*v)/10) + " ms"
 		}
-		return span(time.Duration(v * float64(one)).Round(time.Millisecond))
+		return number3(math.Round(v)) + " ms"
 	case "%", "MB":
 		return number3(math.Round(v)) + " " + unit
 	}

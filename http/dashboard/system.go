@@ -3,10 +3,12 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"math"
+	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
 
 	"takt/storage"
 	"takt/store"
@@ -15,7 +17,9 @@ import (
 // rateWindow is how long a reading of the metrics is kept at least, so that rates don't jump.
 const rateWindow = 10 * time.Second
 
-// reading is what the metrics said at a time: the sum over the labels of each (of a histogram
+const requestTimes = "takt_http_request_duration_seconds"
+
+// reading is what the metrics said at a time: the sum of each over its labels (of a histogram
 // its count), and how many requests took at most so many seconds.
 type reading struct {
 	at      time.Time
@@ -38,16 +42,12 @@ func (d *Dashboard) readMetrics() (reading, error) {
 				r.sums[name] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 				continue
 			}
-			polls := false
-			for _, l := range m.GetLabel() {
-				polls = polls || strings.HasSuffix(l.GetValue(), "/workers/poll")
-			}
-			if polls {
+			if slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return strings.HasSuffix(l.GetValue(), "/workers/poll") }) {
 				continue
 			}
 			r.sums[name] += float64(m.GetHistogram().GetSampleCount())
-			if name == "takt_http_request_duration_seconds" {
-				for _, b := range m.GetHistogram().GetBucket() {
+			for _, b := range m.GetHistogram().GetBucket() {
+				if name == requestTimes {
 					r.buckets[b.GetUpperBound()] += float64(b.GetCumulativeCount())
 				}
 			}
@@ -65,47 +65,34 @@ func (r rates) Span() time.Duration { return r.to.at.Sub(r.from.at) }
 // Now returns the value of a metric.
 func (r rates) Now(name string) float64 { return r.to.sums[name] }
 
-// Bytes is Now for bytes.
-func (r rates) Bytes(name string) int64 { return int64(r.to.sums[name]) }
-
 // Rate returns how much a metric grew in a second.
 func (r rates) Rate(name string) float64 {
 	return (r.to.sums[name] - r.from.sums[name]) / max(r.Span().Seconds(), 1e-3)
 }
 
-// PerSecond is Rate for bytes.
-func (r rates) PerSecond(name string) int64 { return int64(r.Rate(name)) }
-
 // Quantile returns how long all but a share of the requests took at most.
 func (r rates) Quantile(share float64) string {
-	const metric = "takt_http_request_duration_seconds"
-	wanted, below, lower := share*(r.to.sums[metric]-r.from.sums[metric]), 0.0, 0.0
+	wanted, below, lower := share*(r.to.sums[requestTimes]-r.from.sums[requestTimes]), 0.0, 0.0
 	if wanted <= 0 {
 		return "–"
 	}
-	bounds := make([]float64, 0, len(r.to.buckets))
-	for bound := range r.to.buckets {
-		bounds = append(bounds, bound)
-	}
-	slices.Sort(bounds)
-	for _, bound := range bounds {
+	for _, bound := range slices.Sorted(maps.Keys(r.to.buckets)) {
 		n := r.to.buckets[bound] - r.from.buckets[bound]
-		if n >= wanted && !math.IsInf(bound, 1) {
+		if n >= wanted {
 			return quantity(lower+(bound-lower)*(wanted-below)/(n-below), "s")
 		}
 		below, lower = n, bound
 	}
-	return "more than " + quantity(bounds[len(bounds)-1], "s")
+	return "more than " + quantity(lower, "s")
 }
 
 // systemData is the data of the system's page. What can't be read is nil or 0.
 type systemData struct {
 	rates
-	Version     string
-	Uptime      time.Duration
-	Controllers int
-	Storage     *storage.Health
-	Timeouts    *store.Timeouts
+	Version  string
+	Uptime   time.Duration
+	Storage  *storage.Health
+	Timeouts *store.Timeouts
 }
 
 func (d *Dashboard) loadSystem(ctx context.Context, _ *view) (any, error) {
@@ -120,7 +107,6 @@ func (d *Dashboard) loadSystem(ctx context.Context, _ *view) (any, error) {
 		return nil, err
 	}
 	data := systemData{rates: r, Version: cmp.Or(d.build, "unknown"), Uptime: time.Since(d.started)}
-	data.Controllers, _ = d.controllers.Get(ctx, d.deps.Store.Controllers)
 	if d.deps.Files != nil {
 		health := d.deps.Files.Health()
 		data.Storage = &health

@@ -78,16 +78,6 @@ func (d *Dashboard) FleetSummary(ctx context.Context) ([]store.FleetSummary, err
 	return rowsOf(ctx, d.db.read("counting the fleet for a page"), pgx.RowToStructByPos[store.FleetSummary], sqlFleetSummary)
 }
 
-// sqlControllers counts controllers by the connection that each listens on, see
-// database.Listener.
-const sqlControllers = `/* controllers */
-SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND query IN ('LISTEN takt', '-- ping')`
-
-// Controllers returns how many controllers use the database.
-func (d *Dashboard) Controllers(ctx context.Context) (int, error) {
-	return rowOf(ctx, d.db.read("counting controllers for a page"), nil, pgx.RowTo[int], sqlControllers)
-}
-
 // sqlWaitingBuilds counts what stands before the page once for each platform.
 const sqlWaitingBuilds = `/* waiting_builds */
 WITH before AS MATERIALIZED (

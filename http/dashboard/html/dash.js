@@ -129,8 +129,8 @@ function tell() {
   }
   const sign = document.getElementById('live-sign')
   const age = Math.max(0, Math.round((now - asof) / 1000))
-  const ago = age < 120 ? `${age} s` : age < 7200 ? `${Math.floor(age / 60)} min` : `${Math.floor(age / 3600)} h`
-  if (sign && 'live' in body) sign.textContent = body.live === 'away' ? 'Waiting for data' : `${state} · updated ${ago} ago`
+  const ago = age < 2 ? 'just now' : age < 120 ? `${age} s ago` : age < 7200 ? `${Math.floor(age / 60)} min ago` : `${Math.floor(age / 3600)} h ago`
+  if (sign && 'live' in body) sign.textContent = body.live === 'away' ? 'Waiting for data' : `${state} · updated ${ago}`
   const dead = lost > 0 && now - lost > grace
   document.body.classList.toggle('lost', dead)
   const banner = document.getElementById('lost')
