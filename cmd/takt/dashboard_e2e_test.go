@@ -500,6 +500,12 @@ func TestDashboardNeedsNoMouse(t *testing.T) {
 		b.sees("h1", title)
 		b.do(chromedp.Poll(`document.readyState === "complete"`, nil, chromedp.WithPollingTimeout(0)))
 	}
+	b.open("/builds")
+	b.do(chromedp.KeyEvent("j"))
+	require.Contains(t, eval[string](b, `document.activeElement.href`), id, "the first row")
+	b.do(chromedp.KeyEvent("/"), chromedp.KeyEvent("nothing"), chromedp.KeyEvent(kb.Escape))
+	require.NotEqual(t, "search", eval[string](b, `document.activeElement.id`))
+	b.open("/builds")
 	b.do(chromedp.KeyEvent("/"), chromedp.KeyEvent(id))
 	require.Equal(t, id, eval[string](b, `document.querySelector("#search").value`))
 	b.do(chromedp.KeyEvent("\r"))

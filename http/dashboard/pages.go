@@ -39,10 +39,10 @@ func (d *Dashboard) allPages() []*page {
 		{"/builds/:id/log", "Log", "", "log", builds, api.Reader, []string{"before", "line"}, d.loadLog},
 		{"/tree", "Tree", "t", "tree", "", api.Reader, nil, d.loadTree},
 		{"/tree/order", "Order", "", "order", "", api.Operator, []string{"path", "action"}, d.loadOrder},
-		{"/heijunka", "Heijunka", "h", "heijunka", "", api.Reader, []string{"range"}, d.loadHeijunka},
 		{"/throttle", "Throttle", "r", "throttle", throttle, api.Reader, list("q"), d.loadThrottle},
 		{"/deployments", "Deployments", "d", "deployments", deployments, api.Reader, list(), d.loadDeployments},
 		{"/deployments/:id", "Deployment", "", "deployment", deployments, api.Reader, list(), d.loadDeployment},
+		{"/heijunka", "Heijunka", "h", "heijunka", "", api.Reader, []string{"range"}, d.loadHeijunka},
 		{"/system", "System", "s", "system", "", api.Reader, nil, d.loadSystem},
 		{"/audit", "Audit", "a", "audit", "", api.Operator, list("q"), d.loadAudit},
 	}

@@ -223,6 +223,7 @@ document.addEventListener('keyup', () => {
   searching = false
 })
 document.addEventListener('keydown', (event) => {
+  if (event.key === 'Escape' && event.target.id === 'search') event.target.blur()
   if (event.ctrlKey || event.altKey || event.metaKey || event.target.matches('input, select, textarea')) return
   if (Date.now() - went < 1500) {
     went = 0
@@ -237,6 +238,13 @@ document.addEventListener('keydown', (event) => {
     case 'g':
       went = Date.now()
       break
+    case 'j':
+    case 'k': {
+      const rows = [...document.querySelectorAll('tbody tr:has(a)')]
+      const at = rows.findIndex((row) => row.contains(document.activeElement))
+      rows[event.key === 'j' ? at + 1 : Math.max(at - 1, 0)]?.querySelector('a').focus()
+      break
+    }
     case '/':
       event.preventDefault() // some browsers search the page with it
       searching = true
