@@ -435,6 +435,7 @@ func TestMemoryWritesWhoseConnectionClosed(t *testing.T) {
 	s.leave(p, true, s.now)
 	later(9 * time.Second)
 	require.Empty(t, written(), "it may still poll")
+	require.Empty(t, s.due(s.now, time.Second), "a beat could seem later than the close")
 	later(time.Second)
 	beats := written()
 	require.Len(t, beats, 1)

@@ -235,7 +235,8 @@ func (m *memory) due(now time.Time, every time.Duration) (beats []store.Presence
 			often = min(every, store.WorkerSilence/3)
 		}
 		closed := !s.closed.IsZero() && !s.closedWritten && now.Sub(s.closed) >= closedGrace
-		if s.known && s.batched == nil && (closed || s.seen.After(s.written) && (s.returned || now.Sub(s.written) >= often)) {
+		// A beat between the close and its record could seem later than the close.
+		if s.known && s.batched == nil && (closed || s.closed.IsZero() && s.seen.After(s.written) && (s.returned || now.Sub(s.written) >= often)) {
 			beats = append(beats, store.Presence{Number: s.Number, Used: s.Used, Age: now.Sub(s.seen), Wait: s.wait, Closed: closed || s.closedWritten})
 		}
 	}
