@@ -153,7 +153,16 @@ type BuildFilter struct {
 	Label, Value string
 	// Since and Until bound the time of submission.
 	Since, Until time.Time
+	// Text is a part of the id, the labels or the error, in any case. Only the last
+	// MaxSearched builds are searched.
+	Text string
 }
+
+// MaxSearched is how many builds are searched and counted, MaxCounted up to where.
+const (
+	MaxSearched = 100_000
+	MaxCounted  = 10_000
+)
 
 // Result is what a worker reports at the end of a build.
 type Result struct {

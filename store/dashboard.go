@@ -40,17 +40,55 @@ type WorkerFilter struct {
 	Present bool
 }
 
-// FleetSummary counts the workers that take one platform, and what waits for them.
+// FleetSummary counts the workers that take one platform, and what waits for them. Without a
+// platform it counts all workers and all builds.
 type FleetSummary struct {
 	Platform Platform
 	// Known counts the workers that have not unregistered. Able ones are online and get
 	// builds. Draining, Critical and Quarantined ones are online and get none. Silent ones do
 	// not poll.
 	Known, Able, Draining, Critical, Quarantined, Silent int
-	// Slots and Held are the sums over able workers.
-	Slots, Held int
+	// Slots and Held are the sums over able workers. Free are the slots without a build of
+	// those that poll.
+	Slots, Held, Free int
 	// Pending counts the builds that wait.
 	Pending int
+}
+
+// MaxEnded bounds Figures.Ended, and MaxRunning the length of Figures.Running.
+const (
+	MaxEnded   = 5000
+	MaxRunning = 2000
+)
+
+// Figures are what the overview shows beside FleetSummary.
+type Figures struct {
+	// Now is the database's time.
+	Now time.Time
+	// Oldest is when the build that has waited longest was submitted; zero if none waits.
+	Oldest time.Time
+	// Ended counts the last builds that completed or failed within an hour. Failed is a part
+	// of it.
+	Ended, Failed int
+	// Disk is how full the fullest disk of a worker is, in percent, as reported within two
+	// minutes; 0 if none was.
+	Disk             float64
+	DiskID, DiskName string
+	// Copies counts the files that wait for their copy in S3, up to 1000.
+	Copies int
+	// Throttled and Deployed say whether there is any throttle queue, and any deployment.
+	Throttled, Deployed bool
+	Running             []HeldBuild
+}
+
+// HeldBuild is a build that a worker holds, with what decides who gets its slot next.
+type HeldBuild struct {
+	Platform Platform
+	// Seconds is how long it has run.
+	Seconds float64
+	// Able is whether its worker gets builds, Platforms for which platforms; none means all.
+	Able      bool
+	Platforms []Platform
 }
 
 // PendingBuild is a build that waits.
@@ -61,10 +99,10 @@ type PendingBuild struct {
 	Labels      Labels
 	SubmittedAt time.Time
 	Attempt     int
-	// Position orders the queue. Number is the rank of the build among those of its
-	// platform, from 1.
-	Position int64
-	Number   int
+	// Position orders the queue. Place is the rank of the build in it, Number the rank among
+	// those of its platform, both from 1.
+	Position      int64
+	Place, Number int
 }
 
 // RunningBuild is a build that a worker holds.
@@ -79,6 +117,7 @@ type RunningBuild struct {
 	Attempt              int
 	// Progress is the last progress that its worker reported, in percent; nil if none.
 	Progress *int
+	Labels   Labels
 	// Seq orders the list.
 	Seq int64
 }

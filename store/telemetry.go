@@ -92,8 +92,9 @@ func (t Telemetry) Line() string {
 // WorkerDetail is a worker with the last reports of its machine.
 type WorkerDetail struct {
 	Worker
-	// Builds are those that it holds.
-	Builds []string
+	// Builds are those that it holds, BuildLabels their labels.
+	Builds      []string
+	BuildLabels []Labels
 	// Telemetry is the last report; nil if there is none.
 	Telemetry *Telemetry
 	// Diagnostic is the verdict of the last report, and DiagnosedAt is its RunAt; "" if

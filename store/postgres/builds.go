@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -75,25 +76,49 @@ func findBuild(ctx context.Context, q querier, id string) (store.Build, error) {
 	return append(found, store.Build{})[0], err
 }
 
-// buildFilter selects builds b by all but their states.
+// buildFilter selects builds b by all but their states, and buildPage ends a list of them.
 const (
 	buildFilter = `(@platform::text = '' OR platform = @platform) AND (@worker::text = '' OR worker_id = @worker)
 	AND seq < @after AND seq >= @until
 	AND (@since::timestamptz IS NULL OR submitted_at >= @since) AND (@before::timestamptz IS NULL OR submitted_at < @before)
-	ORDER BY seq DESC OFFSET @skip::int LIMIT @limit::int) b` + buildJoins + ` ORDER BY b.seq DESC`
+	AND (@text::text = '' OR seq > (SELECT max(seq) FROM builds) - @searched::bigint AND (strpos(lower(id), @text) > 0
+		OR strpos(lower(error_message), @text) > 0 OR EXISTS (SELECT FROM build_labels t WHERE t.build = b.seq AND strpos(lower(t.labels::text), @text) > 0)))`
+
+	buildPage = ` ORDER BY seq DESC OFFSET @skip::int LIMIT @limit::int) b` + buildJoins + ` ORDER BY b.seq DESC`
 
 	listBuilds = `SELECT ` + buildColumns + ` FROM (SELECT b.* FROM `
 
 	// The lists differ in how much of the table they read: builds that are held, pending,
 	// or ended without a result have small indexes of their own.
-	sqlListBuilds  = `/* list_builds */ ` + listBuilds + `builds b WHERE (@states::text[] IS NULL OR state = ANY (@states)) AND ` + buildFilter
-	sqlListHeld    = `/* list_held */ ` + listBuilds + `builds b WHERE state IN ('assigned', 'building') AND state = ANY (@states::text[]) AND ` + buildFilter
-	sqlListPending = `/* list_pending */ ` + listBuilds + `builds b WHERE state = 'pending' AND @states::text[] IS NOT NULL AND ` + buildFilter
-	sqlListEnded   = `/* list_ended */ ` + listBuilds + `builds b WHERE state IN ('failed', 'cancelled') AND state = ANY (@states::text[]) AND ` + buildFilter
+	sqlListBuilds  = `/* list_builds */ ` + listBuilds + `builds b WHERE (@states::text[] IS NULL OR state = ANY (@states)) AND ` + buildFilter + buildPage
+	sqlListHeld    = `/* list_held */ ` + listBuilds + `builds b WHERE state IN ('assigned', 'building') AND state = ANY (@states::text[]) AND ` + buildFilter + buildPage
+	sqlListPending = `/* list_pending */ ` + listBuilds + `builds b WHERE state = 'pending' AND @states::text[] IS NOT NULL AND ` + buildFilter + buildPage
+	sqlListEnded   = `/* list_ended */ ` + listBuilds + `builds b WHERE state IN ('failed', 'cancelled') AND state = ANY (@states::text[]) AND ` + buildFilter + buildPage
 	// sqlListLabelled reads labels only until the page is full.
 	sqlListLabelled = `/* list_labelled */ ` + listBuilds + `build_labels l JOIN builds b ON b.seq = l.build
-	WHERE l.labels @> @label::jsonb AND l.build < @after AND (@states::text[] IS NULL OR state = ANY (@states)) AND ` + buildFilter
+	WHERE l.labels @> @label::jsonb AND l.build < @after AND (@states::text[] IS NULL OR state = ANY (@states)) AND ` + buildFilter + buildPage
+
+	sqlCountList = `/* count_list */ SELECT count(*)::int FROM (
+	SELECT FROM (SELECT * FROM builds ORDER BY seq DESC LIMIT @searched) b WHERE (@states::text[] IS NULL OR state = ANY (@states))
+		AND (@label::jsonb = '{"": ""}' OR EXISTS (SELECT FROM build_labels l WHERE l.build = b.seq AND l.labels @> @label)) AND ` + buildFilter + ` LIMIT @counted
+) c`
 )
+
+// filterArgs returns the arguments of what lists and counts the builds that match f.
+func filterArgs(f store.BuildFilter, p store.Page) (pgx.NamedArgs, error) {
+	args, err := numberedList{"builds", true}.args(p)
+	args["states"], args["platform"], args["worker"] = f.States, string(f.Platform), f.WorkerID
+	args["since"], args["before"] = orNull(f.Since), orNull(f.Until)
+	args["text"], args["searched"], args["counted"] = strings.ToLower(store.Text(f.Text)), store.MaxSearched, store.MaxCounted+1
+	args["label"] = store.Labels{store.Text(f.Label): store.Text(f.Value)}
+	return args, err
+}
+
+// CountBuilds returns how many of the last builds match f.
+func (d *Dashboard) CountBuilds(ctx context.Context, f store.BuildFilter) (int, error) {
+	args, _ := filterArgs(f, store.Page{}) // no cursor is wrong
+	return valueOf[int](ctx, d.db.read("counting builds for a page"), sqlCountList, args)
+}
 
 // List returns a page of the builds that match f, newest first.
 func (b *Builds) List(ctx context.Context, f store.BuildFilter, p store.Page) (builds []store.Build, next store.Cursor, err error) {
@@ -108,20 +133,16 @@ func (b *Builds) List(ctx context.Context, f store.BuildFilter, p store.Page) (b
 	case only(f.States, store.Pending):
 		query = sqlListPending
 	}
-	list := numberedList{"builds", true}
-	args, err := list.args(p)
+	args, err := filterArgs(f, p)
 	if err != nil {
 		return nil, "", err
 	}
-	args["states"], args["platform"], args["worker"] = f.States, string(f.Platform), f.WorkerID
-	args["since"], args["before"] = orNull(f.Since), orNull(f.Until)
-	args["label"] = store.Labels{store.Text(f.Label): store.Text(f.Value)}
 	err = b.db.read("listing builds").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		rows, _ := c.Query(ctx, query, pageArgs(p, args)) // its error is that of the rows
 		builds, err = scanBuilds(rows)
 		return err
 	})
-	builds, next = cut(builds, p, func(b store.Build) store.Cursor { return list.at(b.Seq) })
+	builds, next = cut(builds, p, func(b store.Build) store.Cursor { return numberedList{"builds", true}.at(b.Seq) })
 	return builds, next, err
 }
 

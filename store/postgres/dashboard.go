@@ -64,18 +64,43 @@ SELECT p.platform, coalesce(sum(n) FILTER (WHERE state <> 'left'), 0)::int, coal
 	coalesce(sum(n) FILTER (WHERE state = 'draining'), 0)::int, coalesce(sum(n) FILTER (WHERE state = 'critical'), 0)::int,
 	coalesce(sum(n) FILTER (WHERE state = 'quarantined'), 0)::int, coalesce(sum(n) FILTER (WHERE state = 'silent'), 0)::int,
 	coalesce(sum(slots) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint,
-	coalesce(sum(held) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint, max(p.pending)::int
+	coalesce(sum(held) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint,
+	coalesce(sum(free) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint, max(p.pending)::int
 FROM (
-	VALUES ('ios', (SELECT count(*) FROM builds WHERE state = 'pending' AND platform = 'ios')),
+	VALUES ('', (SELECT count(*) FROM builds WHERE state = 'pending')),
+		('ios', (SELECT count(*) FROM builds WHERE state = 'pending' AND platform = 'ios')),
 		('android', (SELECT count(*) FROM builds WHERE state = 'pending' AND platform = 'android'))
 ) AS p(platform, pending) LEFT JOIN (
-	SELECT platforms, ` + fleetState + ` AS state, count(*) AS n, sum(slots) AS slots, sum(held) AS held FROM workers w GROUP BY 1, 2
-) w ON w.platforms = '{}' OR p.platform = ANY (w.platforms)
+	SELECT platforms, ` + fleetState + ` AS state, count(*) AS n, sum(slots) AS slots, sum(held) AS held,
+		sum(greatest(slots - held, 0)) FILTER (WHERE ` + workerPolls + `) AS free FROM workers w GROUP BY 1, 2
+) w ON w.platforms = '{}' OR p.platform = ANY (w.platforms) OR p.platform = ''
 GROUP BY 1 ORDER BY 1`
 
-// FleetSummary counts workers and pending builds by platform.
+// FleetSummary counts workers and pending builds: all of them, then those of each platform.
 func (d *Dashboard) FleetSummary(ctx context.Context) ([]store.FleetSummary, error) {
 	return rowsOf(ctx, d.db.read("counting the fleet for a page"), pgx.RowToStructByPos[store.FleetSummary], sqlFleetSummary)
+}
+
+// sqlFigures reads at most $1 builds that ended, and $2 that run.
+const sqlFigures = `/* figures */
+SELECT clock_timestamp(), (SELECT min(submitted_at) FROM builds WHERE state = 'pending'), e.n, e.failed,
+	coalesce(d.disk_percent, 0), coalesce(d.worker_id, ''), coalesce(d.name, ''),
+	(SELECT count(*)::int FROM (SELECT FROM build_files WHERE copy_due IS NOT NULL LIMIT 1000) f),
+	EXISTS (SELECT FROM throttle_queues), EXISTS (SELECT FROM deployments),
+	(SELECT coalesce(jsonb_agg(jsonb_build_object('Platform', b.platform, 'Seconds', extract(epoch FROM now() - b.started_at),
+		'Able', ` + fleetState + ` IN ('idle', 'building'), 'Platforms', w.platforms)), '[]')
+	FROM (SELECT * FROM builds WHERE state IN ('assigned', 'building') LIMIT $2) b JOIN workers w ON w.id = b.worker_id)
+FROM (
+	SELECT (count(*) FILTER (WHERE state <> 'cancelled'))::int AS n, (count(*) FILTER (WHERE state = 'failed'))::int AS failed
+	FROM (SELECT state FROM builds WHERE completed_at > now() - interval '1 hour' ORDER BY completed_at DESC LIMIT $1) b
+) e LEFT JOIN (
+	SELECT t.disk_percent, t.worker_id, n.name FROM worker_telemetry t JOIN worker_details n USING (worker_id)
+	WHERE t.at > now() - interval '2 min' AND t.disk_percent IS NOT NULL ORDER BY 1 DESC LIMIT 1
+) d ON true`
+
+// Figures returns what the overview shows.
+func (d *Dashboard) Figures(ctx context.Context) (store.Figures, error) {
+	return rowOf(ctx, d.db.read("reading figures for a page"), nil, pgx.RowToStructByPos[store.Figures], sqlFigures, store.MaxEnded, store.MaxRunning)
 }
 
 // sqlWaitingBuilds counts what stands before the page once for each platform.
@@ -84,6 +109,7 @@ WITH before AS MATERIALIZED (
 	SELECT platform, count(*)::int AS n FROM builds WHERE state = 'pending' AND position <= @after GROUP BY 1
 )
 SELECT b.id, b.platform, b.priority, (SELECT labels FROM build_labels WHERE build = b.seq), b.submitted_at, b.attempt, b.position,
+	coalesce((SELECT sum(n) FROM before), 0)::int + row_number() OVER (ORDER BY b.position)::int,
 	coalesce((SELECT n FROM before WHERE platform = b.platform), 0) + row_number() OVER (PARTITION BY b.platform ORDER BY b.position)::int
 FROM (SELECT * FROM builds WHERE state = 'pending' AND position > @after ORDER BY position LIMIT @limit::int) b
 ORDER BY b.position`
@@ -96,6 +122,7 @@ func (d *Dashboard) Waiting(ctx context.Context, p store.Page) ([]store.PendingB
 
 const sqlPlaceInQueue = `/* place_in_queue */
 SELECT id, platform, priority, NULL::jsonb, submitted_at, attempt, position,
+	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.position <= b.position)::int,
 	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.platform = b.platform AND a.position <= b.position)::int
 FROM builds b WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending'`
 
@@ -109,7 +136,7 @@ const sqlRunning = `/* running */
 SELECT b.id, b.platform, b.state, b.priority, b.worker_id, coalesce(d.name, ''), b.started_at, coalesce(b.last_seen_at, b.started_at), b.attempt,
 	(SELECT floor((l.facts->>'percent')::float8)::int FROM (
 		SELECT seq, kind, facts FROM build_logs WHERE build = b.seq ORDER BY seq DESC LIMIT 30
-	) l WHERE l.kind = 'progress' ORDER BY l.seq DESC LIMIT 1), b.seq
+	) l WHERE l.kind = 'progress' ORDER BY l.seq DESC LIMIT 1), (SELECT labels FROM build_labels WHERE build = b.seq), b.seq
 FROM (
 	SELECT * FROM builds WHERE state IN ('assigned', 'building') AND seq < @after ORDER BY seq DESC LIMIT @limit::int
 ) b LEFT JOIN worker_details d ON d.worker_id = b.worker_id

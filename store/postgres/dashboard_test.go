@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
@@ -46,8 +47,9 @@ func TestFleetIsFilteredAndCounted(t *testing.T) {
 	require.Zero(t, count(store.WorkerFilter{Name: "%"}), "no pattern")
 	summary := must(d.FleetSummary(t.Context()))(t)
 	require.Equal(t, []store.FleetSummary{
-		{Platform: store.Android, Known: 11, Able: 9, Draining: 1, Critical: 1, Slots: 9},
-		{Platform: store.IOS, Known: 10, Able: 8, Draining: 1, Critical: 1, Slots: 8},
+		{Known: 11, Able: 9, Draining: 1, Critical: 1, Slots: 9, Free: 9},
+		{Platform: store.Android, Known: 11, Able: 9, Draining: 1, Critical: 1, Slots: 9, Free: 9},
+		{Platform: store.IOS, Known: 10, Able: 8, Draining: 1, Critical: 1, Slots: 8, Free: 8},
 	}, summary)
 	_, _, states, err := d.Fleet(t.Context(), store.WorkerFilter{}, store.Page{Limit: 1})
 	require.NoError(t, err)
@@ -83,8 +85,10 @@ func TestQueueIsShownInTheOrderOfHandOuts(t *testing.T) {
 		for _, p := range page {
 			numbers[p.Platform]++
 			require.Equal(t, numbers[p.Platform], p.Number)
-			require.Equal(t, p.Number, must(d.WaitingBuild(t.Context(), p.ID))(t).Number)
+			one := must(d.WaitingBuild(t.Context(), p.ID))(t)
+			require.Equal(t, []int{p.Number, p.Place}, []int{one.Number, one.Place})
 			got = append(got, p.ID)
+			require.Equal(t, len(got), p.Place)
 		}
 		after = next
 	}
@@ -108,6 +112,7 @@ func TestQueueIsShownInTheOrderOfHandOuts(t *testing.T) {
 	require.Equal(t, []int{2, 2}, []int{pulse.Running, pulse.Started})
 	require.EqualValues(t, 8, pulse.Submitted-before.Submitted)
 	require.Equal(t, []store.FleetSummary{
+		{Known: 1, Able: 1, Slots: 2, Held: 2, Pending: 6},
 		{Platform: store.Android, Known: 1, Able: 1, Slots: 2, Held: 2, Pending: 2}, {Platform: store.IOS, Known: 1, Able: 1, Slots: 2, Held: 2, Pending: 4},
 	}, must(d.FleetSummary(t.Context()))(t))
 	w.finishes(first.ID)
@@ -131,6 +136,7 @@ func TestBuildsAreFound(t *testing.T) {
 	require.NoError(t, b.builds.Cancel(t.Context(), all[6]))
 	find := func(f store.BuildFilter) (ids []string) {
 		found := listed(b.builds.List(t.Context(), f, store.Page{}))(t)
+		require.Equal(t, len(found), must(postgres.NewDashboard(b.DB).CountBuilds(t.Context(), f))(t))
 		for _, x := range found {
 			ids = append(ids, x.ID)
 		}
@@ -142,8 +148,72 @@ func TestBuildsAreFound(t *testing.T) {
 	require.Equal(t, all[:1], find(store.BuildFilter{States: []store.BuildState{store.Cancelled}}))
 	require.Equal(t, all[1:], find(store.BuildFilter{States: []store.BuildState{store.Pending}}))
 	require.Equal(t, all[1:2], find(store.BuildFilter{States: []store.BuildState{store.Pending}, Platform: store.Android}))
+	require.Equal(t, all[:6], find(store.BuildFilter{States: []store.BuildState{store.Pending, store.Cancelled}})[:6])
+	require.Equal(t, []string{all[4]}, find(store.BuildFilter{Text: "MAIN"}), "a label")
+	require.Equal(t, []string{all[4]}, find(store.BuildFilter{Text: "who", Label: "branch", Value: "main"}))
+	require.Equal(t, []string{all[3]}, find(store.BuildFilter{Text: all[3][2:]}), "an id")
+	require.Equal(t, all[:1], find(store.BuildFilter{Text: "by user"}), "an error")
+	require.Empty(t, find(store.BuildFilter{Text: "%"}), "no pattern")
 	require.Empty(t, find(store.BuildFilter{Since: time.Now().Add(time.Hour)}))
 	require.Equal(t, all, find(store.BuildFilter{Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour)}))
+}
+
+func TestFiguresOfTheOverview(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	d := postgres.NewDashboard(b.DB)
+	none := must(d.Figures(t.Context()))(t)
+	require.WithinDuration(t, time.Now(), none.Now, time.Minute)
+	none.Now = time.Time{}
+	require.Equal(t, store.Figures{Running: []store.HeldBuild{}}, none)
+
+	w := b.worker(slots(9), func(r *store.Registration) { r.Platforms = []store.Platform{store.IOS} })
+	held, done, failed, old := b.build(), b.build(), b.build(), b.build()
+	for _, x := range []store.Build{held, done, failed, old} {
+		w.gets(x.ID)
+	}
+	for range 3 {
+		b.build()
+	}
+	w.finishes(done.ID)
+	w.finishes(old.ID)
+	b.exec(`UPDATE builds SET completed_at = now() - interval '61 min' WHERE id = $1`, old.ID)
+	require.NoError(t, b.builds.Cancel(t.Context(), b.build().ID))
+	must(b.builds.Finish(t.Context(), store.Result{BuildID: failed.ID, WorkerID: w.id}))(t)
+	b.exec(`UPDATE builds SET started_at = now() - interval '90 s' WHERE id = $1`, held.ID)
+	b.exec(`UPDATE builds SET submitted_at = now() - interval '6 min' WHERE state = 'pending' AND position = (SELECT max(position) FROM builds WHERE state = 'pending')`)
+	full := 91.5
+	must(b.builds.Telemetry(t.Context(), w.beat(held.ID), store.Telemetry{Type: "heartbeat", DiskPercent: &full}))(t)
+	f := must(d.Figures(t.Context()))(t)
+	require.InDelta(t, 360, f.Now.Sub(f.Oldest).Seconds(), 20)
+	require.Equal(t, []int{2, 1}, []int{f.Ended, f.Failed}, "cancelled builds did not end by themselves")
+	require.Equal(t, []any{91.5, w.id}, []any{f.Disk, f.DiskID})
+	require.Len(t, f.Running, 1)
+	require.InDelta(t, 90, f.Running[0].Seconds, 20)
+	require.Equal(t, store.HeldBuild{Platform: held.Platform, Seconds: f.Running[0].Seconds, Able: true, Platforms: []store.Platform{store.IOS}}, f.Running[0])
+	b.exec(`UPDATE worker_telemetry SET at = now() - interval '3 min'`)
+	require.Zero(t, must(d.Figures(t.Context()))(t).Disk, "it is old")
+	fleet := func() store.FleetSummary { return must(d.FleetSummary(t.Context()))(t)[0] }
+	require.Equal(t, []int{9, 1, 8}, []int{fleet().Slots, fleet().Held, fleet().Free})
+	b.exec(`UPDATE workers SET last_seen_at = now() - interval '50 s'`)
+	require.Equal(t, []int{9, 1, 0}, []int{fleet().Slots, fleet().Held, fleet().Free}, "nobody polls")
+	b.exec(`UPDATE workers SET poll_wait = 30`)
+	require.Equal(t, 8, fleet().Free, "a poll may be parked")
+	b.exec(`UPDATE workers SET poll_closed_at = now()`)
+	require.Zero(t, fleet().Free, "its connection has closed")
+}
+
+// The overview is read every two seconds, whatever the history holds.
+func TestTheOverviewReadsNoHistory(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(fill, 5000)
+	b.exec(`UPDATE builds SET state = 'failed', completed_at = now() - seq * interval '10 s'`)
+	b.exec(`VACUUM ANALYZE builds`)
+	rows := must(b.Pool.Query(t.Context(), "EXPLAIN "+stringConstants(t)["sqlFigures"], store.MaxEnded, store.MaxRunning))(t)
+	plan := strings.Join(must(pgx.CollectRows(rows, pgx.RowTo[string]))(t), "\n")
+	require.NotContains(t, plan, "Seq Scan on builds", plan)
+	require.Contains(t, plan, "builds_ended", plan)
 }
 
 func TestLogIsReadFromItsEnd(t *testing.T) {

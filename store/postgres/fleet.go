@@ -16,6 +16,8 @@ const (
 	CASE WHEN n.conflict_at > now() - interval '2 min' THEN n.conflict_at END,
 	CASE WHEN n.conflict_at > now() - interval '2 min' THEN n.conflict_from ELSE '' END,
 	ARRAY(SELECT b.id FROM builds b WHERE b.worker_id = w.id AND b.state IN ('assigned', 'building') ORDER BY b.seq),
+	(SELECT jsonb_agg(coalesce((SELECT labels FROM build_labels WHERE build = b.seq), '{}') ORDER BY b.seq)
+		FROM builds b WHERE b.worker_id = w.id AND b.state IN ('assigned', 'building')),
 	CASE WHEN t.worker_id IS NOT NULL THEN jsonb_build_object('BuildID', t.build_id, 'At', t.at, 'Type', t.type, 'Stage', t.stage,
 		'CPUPercent', t.cpu_percent, 'MemoryMB', t.memory_mb, 'DiskPercent', t.disk_percent, 'Processes', t.processes,
 		'UptimeSeconds', t.uptime_seconds) END,
@@ -31,6 +33,10 @@ LEFT JOIN LATERAL (
 // workerSilent reports whether worker w has no build and does not poll.
 const workerSilent = `(w.held = 0 AND (w.last_seen_at < now() - make_interval(secs => greatest(90, w.poll_wait + 60))
 	OR w.poll_closed_at >= w.last_seen_at AND w.poll_closed_at < now() - interval '10 s'))`
+
+// workerPolls reports whether a poll of worker w is parked, or was answered so lately that the
+// next one is not late. Presence is written up to 30 s after a poll.
+const workerPolls = `(w.last_seen_at > now() - make_interval(secs => w.poll_wait + 45) AND (w.poll_closed_at < w.last_seen_at) IS NOT FALSE)`
 
 // fleetState is the reason why a worker gets no builds, or else its status.
 const fleetState = `CASE WHEN w.status = 'offline' THEN CASE WHEN w.left_at >= w.last_seen_at THEN 'left' ELSE 'offline' END

@@ -195,7 +195,7 @@ func TestFaultsAmongTheLastAttemptsQuarantineAWorker(t *testing.T) {
 	require.Equal(t, why, w.quarantine(), "registering ends no quarantine")
 	w.gets("", w.byID())
 	summary := must(postgres.NewDashboard(b.DB).FleetSummary(t.Context()))(t)
-	require.Equal(t, store.FleetSummary{Platform: store.IOS, Known: 2, Able: 1, Quarantined: 1, Slots: 1, Pending: 1}, summary[1])
+	require.Equal(t, store.FleetSummary{Platform: store.IOS, Known: 2, Able: 1, Quarantined: 1, Slots: 1, Free: 1, Pending: 1}, summary[2])
 	rows, _, states, err := postgres.NewDashboard(b.DB).Fleet(t.Context(), store.WorkerFilter{State: store.WorkerQuarantined, Sort: "state"}, store.Page{})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"idle": 1, "quarantined": 1}, states)
