@@ -225,21 +225,21 @@ func TestDashboardLeadsOn(t *testing.T) {
 	r := d.ask("GET", "/nosuchpage", nil, html)
 	require.Equal(t, 404, r.status)
 	require.Contains(t, r.body, "There is no page at this address")
-	require.Contains(t, r.body, `<a class="button" href="/fleet">Back</a>`)
+	require.Contains(t, r.body, `<a class="button" href="/overview">Back</a>`)
 	for path, accept := range map[string]string{"/nosuchpage": "*/*", "/api/nosuch": "text/html", "/admin/nosuch": "text/html"} {
 		r := d.ask("GET", path, nil, map[string]string{"Accept": accept})
 		require.Equal(t, "application/problem+json", r.header.Get("Content-Type"), path)
 	}
 	for referer, back := range map[string]string{
-		d.url + "/builds?state=failed": "/builds?state=failed", "http://elsewhere.example/queue": "/fleet",
-		d.url + "/builds/nothing": "/fleet", d.url + "/login": "/fleet", "": "/fleet",
+		d.url + "/builds?state=failed": "/builds?state=failed", "http://elsewhere.example/queue": "/overview",
+		d.url + "/builds/nothing": "/overview", d.url + "/login": "/overview", "": "/overview",
 	} {
 		r := d.ask("GET", "/builds/nothing", nil, map[string]string{"Referer": referer})
 		require.Equal(t, 404, r.status)
 		require.Contains(t, r.body, `href="`+back+`">Back</a>`, referer)
 		require.Equal(t, "same-origin", r.header.Get("Referrer-Policy"))
 	}
-	for path, to := range map[string]string{"/login": "/fleet", "/login?next=%2Fqueue": "/queue", "/login?next=%2F%2Felsewhere.example": "/fleet"} {
+	for path, to := range map[string]string{"/login": "/overview", "/login?next=%2Fqueue": "/queue", "/login?next=%2F%2Felsewhere.example": "/overview"} {
 		r := d.get(path)
 		require.Equal(t, 303, r.status)
 		require.Equal(t, to, r.header.Get("Location"))
@@ -267,7 +267,7 @@ func TestDashboardPagesLoadNothingFromElsewhere(t *testing.T) {
 	d := setupDash(t, adminKey)
 	id := d.submit().ID
 	w := d.register("one").ID
-	for _, path := range []string{"/fleet", "/fleet/" + w, "/queue", "/builds", "/builds/" + id, "/builds/" + id + "/log", "/tree", "/system", "/throttle", "/deployments", "/audit", "/search?q=x", "/builds/nothing", "/login"} {
+	for _, path := range []string{"/overview", "/fleet", "/fleet/" + w, "/queue", "/builds", "/builds/" + id, "/builds/" + id + "/log", "/tree", "/system", "/throttle", "/deployments", "/audit", "/search?q=x", "/builds/nothing", "/login"} {
 		if path == "/login" {
 			d.cookie = ""
 		}
@@ -312,7 +312,7 @@ func TestDashboardActsAreAuditedWithWhoAndWhy(t *testing.T) {
 	require.Contains(t, r.body, "a reason is required")
 	r = d.act("/fleet/"+w+"/drain", "reason=new+disks&back=//elsewhere.example")
 	require.Equal(t, 303, r.status, r.body)
-	require.Equal(t, "/fleet", r.header.Get("Location"), "never elsewhere")
+	require.Equal(t, "/overview", r.header.Get("Location"), "never elsewhere")
 	require.Regexp(t, `^takt-done=drain; Path=/; Max-Age=60; HttpOnly; Secure; SameSite=Strict$`, r.header.Get("Set-Cookie"))
 	shown := d.ask("GET", "/fleet/"+w, nil, map[string]string{"Cookie": d.cookie + "; takt-done=drain"})
 	require.Contains(t, shown.body, "The worker gets no more builds")
@@ -534,6 +534,13 @@ func (o *outage) FleetSummary(ctx context.Context) ([]store.FleetSummary, error)
 	return o.Store.FleetSummary(ctx)
 }
 
+func (o *outage) Waiting(ctx context.Context, p store.Page) ([]store.PendingBuild, store.Cursor, error) {
+	if o.away.Load() {
+		return nil, "", store.NewError(store.Unavailable, "The database is not available")
+	}
+	return o.Store.Waiting(ctx, p)
+}
+
 // While the database is away a page shows what it showed last, or says that it will
 // appear; its stream brings it.
 func TestDashboardPagesOutliveTheDatabase(t *testing.T) {
@@ -564,6 +571,10 @@ func TestDashboardPagesOutliveTheDatabase(t *testing.T) {
 	require.Contains(t, r.body, "Time waited by those that started", "memory holds the plots")
 	d.follow("/fleet?state=idle", func(id, html string) bool {
 		if o.away.Load() {
+			if id == "live-nav" {
+				require.Contains(t, html, ">Fleet")
+				return false
+			}
 			require.Equal(t, "live-stale", id, "there is nothing else to show")
 			require.Contains(t, html, "The database is unavailable.")
 			o.away.Store(false)
@@ -571,6 +582,138 @@ func TestDashboardPagesOutliveTheDatabase(t *testing.T) {
 		return id == "live-fleet" && strings.Contains(html, "one</a>")
 	})
 	require.Equal(t, 200, d.get("/fleet?state=idle").status)
+}
+
+// The overview is there during an outage, too, and says so first.
+func TestTheOverviewOutlivesTheDatabase(t *testing.T) {
+	t.Parallel()
+	o := &outage{}
+	d := setupDashWith(t, apiKey, func(s dashboard.Store) dashboard.Store {
+		o.Store = s
+		return o
+	})
+	_, w := d.assigned()
+	r := d.get("/overview")
+	require.Equal(t, 200, r.status)
+	require.Contains(t, r.body, "All is well: 1 worker online, nothing waiting.")
+	require.Contains(t, r.body, `href="/fleet/`+w.ID+`"`, "what runs")
+	o.away.Store(true)
+	require.Eventually(t, func() bool { return strings.Contains(d.get("/overview").body, `data-kind="database"`) }, waitFor, tick)
+	r = d.get("/overview")
+	require.Equal(t, 200, r.status)
+	require.Regexp(t, `The database is unavailable\..* This page shows how things were <time`, r.body)
+	require.Contains(t, r.body, `href="/fleet/`+w.ID+`"`, "as it was known last")
+	require.Contains(t, r.body, "<title>(1 problem) Overview · takt</title>")
+	require.Contains(t, r.body, "icon-bad.svg")
+	r = d.get("/tree")
+	require.Equal(t, 200, r.status)
+	require.Contains(t, r.body, "<title>(1 problem) ", "every page says so")
+	o.away.Store(false)
+	d.follow("/overview", func(id, html string) bool { return id == "live-problems" && strings.Contains(html, "All is well") })
+}
+
+// The navigation counts what needs attention, and leaves out what was never used.
+func TestTheNavigationCounts(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, adminKey)
+	nav := func() string {
+		_, after, _ := strings.Cut(d.get("/queue").body, "<nav")
+		before, _, _ := strings.Cut(after, "</nav>")
+		return before
+	}
+	require.NotContains(t, nav(), "/throttle")
+	require.NotContains(t, nav(), "/deployments")
+	require.NotContains(t, nav(), "count")
+	failed, w := d.assigned()
+	require.Equal(t, 200, d.json("POST", "/api/workers/fail", key("X-Worker-Id", w.ID), `{"build_id":"`+failed.ID+`"}`).status)
+	d.submit()
+	for _, sql := range []string{
+		`UPDATE workers SET last_seen_at = now() - interval '10 min'`,
+		`INSERT INTO deployments (id, request, credential_id) VALUES ('d', '{}', 'x')`,
+	} {
+		_, err := d.pool.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	for _, want := range []string{`title="1 with a problem"`, `title="1 waiting"`, `title="1 failed in the last hour"`, `href="/deployments"`} {
+		require.Eventually(t, func() bool { return strings.Contains(nav(), want) }, waitFor, tick, want)
+	}
+	require.NotContains(t, nav(), "/throttle")
+}
+
+func TestBuildsAreFilteredOnTheirPage(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, apiKey)
+	labelled := d.submit(part{name: "labels", content: `{"branch":"main","commit":"abcdef123456","os":"17"}`}).ID
+	cancelled, pending := d.submit().ID, d.submit().ID
+	require.Equal(t, 303, d.act("/builds/"+cancelled+"/cancel", "").status)
+	rows := func(query string) (ids []string) {
+		body := d.get("/builds" + query).body
+		for _, m := range regexp.MustCompile(`<tr id="b-([^"]+)"`).FindAllStringSubmatch(body, -1) {
+			ids = append(ids, m[1])
+		}
+		require.Contains(t, body, "<b>"+plural(len(ids), "build")+"</b>", query)
+		return ids
+	}
+	require.Equal(t, []string{pending, cancelled, labelled}, rows(""))
+	require.Equal(t, []string{pending, cancelled, labelled}, rows("?state=pending&state=cancelled"))
+	require.Equal(t, []string{cancelled}, rows("?state=failed&state=cancelled"))
+	require.Equal(t, []string{labelled}, rows("?q=MAIN"))
+	require.Equal(t, []string{labelled}, rows("?q=os&label=branch%3dmain&age=1h&platform=ios&state=pending"))
+	for query, message := range map[string]string{
+		"?label=branch":     "Write a label as name=value, such as branch=main.",
+		"?state=broken":     "Unknown state: broken. Use one of: pending, ",
+		"?platform=windows": "Unknown platform: windows. Use one of: ios, android.",
+		"?age=1y":           "Unknown age: 1y. ",
+	} {
+		require.Equal(t, []string{pending, cancelled, labelled}, rows(query), "the rest of the filter holds")
+		r := d.get("/builds" + query)
+		require.Equal(t, 200, r.status)
+		require.Contains(t, r.body, message)
+		require.Contains(t, r.body, `<form class="filter"`)
+	}
+	require.Contains(t, d.get("/builds?state=pending&state=failed").body, `value="failed" checked`)
+	require.Contains(t, d.get("/fleet?state=broken&sort=none").body, "Unknown sort: none. ")
+	page := d.get("/builds").body
+	require.Contains(t, page, `>main@abcdef1</a> <span class="id" title="`+labelled+`">`+labelled[:8]+`…</span>`)
+	require.Contains(t, page, `<span class="label">os=17</span>`)
+	require.Contains(t, d.get("/builds/"+labelled).body, "Build main@abcdef1 · takt</title>")
+	require.Contains(t, d.get("/builds/"+pending).body, "Build "+pending+" · takt</title>")
+}
+
+func plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", one, "s")
+}
+
+// Several builds are cancelled and retried at once, each as if alone, and the page says which
+// were not and why.
+func TestBuildsAreRetriedAndCancelledTogether(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, apiKey)
+	one, two, other := d.submit().ID, d.submit().ID, d.submit().ID
+	form := "id=" + one + "&id=" + two + "&id=nothing&act="
+	require.Contains(t, d.get("/builds").body, `<input type="checkbox" name="id" value="`+one+`" form="bulk"`)
+	r := d.act("/builds/bulk", form+"cancel")
+	require.Equal(t, 400, r.status)
+	require.Contains(t, r.body, "a reason is required")
+	require.Contains(t, d.act("/builds/bulk", "act=cancel&reason=x").body, "No build was selected.")
+	r = d.act("/builds/bulk", form+"cancel&reason=wrong+branch&back=/builds%3fstate%3dpending")
+	require.Equal(t, 200, r.status)
+	require.Contains(t, r.body, "2 builds cancelled.")
+	require.Contains(t, r.body, "1 build could not be cancelled:")
+	require.Contains(t, r.body, "Build not found")
+	require.Contains(t, r.body, `href="/builds?state=pending"`)
+	require.Equal(t, []string{"cancelled", "cancelled", "pending"}, []string{d.state(one), d.state(two), d.state(other)})
+	r = d.act("/builds/bulk", "id="+one+"&id=nothing&act=retry&reason=again")
+	require.Contains(t, r.body, "1 build submitted again.")
+	require.Contains(t, r.body, "1 build could not be retried:")
+	require.Equal(t, 4, d.count())
+	_, acts := d.audited(5)
+	require.Equal(t, "retry, build/"+one+", again, done", acts[1])
+	require.Contains(t, acts[0], "retry, build/nothing, again, ")
+	require.Equal(t, []string{"cancel, build/" + two + ", wrong branch, done", "cancel, build/" + one + ", wrong branch, done"}, acts[3:])
 }
 
 // A growing log sends its viewers the new lines, and all lines only at first.

@@ -62,7 +62,9 @@ func TestSlowClientsDoNotShutOutTheDashboard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := fakeTimeWith(t, func(d *takthttp.Deps) { d.Tree = bigTree(10 << 10) })
+				p := fakeTimeWith(t, func(d *takthttp.Deps) {
+					d.Tree, d.Ready = bigTree(10<<10), func() bool { return false } // there is no database
+				})
 				session := browser(t, p, apiKey)
 				begin := time.Now()
 				for range slowClients {

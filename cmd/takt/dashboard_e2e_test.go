@@ -46,12 +46,16 @@ func TestDashboardFollowsABuildFromSubmitToDownload(t *testing.T) {
 	t.Parallel()
 	s, c, b := show(t)
 	b.sees(".empty", "No worker yet")
+	require.Equal(t, "Overview · takt", b.text("head title"))
 	b.open("/queue")
-	b.sees("#live-waiting", "Nothing waits")
+	b.sees("#live-waiting", "The queue is empty")
 
 	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "what was ordered"}))
-	b.sees("#live-waiting", id)
+	b.sees("#live-waiting", id[:8])
 	b.sees("#p-"+id+" .why", "There is no worker for android")
+	b.sees("head title", "(1 problem) Queue · takt")
+	require.Contains(t, eval[string](b, `document.querySelector("link[rel=icon]").href`), "icon-bad.svg")
+	require.True(t, eval[bool](b, `document.querySelector(".copy").checkVisibility()`))
 
 	b.open("/builds/" + id)
 	b.do(chromedp.Evaluate(`window.stays = true`, nil))
@@ -75,7 +79,7 @@ func TestDashboardFollowsABuildFromSubmitToDownload(t *testing.T) {
 	b.open("/builds")
 	b.sees("#b-"+failing+" .badge", "failed")
 	b.do(chromedp.Click("#b-"+failing+" th a", chromedp.ByQuery), chromedp.WaitVisible("#live-log", chromedp.ByQuery))
-	b.sees("#live-head", "Why it ended:")
+	b.sees("#live-head", "Error:")
 	b.sees("#live-log", "cannot stat")
 	b.submit(`form[action$="/retry"]`, map[string]string{"reason": "once more"})
 	b.sees(".note.good", "submitted again")
@@ -93,6 +97,7 @@ func TestDashboardActsOnTheFleet(t *testing.T) {
 	s, c, b := show(t, "TAKT_BUILD_TIMEOUT=2s", "TAKT_WORKER_TIMEOUT=3s", "TAKT_CHECK_INTERVAL=1s")
 	dir := t.TempDir()
 	first := s.worker(c, "first", fileGate(dir))
+	b.open("/fleet")
 	b.sees("#live-fleet tbody", "first")
 	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
 	b.sees("#live-fleet .badge", "building")
@@ -290,7 +295,7 @@ type exhibits struct{ build, worker, queue, deployment string }
 // pages are all that there are.
 func (x exhibits) pages() []string {
 	return []string{
-		"/fleet", "/fleet/" + x.worker, "/queue", "/builds", "/builds/" + x.build, "/builds/" + x.build + "/log", "/tree",
+		"/overview", "/fleet", "/fleet/" + x.worker, "/queue", "/builds", "/builds/" + x.build, "/builds/" + x.build + "/log", "/tree",
 		"/tree/order?action=restart&path=heijunka", "/heijunka", "/system", "/throttle", "/throttle?q=" + url.QueryEscape(x.queue),
 		"/deployments", "/deployments/" + x.deployment, "/audit", "/search?q=" + url.QueryEscape(hostile()[:60]), "/builds/nothing", "/",
 	}
@@ -382,7 +387,7 @@ func TestDashboardPagesAreFitForEverybody(t *testing.T) {
 	t.Parallel()
 	axe := axe(t)
 	_, c, b := show(t)
-	for _, empty := range []string{"/fleet", "/queue", "/builds", "/throttle", "/deployments", "/audit", "/search?q=nothing", "/fleet?state=idle", "/nosuchpage", "/tree/order?action=start&path=heijunka"} {
+	for _, empty := range []string{"/overview", "/fleet", "/queue", "/builds", "/throttle", "/deployments", "/audit", "/search?q=nothing", "/fleet?state=idle", "/nosuchpage", "/tree/order?action=start&path=heijunka"} {
 		b.fits(empty, axe)
 	}
 	x := populate(t, c)
@@ -493,9 +498,18 @@ func TestDashboardNeedsNoMouse(t *testing.T) {
 	t.Parallel()
 	_, c, b := show(t)
 	id := submit(t, c, []byte("x"))
+	for _, sql := range []string{
+		`INSERT INTO deployments (id, request, state, credential_id) VALUES ('d', '{}', 'cancelled', 'x')`,
+		`INSERT INTO throttle_configs (portal_id, action_id, max_throughput, time_period, time_unit) VALUES (4, 7, 1, 1, 'second')`,
+		`INSERT INTO throttle_queues (id, portal_id, workflow_id, action_id, index) VALUES ('queue:4:1:7:0', 4, 1, 7, '0')`,
+	} {
+		_, err := connect(t, c).Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
 	b.open("/fleet")
+	b.sees("nav", "Throttle") // it was used
 	b.do(chromedp.KeyEvent("?"), chromedp.WaitVisible("#keys[open]", chromedp.ByQuery), chromedp.KeyEvent(kb.Escape), chromedp.WaitNotVisible("#keys", chromedp.ByQuery))
-	for key, title := range map[string]string{"q": "Queue", "b": "Builds", "t": "Supervision tree", "h": "Heijunka", "s": "System", "r": "Throttle", "d": "Deployments", "a": "Audit", "f": "Fleet"} {
+	for key, title := range map[string]string{"o": "Overview", "q": "Queue", "b": "Builds", "t": "Supervision tree", "h": "Heijunka", "s": "System", "r": "Throttle", "d": "Deployments", "a": "Audit", "f": "Fleet"} {
 		b.do(chromedp.KeyEvent("g"), chromedp.KeyEvent(key))
 		b.sees("h1", title)
 		b.do(chromedp.Poll(`document.readyState === "complete"`, nil, chromedp.WithPollingTimeout(0)))

@@ -42,6 +42,7 @@ func (d *Dashboard) acts() []edge.Route {
 		perform(d, "/fleet/:id/drain", api.Reader, api.DrainWorker, act{name: "drain", done: "The worker gets no more builds; it finishes those it has.", target: "worker", why: true}),
 		perform(d, "/fleet/:id/resume", api.Reader, api.ResumeWorker, act{name: "resume", done: "The worker gets builds again.", target: "worker", why: true}),
 		perform(d, "/fleet/:id/delete", api.Reader, api.DeleteWorker, act{name: "delete", done: "The worker is deleted.", target: "worker", why: true}),
+		d.bulkRoute(),
 		d.route(post, "/tree/*", api.Operator, d.order),
 		perform(d, "/heijunka/limits", api.Operator, api.ChangeHeijunkaLimits, act{name: "limits", done: "The limits are changed."}),
 		perform(d, "/heijunka/pools/:name", api.Operator, api.ScalePool, act{name: "scale", done: "The pool is changed."}),
@@ -72,12 +73,9 @@ func perform[In, Out any](d *Dashboard, path string, access api.Access, e api.En
 	d.done[a.name] = a.done
 	r := d.route(post, path, access, func(ctx context.Context, c echo.Context) (any, error) {
 		fields := c.Request().PostForm // see serve
-		why := strings.TrimSpace(store.Text(fields.Get("reason")))
-		switch {
-		case a.why && why == "":
-			return nil, edge.Invalid("Say why: a reason is required")
-		case len(why) > api.MaxReason:
-			return nil, edge.Invalid("reason must have at most 1000 bytes")
+		why, err := reasonOf(fields, a.why)
+		if err != nil {
+			return nil, err
 		}
 		in, err := e.Read(formRequest{c, fields})
 		if err != nil {
@@ -104,6 +102,18 @@ func perform[In, Out any](d *Dashboard, path string, access api.Access, e api.En
 	})
 	r.Service = e.Service
 	return r
+}
+
+// reasonOf returns the reason of an act.
+func reasonOf(fields url.Values, required bool) (string, error) {
+	why := strings.TrimSpace(store.Text(fields.Get("reason")))
+	switch {
+	case required && why == "":
+		return "", edge.Invalid("Say why: a reason is required")
+	case len(why) > api.MaxReason:
+		return "", edge.Invalid("reason must have at most 1000 bytes")
+	}
+	return why, nil
 }
 
 // formRequest is a form that an endpoint's input is read from: parameters of the query, and

@@ -5,11 +5,16 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
 	"takt/http/edge"
 	"takt/store"
 )
@@ -17,6 +22,10 @@ import (
 // buildsData is the data of the list of builds.
 type buildsData struct {
 	list[store.Build]
+	// Wrong says what is wrong with the filter. That part of it is ignored.
+	Wrong string
+	// Total counts what matches.
+	Total string
 }
 
 var buildStates = []string{"pending", "assigned", "building", "completed", "failed", "cancelled"} //nolint:gochecknoglobals // a table
@@ -32,26 +41,113 @@ func (buildsData) AgeText(age string) string {
 	return map[string]string{"1h": "last hour", "24h": "last day", "168h": "last week"}[age]
 }
 
-func (d *Dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
-	f := store.BuildFilter{Platform: store.Platform(v.Get("platform"))}
-	if state := v.Get("state"); slices.Contains(buildStates, state) {
-		f.States = []store.BuildState{store.BuildState(state)}
-	} else if state != "" {
-		return nil, edge.Invalid("No such filter")
+// buildFilter reads the filter of the list, and says what is wrong with it.
+func buildFilter(v *view) (f store.BuildFilter, wrong string) {
+	if oneOf(v, "state", &wrong, buildStates...) != "" {
+		for _, state := range v.All("state") {
+			f.States = append(f.States, store.BuildState(state))
+		}
 	}
-	if f.Platform != "" && !f.Platform.Valid() {
-		return nil, edge.Invalid("No such filter")
-	}
-	if age, err := time.ParseDuration(v.Get("age")); err == nil && age > 0 {
+	f.Platform = store.Platform(oneOf(v, "platform", &wrong, "ios", "android"))
+	if age, err := time.ParseDuration(oneOf(v, "age", &wrong, buildsData{}.Ages()...)); err == nil {
 		f.Since = time.Now().Add(-age)
 	}
 	if name, value, ok := strings.Cut(v.Get("label"), "="); ok {
 		f.Label, f.Value = store.Text(strings.TrimSpace(name)), store.Text(strings.TrimSpace(value))
 	} else if name != "" {
-		return nil, edge.Invalid("A label is written name=value")
+		wrong = "Write a label as name=value, such as branch=main."
 	}
+	f.Text = strings.TrimSpace(v.Get("q"))
+	return f, wrong
+}
+
+func (d *Dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
+	f, wrong := buildFilter(v)
 	rows, next, err := d.deps.Builds.List(ctx, f, v.rows("after"))
-	return buildsData{listOf(v, "after", rows, next)}, err
+	if err != nil {
+		return nil, err
+	}
+	n, err := d.deps.Store.CountBuilds(ctx, f)
+	total := plural(n, "build")
+	if n > store.MaxCounted {
+		total = "more than " + plural(store.MaxCounted, "build")
+	}
+	return buildsData{listOf(v, "after", rows, next), wrong, total}, err
+}
+
+// unnamed is how many labels name a build that has no main label.
+const unnamed = 2
+
+// mainLabels name a build.
+var mainLabels = []string{"app", "branch", "commit"} //nolint:gochecknoglobals // a table
+
+// nameOf returns what people call a build: by its main labels, else by the first others; "" if
+// it has none.
+func nameOf(l store.Labels) string {
+	name := l["branch"]
+	if commit := l["commit"]; commit != "" {
+		name += "@" + commit[:min(len(commit), 7)]
+	}
+	if name = strings.TrimSpace(l["app"] + " " + name); name == "" {
+		for _, label := range slices.Sorted(maps.Keys(l))[:min(len(l), unnamed)] {
+			name += " " + label + "=" + l[label]
+		}
+	}
+	return clip(60, plain(strings.TrimSpace(name)))
+}
+
+// others returns the labels that nameOf leaves out, such as "os=17".
+func others(l store.Labels) (all []string) {
+	named := slices.ContainsFunc(mainLabels, func(name string) bool { return l[name] != "" })
+	for i, name := range slices.Sorted(maps.Keys(l)) {
+		if named && !slices.Contains(mainLabels, name) || !named && i >= unnamed {
+			all = append(all, clip(30, plain(name))+"="+clip(40, plain(l[name])))
+		}
+	}
+	return all
+}
+
+// bulkData is what came of an act on several builds.
+type bulkData struct {
+	Act    string // retry or cancel
+	Done   int
+	Failed []store.Named // the ids, and why
+}
+
+// bulkRoute is the route of the form of the list of builds.
+func (d *Dashboard) bulkRoute() edge.Route {
+	r := d.route(post, "/builds/bulk", api.Reader, d.bulk)
+	r.Service = api.ServiceBuilds
+	return r
+}
+
+// bulk retries or cancels the builds of a form, each as the API does.
+func (d *Dashboard) bulk(ctx context.Context, c echo.Context) (any, error) {
+	fields := c.Request().PostForm
+	why, err := reasonOf(fields, true)
+	if err != nil {
+		return nil, err
+	}
+	data := bulkData{Act: "cancel"}
+	if fields.Get("act") == "retry" {
+		data.Act = "retry"
+	}
+	for _, id := range fields["id"] {
+		id = store.Text(id)
+		if err := d.server.Audited(ctx, data.Act, "build/"+id, why, func(ctx context.Context) (err error) {
+			if data.Act == "retry" {
+				_, err = edge.Invoke(ctx, d.server.Server, api.RetryBuild, api.BuildAccess{ID: api.BuildID(id)})
+			} else {
+				_, err = edge.Invoke(ctx, d.server.Server, api.CancelBuild, api.BuildPath{ID: api.BuildID(id)})
+			}
+			return err
+		}); err != nil {
+			data.Failed = append(data.Failed, store.Named{ID: id, Name: edge.FailureOf(err).Message})
+		} else {
+			data.Done++
+		}
+	}
+	return d.render(c, http.StatusOK, "bulk", &screen{Title: "Builds", Section: "/builds", Path: ownPath(fields.Get("back"), "/builds"), Page: data})
 }
 
 // buildData is the data of a build's page.
@@ -92,6 +188,9 @@ func (b buildData) Took() time.Duration {
 	}
 }
 
+// title names the build in the page's title.
+func (b buildData) title() string { return "Build " + cmp.Or(nameOf(b.Labels), b.ID) }
+
 // Digest returns a file's SHA-256 in hexadecimal.
 func (buildData) Digest(f *store.File) string { return hex.EncodeToString(f.SHA256[:]) }
 
@@ -114,13 +213,9 @@ func (d *Dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 			return nil, err
 		}
 	}
-	fleet, err := d.platforms(ctx)
-	if err != nil {
-		return nil, err
-	}
 	if b.State == store.Pending {
 		if waiting, err := d.deps.Store.WaitingBuild(ctx, b.ID); err == nil && waiting != nil {
-			w := whyWaiting(*waiting, fleet[b.Platform])
+			w := whyWaiting(*waiting, d.situationNow(ctx).Fleet[b.Platform])
 			data.Why = &w
 		}
 	}

@@ -18,6 +18,8 @@ import (
 type Store interface {
 	Fleet(ctx context.Context, f store.WorkerFilter, p store.Page) (rows []store.WorkerDetail, next store.Cursor, states map[string]int, err error)
 	FleetSummary(ctx context.Context) ([]store.FleetSummary, error)
+	Figures(ctx context.Context) (store.Figures, error)
+	CountBuilds(ctx context.Context, f store.BuildFilter) (int, error)
 	NamedWorkers(ctx context.Context, text string, limit int) ([]store.Named, error)
 	Waiting(ctx context.Context, p store.Page) ([]store.PendingBuild, store.Cursor, error)
 	WaitingBuild(ctx context.Context, id string) (*store.PendingBuild, error)
@@ -73,8 +75,9 @@ type Dashboard struct {
 	live      *live
 	known     *lastKnown
 
-	fleet     *edge.Memo[[]store.FleetSummary]
 	durations *edge.Memo[map[store.Platform]store.Durations]
+	situation *edge.Memo[*situation]
+	last      situation // used while the situation is read
 
 	build   string // takt's version
 	started time.Time
@@ -89,8 +92,8 @@ func New(server *http.Server, deps Deps, cfg Config) *Dashboard {
 		server: server, deps: deps, sessions: newSessions(cfg, server.Config, server.Keys),
 		services: cfg.Services, done: orderTexts(),
 		places: edge.NewLimiter(placeLimit), logins: edge.NewLimiter(edge.Limit{Rule: "logins", Most: 512, Each: 64}), live: newLive(), known: newLastKnown(),
-		fleet:     edge.NewMemo[[]store.FleetSummary](time.Second),
 		durations: edge.NewMemo[map[store.Platform]store.Durations](10 * time.Second),
+		situation: edge.NewMemo[*situation](situationAge),
 		build:     cfg.Version, started: time.Now(), rates: edge.NewMemo[rates](time.Second),
 	}
 	d.pages = slices.DeleteFunc(d.allPages(), func(p *page) bool { return !d.runs(p.service) })

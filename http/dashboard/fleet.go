@@ -21,12 +21,24 @@ type fleetData struct {
 	list[fleetRow]
 	States map[string]int
 	Total  int
+	Slots  string // how many are used
+	Wrong  string // what is wrong with the filter; that part of it is ignored
 }
 
 // fleetRow is a worker in the list.
 type fleetRow struct {
 	store.WorkerDetail
 	CPU, Memory template.HTML
+}
+
+// telemetryAge is how old telemetry may be to be shown as current.
+const telemetryAge = 2 * time.Minute
+
+// current drops what the worker's machine reported during an earlier build.
+func (r *fleetRow) current() {
+	if t := r.Telemetry; t != nil && (r.Held == 0 || time.Since(t.At) > telemetryAge) {
+		r.Telemetry = nil
+	}
 }
 
 // Ended returns how many builds the worker ended.
@@ -49,22 +61,33 @@ var (
 func (fleetData) Sorts() []string      { return fleetSorts }
 func (fleetData) StateNames() []string { return fleetStates }
 
+// oneOf returns a parameter of a filter, if it is one of values. Otherwise it ignores it and
+// says in wrong what is wrong with it.
+func oneOf(v *view, name string, wrong *string, values ...string) string {
+	value := v.Get(name)
+	if value != "" && !slices.Contains(values, value) {
+		*wrong = "Unknown " + name + ": " + value + ". Use one of: " + strings.Join(values, ", ") + "."
+		return ""
+	}
+	return value
+}
+
 func (d *Dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
+	wrong := ""
 	f := store.WorkerFilter{
-		Name: strings.TrimSpace(v.Get("q")), State: v.Get("state"), Platform: store.Platform(v.Get("platform")), Sort: cmp.Or(v.Get("sort"), "state"),
+		Name: strings.TrimSpace(v.Get("q")), State: oneOf(v, "state", &wrong, fleetStates...), Platform: store.Platform(oneOf(v, "platform", &wrong, "ios", "android")),
+		Sort: cmp.Or(oneOf(v, "sort", &wrong, fleetSorts...), "state"),
 	}
 	f.Present = f.State != store.WorkerLeft
-	if f.State != "" && !slices.Contains(fleetStates, f.State) || !slices.Contains(fleetSorts, f.Sort) || f.Platform != "" && !f.Platform.Valid() {
-		return nil, edge.Invalid("No such filter")
-	}
 	rows, next, states, err := d.deps.Store.Fleet(ctx, f, v.rows("after"))
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	data := fleetData{States: states, list: listOf(v, "after", edge.Each(rows, func(r store.WorkerDetail) fleetRow {
+	at := time.Now()
+	data := fleetData{States: states, Wrong: wrong, Slots: d.situationNow(ctx).Fleet[""].SlotsText(), list: listOf(v, "after", edge.Each(rows, func(r store.WorkerDetail) fleetRow {
 		row := fleetRow{WorkerDetail: r}
-		if points := d.deps.History.machineBetween(r.ID, now.Add(-machineLife), now); len(points) > 1 {
+		row.current()
+		if points := d.deps.History.machineBetween(r.ID, at.Add(-machineLife), at); len(points) > 1 {
 			row.CPU = spark("processor", edge.Each(points, func(p machinePoint) float32 { return p.v[0] }))
 			row.Memory = spark("memory", edge.Each(points, func(p machinePoint) float32 { return p.v[1] }))
 		}
@@ -81,6 +104,9 @@ type workerData struct {
 	fleetRow
 	Plots []plot
 }
+
+// title names the worker in the page's title.
+func (w workerData) title() string { return clip(60, plain(w.Name)) }
 
 func (d *Dashboard) loadWorker(ctx context.Context, v *view) (any, error) {
 	if !store.ValidID(v.id) {

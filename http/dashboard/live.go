@@ -194,7 +194,8 @@ func (d *Dashboard) refresh(ctx context.Context, lv *liveView) error {
 	case ctx.Err() != nil:
 		return err
 	default:
-		s = &screen{View: lv.view, Stale: awayText, Asof: asof}
+		s = &screen{View: lv.view, Section: lv.page.section(), Stale: awayText, Asof: asof}
+		s.Nav, s.Problems = d.navigation(ctx, lv.Admin)
 		if !isAway(err) {
 			s.Stale = edge.FailureOf(err).Message + "."
 		}
@@ -214,7 +215,7 @@ func (d *Dashboard) refresh(ctx context.Context, lv *liveView) error {
 func (d *Dashboard) makeParts(lv *liveView, s *screen) error {
 	for _, t := range d.templates[lv.page.name].Templates() {
 		name := t.Name()
-		if !strings.HasPrefix(name, "live-") || s.Page == nil && name != "live-stale" {
+		if !strings.HasPrefix(name, "live-") || s.Page == nil && name != "live-stale" && name != "live-nav" {
 			continue
 		}
 		var b bytes.Buffer

@@ -22,6 +22,8 @@ const (
 	// pageRows is the number of rows in a list, logRows the number of lines in a log.
 	pageRows = 50
 	logRows  = 300
+	// maxValues is how many values a parameter may have.
+	maxValues = 8
 )
 
 // view is a request for a page: its id, its query, and the visitor's role.
@@ -59,6 +61,15 @@ func (v *view) period() int {
 
 // Period returns the name of the period that plots show.
 func (v *view) Period() string { return periods[v.period()].Name }
+
+// All returns all values of a parameter.
+func (v *view) All(name string) []string {
+	_ = v.Get(name)
+	return v.query[name]
+}
+
+// Has reports whether value is one of a parameter's values.
+func (v *view) Has(name, value string) bool { return slices.Contains(v.All(name), value) }
 
 // Filtered reports whether the query has any parameter.
 func (v *view) Filtered() bool { return len(v.query) > 0 }
@@ -113,7 +124,13 @@ type screen struct {
 	Done    string // result of the last act
 	Path    string // the page with its query, where acts return to
 	Version string // of the assets
+	// Nav are the links to the pages, and Problems how many problems there are.
+	Nav      []navItem
+	Problems int
 }
+
+// titled is the data of a page with a title of its own.
+type titled interface{ title() string }
 
 func newView(c echo.Context, p *page) *view {
 	id := c.Param("id")
@@ -122,8 +139,10 @@ func newView(c echo.Context, p *page) *view {
 	}
 	q := url.Values{}
 	for _, name := range p.params {
-		if value := c.QueryParam(name); value != "" {
-			q.Set(name, value)
+		for _, value := range c.QueryParams()[name] {
+			if value != "" && len(q[name]) < maxValues {
+				q.Add(name, value)
+			}
 		}
 	}
 	return &view{page: p, id: store.Text(id), query: q, Admin: sessionOf(c).Admin(), Host: c.Scheme() + "://" + c.Request().Host}
@@ -161,7 +180,11 @@ func (d *Dashboard) screen(ctx context.Context, v *view) (*screen, error) {
 	s := &screen{Title: v.page.Title, Section: v.page.section(), View: v, Asof: time.Now(), Version: d.version}
 	reading, cancel := context.WithTimeoutCause(ctx, pageLimit, errSlowPage)
 	defer cancel()
+	s.Nav, s.Problems = d.navigation(ctx, v.Admin)
 	data, err := v.page.load(reading, v)
+	if t, ok := data.(titled); ok && err == nil {
+		s.Title = t.title()
+	}
 	if err == nil {
 		d.known.keep(v.data(), data, s.Asof)
 		s.Page = data
@@ -170,12 +193,21 @@ func (d *Dashboard) screen(ctx context.Context, v *view) (*screen, error) {
 	if errors.Is(context.Cause(reading), errSlowPage) {
 		err = errSlowPage
 	}
-	data, at, ok := d.known.of(v.data())
-	if !ok || !isAway(err) {
+	known, at, ok := d.known.of(v.data())
+	if data == nil { // else it says itself what is old
+		data = known
+	}
+	if data == nil || !isAway(err) {
 		return nil, err
+	}
+	if !ok {
+		at = time.Time{}
 	}
 	s.Page, s.Asof, s.Stale = data, at, awayText
 	return s, nil
 }
 
-var errSlowPage = store.NewError(store.Unavailable, "The page took too long to read")
+var (
+	errSlowPage = store.NewError(store.Unavailable, "The page took too long to read")
+	errAway     = store.NewError(store.Unavailable, "The database is not available")
+)

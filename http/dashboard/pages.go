@@ -31,10 +31,11 @@ func (d *Dashboard) allPages() []*page {
 	const builds, throttle, deployments = api.ServiceBuilds, api.ServiceThrottle, api.ServiceDeployments
 	list := func(params ...string) []string { return append(params, "after") }
 	return []*page{
+		{"/overview", "Overview", "o", "overview", "", api.Reader, nil, d.loadOverview},
 		{"/fleet", "Fleet", "f", "fleet", builds, api.Reader, list("q", "state", "platform", "sort"), d.loadFleet},
 		{"/fleet/:id", "Worker", "", "worker", builds, api.Reader, nil, d.loadWorker},
 		{"/queue", "Queue", "q", "queue", builds, api.Reader, list("running", "range"), d.loadQueue},
-		{"/builds", "Builds", "b", "builds", builds, api.Reader, list("platform", "state", "age", "label"), d.loadBuilds},
+		{"/builds", "Builds", "b", "builds", builds, api.Reader, list("platform", "state", "age", "label", "q"), d.loadBuilds},
 		{"/builds/:id", "Build", "", "build", builds, api.Reader, nil, d.loadBuild},
 		{"/builds/:id/log", "Log", "", "log", builds, api.Reader, []string{"before", "line"}, d.loadLog},
 		{"/tree", "Tree", "t", "tree", "", api.Reader, nil, d.loadTree},

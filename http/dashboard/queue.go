@@ -4,6 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
 	"time"
 
 	"takt/http/edge"
@@ -13,6 +17,7 @@ import (
 // queueData is the data of the queue's page.
 type queueData struct {
 	Fleet   []platformQueue
+	Slots   string
 	Waiting list[waitingRow]
 	Running list[runningRow]
 	Plots   []plot
@@ -22,10 +27,39 @@ type queueData struct {
 type platformQueue struct {
 	store.FleetSummary
 	Usual store.Durations
+	// Busy are the builds whose slots are used for the platform next. There may be more.
+	Busy []run
+	// Shared is true if a worker takes other platforms, too.
+	Shared bool
 }
 
-// Free returns how many slots have no build.
-func (p platformQueue) Free() int { return max(p.Slots-p.Held, 0) }
+// run is how long a build has run, and how long builds like it take.
+type run struct {
+	Elapsed time.Duration
+	Usual   store.Durations
+}
+
+// Late reports whether the build has run longer than nine of ten builds like it.
+func (r run) Late() bool { return r.Usual.Count >= 5 && r.Elapsed > r.Usual.Ninth }
+
+// late returns how many builds run longer than nine of ten.
+func (p platformQueue) late() (n int) {
+	for _, r := range p.Busy {
+		if r.Late() {
+			n++
+		}
+	}
+	return n
+}
+
+// SlotsText counts the slots.
+func (p platformQueue) SlotsText() string {
+	text := plural(p.Slots, "slot") + ": " + strconv.Itoa(p.Held) + " busy, " + strconv.Itoa(p.Free) + " free"
+	if rest := p.Slots - p.Held - p.Free; rest > 0 {
+		text += ", " + strconv.Itoa(rest) + " not polled"
+	}
+	return text
+}
 
 type waitingRow struct {
 	store.PendingBuild
@@ -40,33 +74,35 @@ type why struct {
 
 type runningRow struct {
 	store.RunningBuild
-	Usual store.Durations
+	run
 }
 
-// Elapsed returns how long the build has run.
-func (r runningRow) Elapsed() time.Duration { return time.Since(r.StartedAt) }
+func newRunning(b store.RunningBuild, fleet map[store.Platform]platformQueue) runningRow {
+	return runningRow{b, run{time.Since(b.StartedAt), fleet[b.Platform].Usual}}
+}
 
 // Percent returns the build's progress: the worker's figure, or an estimate from the
-// usual time. It is -1 if neither is known.
+// usual time. It is -1 if neither is known, or the usual time is over.
 func (r runningRow) Percent() int {
 	switch {
 	case r.Progress != nil:
 		return *r.Progress
-	case r.Usual.Median > 0:
-		return min(int(100*r.Elapsed()/r.Usual.Median), 99)
+	case r.Elapsed < r.Usual.Median:
+		return int(100 * r.Elapsed / r.Usual.Median)
 	default:
 		return -1
 	}
 }
 
-// Late reports whether the build has run longer than nine of ten builds like it.
-func (r runningRow) Late() bool { return r.Usual.Count >= 5 && r.Elapsed() > r.Usual.Ninth }
+// Over reports whether the build has run longer than half of those like it.
+func (r runningRow) Over() bool { return r.Usual.Median > 0 && r.Elapsed >= r.Usual.Median }
 
 func (d *Dashboard) loadQueue(ctx context.Context, v *view) (any, error) {
-	fleet, err := d.platforms(ctx)
-	if err != nil {
-		return nil, err
+	now := d.situationNow(ctx)
+	if now.Away {
+		return nil, errAway
 	}
+	fleet := now.Fleet
 	waiting, next, err := d.deps.Store.Waiting(ctx, v.rows("after"))
 	if err != nil {
 		return nil, err
@@ -77,8 +113,9 @@ func (d *Dashboard) loadQueue(ctx context.Context, v *view) (any, error) {
 	}
 	data := queueData{
 		Waiting: listOf(v, "after", edge.Each(waiting, func(b store.PendingBuild) waitingRow { return waitingRow{b, whyWaiting(b, fleet[b.Platform])} }), next),
-		Running: listOf(v, "running", edge.Each(running, func(b store.RunningBuild) runningRow { return runningRow{b, fleet[b.Platform].Usual} }), earlier),
+		Running: listOf(v, "running", edge.Each(running, func(b store.RunningBuild) runningRow { return newRunning(b, fleet) }), earlier),
 		Plots:   d.queuePlots(v),
+		Slots:   fleet[""].SlotsText(),
 	}
 	for _, p := range []store.Platform{store.IOS, store.Android} {
 		if f := fleet[p]; f.Known > 0 || f.Pending > 0 {
@@ -88,56 +125,93 @@ func (d *Dashboard) loadQueue(ctx context.Context, v *view) (any, error) {
 	return data, nil
 }
 
-// platforms returns the slots and the pending builds of each platform.
-func (d *Dashboard) platforms(ctx context.Context) (map[store.Platform]platformQueue, error) {
-	fleet, err := d.fleet.Get(ctx, d.deps.Store.FleetSummary)
-	if err != nil {
-		return nil, err
+// unable says why no worker for the platform gets builds.
+func unable(p platformQueue) string {
+	of := "worker"
+	if p.Platform != "" {
+		of += " for " + string(p.Platform)
 	}
-	usual, err := d.durations.Get(ctx, d.deps.Store.Durations)
-	if err != nil {
-		return nil, err
+	var paused []string
+	for _, c := range [...]struct {
+		n     int
+		state string
+	}{{p.Draining, "draining"}, {p.Quarantined, "quarantined"}, {p.Critical, "critical"}, {p.Silent, "silent"}} {
+		if c.n > 0 {
+			paused = append(paused, strconv.Itoa(c.n)+" "+c.state)
+		}
 	}
-	all := map[store.Platform]platformQueue{}
-	for _, s := range fleet {
-		all[s.Platform] = platformQueue{s, usual[s.Platform]}
+	switch {
+	case p.Known == 0:
+		return "There is no " + of + "."
+	case paused != nil:
+		return "No " + of + " gets builds: " + strings.Join(paused, ", ") + "."
+	default:
+		return "No " + of + " is online (" + strconv.Itoa(p.Known) + " known)."
 	}
-	return all, nil
 }
 
 // whyWaiting says why a build waits. p is the part of the fleet that could build it.
 func whyWaiting(b store.PendingBuild, p platformQueue) why {
-	number := fmt.Sprintf("number %d of %d for %s", b.Number, max(p.Pending, b.Number), p.Platform)
-	switch free := p.Free(); {
-	case p.Known == 0:
-		return why{Kind: "worker", Text: "There is no worker for " + string(b.Platform) + "."}
+	switch number := max(b.Number, 1); {
 	case p.Able == 0 && p.Draining+p.Critical+p.Quarantined > 0:
-		return why{Kind: "paused", Text: fmt.Sprintf("All workers for %s that are online get no builds: %d draining, %d quarantined, %d critical.",
-			p.Platform, p.Draining, p.Quarantined, p.Critical)}
-	case p.Able == 0 && p.Silent > 0:
-		return why{Kind: "worker", Text: fmt.Sprintf("No worker for %s polls: %d silent.", p.Platform, p.Silent)}
+		return why{Kind: "paused", Text: unable(p)}
 	case p.Able == 0:
-		return why{Kind: "worker", Text: fmt.Sprintf("No worker for %s is online (%d known).", p.Platform, p.Known)}
-	case b.Number <= free:
-		return why{Kind: "next", Text: "A slot is free: the next poll of a worker gets it.", Start: "now"}
+		return why{Kind: "worker", Text: unable(p)}
+	case number <= p.Free:
+		return why{Kind: "next", Text: "A slot is free: the next poll of a worker gets it.", Start: "any moment"}
+	case number <= p.Slots-p.Held:
+		return why{Kind: "busy", Text: "A slot is free, but its worker does not poll now."}
 	default:
-		return why{Kind: "busy", Text: fmt.Sprintf("Every slot is busy (%s, %s); it is %s.", plural(p.Slots, "slot"), plural(p.Able, "worker"), number), Start: estimate(b.Number-free, p)}
+		return why{
+			Kind:  "busy",
+			Text:  fmt.Sprintf("Every slot is busy (%s, %s); number %d of %d for %s.", plural(p.Slots, "slot"), plural(p.Able, "worker"), number, max(p.Pending, number), p.Platform),
+			Start: estimate(number, max(b.Place, number), p),
+		}
 	}
 }
 
-// estimate says when the nth build without a free slot starts. It assumes that slots
-// become free one after the other, the first of them soon.
-func estimate(n int, p platformQueue) string {
-	if p.Usual.Count == 0 || p.Slots == 0 {
+// estimate says when the nth build for a platform starts, or the latest-th if its workers take
+// other platforms, too. It is made from what is left of the builds that run.
+func estimate(n, latest int, p platformQueue) string {
+	switch {
+	case p.Usual.Count == 0 || len(p.Busy) == 0:
 		return ""
+	case !p.Shared:
+		latest = n
 	}
-	rounds := float64(n) / float64(p.Slots)
-	soon := time.Duration(max(rounds-1, 0) * float64(p.Usual.Quarter))
-	late := time.Duration((rounds + 0.5) * float64(p.Usual.Ninth))
-	if soon < 10*time.Second {
-		return "within " + rough(late)
+	soon, late := make([]time.Duration, p.Free), make([]time.Duration, p.Free) // until each slot becomes free
+	for _, r := range p.Busy {
+		soon = append(soon, max(r.Usual.Quarter-r.Elapsed, 0))
+		if r.Elapsed < r.Usual.Ninth {
+			late = append(late, r.Usual.Ninth-r.Elapsed)
+		}
 	}
-	return rough(soon) + " to " + rough(late)
+	if len(late) == 0 {
+		return "unknown: " + counted(len(p.Busy), "build runs", "builds run") + " much longer than usual"
+	}
+	// Of very many builds that run, Busy has a part.
+	scale := func(n int) int { return max(1, n*len(p.Busy)/max(p.Held, len(p.Busy))) }
+	from, to := nth(scale(n), soon, p.Usual.Quarter), nth(scale(latest), late, p.Usual.Ninth)
+	if from < 10*time.Second {
+		return "within " + rough(to)
+	}
+	return rough(from) + " to " + rough(max(from, to))
+}
+
+// nth returns when the nth build gets a slot, if each slot becomes free after a time of free,
+// and again each time that a build took.
+func nth(n int, free []time.Duration, took time.Duration) time.Duration {
+	took = max(took, time.Millisecond)
+	last := slices.Max(free) + time.Duration(n)*took
+	return time.Duration(sort.Search(int(last), func(t int) bool {
+		started := 0
+		for _, f := range free {
+			if after := time.Duration(t) - f; after >= 0 {
+				started += 1 + int(after/took)
+			}
+		}
+		return started >= n
+	}))
 }
 
 func (d *Dashboard) queuePlots(v *view) []plot {

@@ -28,11 +28,10 @@ var dashFiles embed.FS
 
 // parsePages parses the pages. Each file is one page in the frame of layout.html.
 func (d *Dashboard) parsePages() map[string]*template.Template {
-	nav := slices.DeleteFunc(slices.Clone(d.pages), func(p *page) bool { return p.Key == "" })
 	frame := template.Must(template.New("layout.html").Funcs(template.FuncMap{
 		"ago": ago, "clock": clock, "span": span, "rough": rough, "size": bytesText, "bytes": func(f float64) string { return bytesText(int64(f)) }, "percent": percent, "num": number3, "num2": func(f float64) string { return number3(math.Round(f*100) / 100) }, "some": some,
 		"plain": func(s any) string { return plain(fmt.Sprint(s)) }, "clip": clip, "ansi": ansi, "plural": plural, "since": time.Since, "periods": func() any { return periods }, "usual": usualText, "processes": processes,
-		"nav":    func() []*page { return nav },
+		"name": nameOf, "others": others,
 		"list":   func(v ...any) []any { return v },
 		"escape": url.PathEscape, "query": url.QueryEscape,
 		"reason": func(id string, required bool) reasonField { return reasonField{id, required} },
@@ -68,7 +67,7 @@ type asset struct {
 
 // readAssets returns the assets by name, and their version.
 func readAssets() (assets map[string]asset, version string) {
-	assets = map[string]asset{"dash.css": {kind: "text/css; charset=utf-8"}, "dash.js": {kind: "text/javascript; charset=utf-8"}, "icon.svg": {kind: "image/svg+xml"}}
+	assets = map[string]asset{"dash.css": {kind: "text/css; charset=utf-8"}, "dash.js": {kind: "text/javascript; charset=utf-8"}, "icon.svg": {kind: "image/svg+xml"}, "icon-bad.svg": {kind: "image/svg+xml"}}
 	sum := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(assets)) {
 		a := asset{assets[name].kind, must(dashFiles.ReadFile("html/" + name))}
@@ -101,6 +100,9 @@ func (d *Dashboard) render(c echo.Context, status int, name string, s *screen) (
 	s.Version = d.version
 	if s.Who == nil {
 		s.Who = sessionOf(c)
+	}
+	if s.Who != nil && s.Nav == nil {
+		s.Nav, s.Problems = d.navigation(c.Request().Context(), s.Who.Admin())
 	}
 	var b bytes.Buffer
 	if err := d.templates[name].ExecuteTemplate(&b, "layout.html", s); err != nil {

@@ -61,7 +61,7 @@ const treeEvents = 30
 func (d *Dashboard) loadTree(_ context.Context, v *view) (any, error) {
 	root := d.deps.Tree(false)
 	data := treeData{Root: treeNode{root, v.Admin}}
-	for _, n := range nodes(&root, func(n *api.TreeNode) bool { return n.Status != "running" }) {
+	for _, n := range nodes(&root, ails) {
 		data.Ailing = append(data.Ailing, n.Path+" is "+n.Status)
 	}
 	for _, raw := range d.server.LatestEvents("supervisor:event", treeEvents, func(v any) bool {
@@ -112,6 +112,9 @@ func processes(n int, one, many string) string {
 	}
 	return fmt.Sprintf("%d processes %s", n, many)
 }
+
+// ails reports whether a node does not run.
+func ails(n *api.TreeNode) bool { return n.Status != "running" }
 
 // nodes returns the nodes of n's tree that f selects.
 func nodes(n *api.TreeNode, f func(*api.TreeNode) bool) (found []*api.TreeNode) {

@@ -95,6 +95,16 @@ function swap({ id, html }) {
   const follow = 'follow' in part.dataset && atEnd(part)
   morphChildren(part, fresh)
   if (follow) part.scrollTop = part.scrollHeight
+  if (id === 'live-nav') signal()
+}
+
+// signal shows in the title and icon of the tab how many problems there are.
+function signal() {
+  const n = Number(document.querySelector('[data-problems]')?.dataset.problems)
+  const icon = document.querySelector('link[rel=icon]')
+  document.title = (n ? `(${n} problem${n > 1 ? 's' : ''}) ` : '') + document.title.replace(/^\(\d+ problems?\) /, '')
+  const href = icon.getAttribute('href').replace(/icon(-bad)?\.svg/, n ? 'icon-bad.svg' : 'icon.svg')
+  if (icon.getAttribute('href') !== href) icon.setAttribute('href', href)
 }
 
 // append adds lines to a log and removes those before its first line.
@@ -211,6 +221,17 @@ localize(document)
 follow()
 tell()
 setInterval(tell, 1000)
+
+document.documentElement.classList.add('js')
+document.addEventListener('click', async ({ target }) => {
+  if (target.matches('.copy')) {
+    await navigator.clipboard.writeText(target.dataset.copy)
+    target.textContent = 'copied'
+    setTimeout(() => { target.textContent = 'copy' }, 2000)
+  } else if (target.matches('.all')) {
+    for (const box of document.querySelectorAll('input[form=bulk]')) box.checked = !box.checked
+  }
+})
 
 // Keys. Those with Ctrl, Alt or Meta are the browser's, and those typed into a field
 // are text.

@@ -1,0 +1,166 @@
+package dashboard
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"takt/storage"
+	"takt/store"
+)
+
+// situation is what the overview judges and the navigation counts. It is immutable. While the
+// database is Away, most of it is as it was known last.
+type situation struct {
+	Away    bool
+	Fleet   map[store.Platform]platformQueue // "" is all
+	States  map[string]int                   // workers by state
+	Workers []store.WorkerDetail             // those with problems first; not all
+	store.Figures
+	// Ahead is by how much the database's clock is ahead of this machine's.
+	Ahead time.Duration
+	// Files is the storage; its Mode is "" without the service builds. Full says why it
+	// takes no more files.
+	Files storage.Health
+	Full  error
+	Down  []string // processes that don't run
+	// Refused counts the requests refused within five minutes, because too many ran.
+	Refused int
+}
+
+// problem is something that needs attention.
+type problem struct {
+	is bool
+	// Kind is what kind it is, Severity bad or warn.
+	Kind, Severity string
+	// Text says what is wrong, and Todo what to do about it.
+	Link, Text, Todo string
+	Since            time.Time // zero if it is not known
+}
+
+const (
+	// maxAhead is how far two clocks may be apart before tokens and log lines suffer.
+	maxAhead = 5 * time.Second
+	// longWait is how long a build may wait before that needs attention.
+	longWait = 10 * time.Minute
+	fullDisk = 90 // percent
+	// fewFailures is how many builds may fail within an hour, whatever their share.
+	fewFailures = 2
+	// troubles is how many of store.WorkerStates need attention.
+	troubles = 4
+)
+
+// Problems returns what is wrong, most severe first.
+func (s *situation) Problems() []problem {
+	fleet, now := s.Fleet[""], time.Time{}
+	stuck := s.stuck()
+	s3, s3Text, s3Severity := s.Files.S3, "S3 does not answer: no file can be stored or read.", "bad"
+	if s.Files.Mode == storage.ModeDual {
+		s3Text, s3Severity = "S3 does not answer. Files are stored on this controller; "+counted(s.Copies, "is", "are")+" still to be copied.", "warn"
+	}
+	all := []problem{
+		{s.Away, "database", "bad", "/tree", "The database does not answer. No accepted work is lost.", "Tree shows its status. This page updates once it is back.", now},
+		{s.Files.Local != nil, "storage", "bad", "/system", fmt.Sprintf("This controller can't use its disk: %v.", s.Files.Local), "Repair the disk or its mount.", now},
+		{s.Full != nil, "storage", "bad", "/system", "The disk of this controller is nearly full: new builds are rejected.", "Free space on it.", now},
+		{s3 != nil && s3.Err != nil, "s3", s3Severity, "/system", s3Text, "Check the S3 server, its address and its keys.", now},
+		{len(s.Down) > 0 && !s.Away, "tree", "bad", "/tree", counted(len(s.Down), "process is", "processes are") + " not running: " + clip(200, strings.Join(s.Down, ", ")) + ".", "Tree shows the reason.", now},
+	}
+	all = append(all, stuck...)
+	all = append(all, problem{s.Ahead.Abs() > maxAhead, "clock", "bad", "/system", "The clocks of this controller and of the database are " + span(s.Ahead) + " apart.", "Run an NTP client (chrony, systemd-timesyncd) on both machines.", now})
+	for i, todo := range [troubles]string{
+		"Free its disk or memory. It gets builds again by itself.", "Look at its last builds. Resume it, or wait for its trial build.",
+		"Check the machine. Delete the worker if it is gone for good.", "Check the machine and its network.",
+	} {
+		all = append(all, s.troubled(store.WorkerStates()[i], todo))
+	}
+	all = append(all,
+		problem{s.Disk >= fullDisk && s.States[store.WorkerCritical] == 0, "disk", "warn", "/fleet/" + s.DiskID, fmt.Sprintf("The disk of %s is %.0f %% full.", s.DiskName, s.Disk), "Free space on it.", now},
+		problem{fleet.late() > 0, "overrun", "warn", "/queue#running", counted(fleet.late(), "build is", "builds are") + " running for longer than 90 % of builds do.", "Look at the logs. Cancel what hangs.", now},
+		problem{fleet.Able == 0 && fleet.Draining > 0 && stuck == nil, "draining", "warn", "/fleet?state=draining", "No build could start. " + unable(fleet), "Resume a worker.", now},
+		problem{stuck == nil && fleet.Pending > 0 && s.Now.Sub(s.Oldest) > longWait, "waiting", "warn", "/queue", counted(fleet.Pending, "build is", "builds are") + " waiting.", "Queue shows what each of them waits for.", s.Oldest},
+		problem{s.Failed > fewFailures && s.Failed*4 >= s.Ended, "failures", "warn", "/builds?state=failed&age=1h", s.failures() + ".", "Look at the errors. Retry the builds once the cause is gone.", now},
+		problem{s.Refused > 0, "load", "warn", "/heijunka", counted(s.Refused, "request was", "requests were") + " rejected within five minutes, because too many were running.", "Heijunka shows what keeps this controller busy.", now},
+	)
+	return slices.DeleteFunc(all, func(p problem) bool { return !p.is })
+}
+
+// stuck returns the platforms whose builds can't start.
+func (s *situation) stuck() (all []problem) {
+	for _, p := range [...]store.Platform{store.IOS, store.Android} {
+		if q := s.Fleet[p]; q.Pending > 0 && q.Able == 0 {
+			all = append(all, problem{true, "stuck", "bad", "/queue", plural(q.Pending, "build") + " can't start. " + unable(q), "Start or repair a worker for " + string(p) + ", or resume one.", s.Oldest})
+		}
+	}
+	return all
+}
+
+// troubled returns the problem that workers are in a state.
+func (s *situation) troubled(state, todo string) problem {
+	n := s.States[state]
+	p := problem{n > 0, state, severityOf(state), "/fleet?state=" + state, counted(n, "worker is ", "workers are ") + state, todo, time.Time{}}
+	i := slices.IndexFunc(s.Workers, func(w store.WorkerDetail) bool { return w.State == state })
+	if i < 0 {
+		p.Text += "."
+		return p
+	}
+	w := s.Workers[i]
+	p.Since = w.LastSeenAt
+	if p.Text = w.Name + " is " + state; n > 1 {
+		p.Text = w.Name + " and " + counted(n-1, "other worker are ", "other workers are ") + state
+	} else {
+		p.Link = "/fleet/" + w.ID
+	}
+	switch {
+	case state == store.WorkerQuarantined:
+		p.Text, p.Since = p.Text+": "+w.Quarantine, time.Time{}
+	case state == store.WorkerCritical && w.Finding != "":
+		p.Text, p.Since = p.Text+": "+w.Finding, w.DiagnosedAt
+	}
+	p.Text = strings.TrimSuffix(p.Text, ".") + "."
+	return p
+}
+
+// severityOf returns the severity of a worker's state.
+func severityOf(state string) string {
+	if state == store.WorkerSilent || state == store.WorkerDraining {
+		return "warn"
+	}
+	return "bad"
+}
+
+// Numbers returns how many there are of everything, worst first.
+func (s *situation) Numbers() []problem {
+	fleet, now := s.Fleet[""], time.Time{}
+	var all []problem
+	for _, state := range store.WorkerStates()[:troubles+1] {
+		n := s.States[state]
+		all = append(all, problem{n > 0, state, severityOf(state), "/fleet?state=" + state, strconv.Itoa(n) + " " + state, "", now})
+	}
+	all = append(all,
+		problem{fleet.Pending > 0, "waiting", "", "/queue", strconv.Itoa(fleet.Pending) + " waiting, oldest " + rough(s.Now.Sub(s.Oldest)), "", now},
+		problem{s.Failed > 0, "failures", "", "/builds?state=failed&age=1h", s.failures(), "", now},
+		problem{s.Disk >= fullDisk-10, "disk", "", "/fleet/" + s.DiskID, fmt.Sprintf("disk %.0f %% on %s", s.Disk, s.DiskName), "", now},
+		problem{len(s.Running) > 0, "running", "", "/queue#running", strconv.Itoa(len(s.Running)) + " running", "", now},
+		problem{true, "online", "", "/fleet", plural(fleet.Able, "worker") + " online", "", now},
+		problem{true, "slots", "", "/fleet", fleet.SlotsText(), "", now},
+	)
+	return slices.DeleteFunc(all, func(p problem) bool { return !p.is })
+}
+
+// failures says how many builds failed lately.
+func (s *situation) failures() string {
+	if s.Ended == store.MaxEnded {
+		return fmt.Sprintf("%d of the last %d builds failed", s.Failed, s.Ended)
+	}
+	return fmt.Sprintf("%d of %d failed in the last hour", s.Failed, s.Ended)
+}
+
+// counted returns a number with what it counts.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}

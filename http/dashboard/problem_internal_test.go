@@ -1,0 +1,105 @@
+package dashboard
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/storage"
+	"takt/store"
+)
+
+// fleetOf is a situation with a fleet that takes ios builds.
+func fleetOf(f store.FleetSummary, busy ...run) situation {
+	all := f
+	f.Platform = store.IOS
+	return situation{
+		Fleet: map[store.Platform]platformQueue{"": {FleetSummary: all, Busy: busy}, store.IOS: {FleetSummary: f, Busy: busy}}, States: map[string]int{"idle": f.Able},
+		Figures: store.Figures{Now: time.Now()},
+	}
+}
+
+func TestTheMostSevereProblemComesFirst(t *testing.T) {
+	t.Parallel()
+	well := store.FleetSummary{Known: 3, Able: 3, Slots: 4, Held: 1, Free: 3}
+	workers := func(state string, n int, w store.WorkerDetail) func(s *situation) {
+		return func(s *situation) {
+			w.State, w.Name, w.ID = state, "mini-03", "w3"
+			s.States[state], s.Workers = n, append(s.Workers, w)
+		}
+	}
+	usual := store.Durations{Count: 9, Quarter: time.Second, Median: time.Second, Most: time.Second, Ninth: 2 * time.Second}
+	worse := fleetOf(well) // gets one after the other, each more severe
+	for _, c := range []struct {
+		kind, text string
+		add        func(s *situation)
+	}{
+		{"load", "7 requests were rejected", func(s *situation) { s.Refused = 7 }},
+		{"failures", "3 of 12 failed in the last hour.", func(s *situation) { s.Ended, s.Failed = 12, 3 }},
+		{"waiting", "2 builds are waiting.", func(s *situation) {
+			q := s.Fleet[""]
+			q.Pending, s.Oldest = 2, s.Now.Add(-longWait-time.Second)
+			s.Fleet[""] = q
+		}},
+		{"overrun", "1 build is running for longer than 90 % of builds do.", func(s *situation) {
+			q := s.Fleet[""]
+			q.Busy = []run{{time.Second, usual}, {3 * time.Second, usual}}
+			s.Fleet[""] = q
+		}},
+		{"disk", "The disk of mini-07 is 91 % full.", func(s *situation) { s.Disk, s.DiskName = 91.2, "mini-07" }},
+		{"silent", "mini-03 is silent.", workers(store.WorkerSilent, 1, store.WorkerDetail{})},
+		{"offline", "mini-03 and 1 other worker are offline.", workers(string(store.Offline), 2, store.WorkerDetail{})},
+		{"quarantined", "mini-03 is quarantined: 3 of 10 failed.", workers(store.WorkerQuarantined, 1, store.WorkerDetail{Worker: store.Worker{Quarantine: "3 of 10 failed."}})},
+		{"critical", "mini-03 is critical: disk full.", workers(store.WorkerCritical, 1, store.WorkerDetail{Finding: "disk full"})},
+		{"clock", "apart", func(s *situation) { s.Ahead = -time.Minute }},
+		{"stuck", "4 builds can't start. No worker for android gets builds: 2 draining.", func(s *situation) {
+			s.Fleet[store.Android] = platformQueue{FleetSummary: store.FleetSummary{Platform: store.Android, Known: 2, Draining: 2, Pending: 4}}
+		}},
+		{"tree", "2 processes are not running: takt/a, takt/b.", func(s *situation) { s.Down = []string{"takt/a", "takt/b"} }},
+		{"s3", "S3 does not answer: no file", func(s *situation) {
+			s.Files = storage.Health{Mode: storage.ModeS3, S3: &storage.S3State{Err: errors.New("away")}}
+		}},
+		{"storage", "nearly full", func(s *situation) { s.Full = errors.New("full") }},
+		{"database", "The database does not answer.", func(s *situation) { s.Away = true }},
+	} {
+		s := fleetOf(well)
+		c.add(&s)
+		alone := s.Problems()
+		require.Equal(t, c.kind, alone[0].Kind)
+		require.Contains(t, alone[0].Text, c.text)
+		require.Contains(t, []string{"bad", "warn"}, alone[0].Severity)
+		require.NotEmpty(t, alone[0].Todo)
+		require.NotEmpty(t, alone[0].Link)
+		require.Len(t, alone, 1, c.kind)
+		c.add(&worse)
+		require.Equal(t, c.kind, worse.Problems()[0].Kind)
+	}
+	s := fleetOf(well)
+	require.Empty(t, s.Problems())
+
+	draining := fleetOf(store.FleetSummary{Known: 2, Draining: 2})
+	require.Equal(t, "No build could start. No worker gets builds: 2 draining.", draining.Problems()[0].Text)
+	s.States = map[string]int{string(store.Offline): 1, store.WorkerLeft: 3, store.WorkerDraining: 2}
+	require.Equal(t, "1 worker is offline.", s.Problems()[0].Text, "whose name is not known")
+}
+
+func TestTheNumbersOfTheOverview(t *testing.T) {
+	t.Parallel()
+	s := fleetOf(store.FleetSummary{Known: 30, Able: 27, Slots: 30, Held: 28, Free: 1, Pending: 14})
+	s.States = map[string]int{"silent": 2, "quarantined": 1, "idle": 1, "building": 26, "left": 4}
+	s.Oldest = s.Now.Add(-6 * time.Minute)
+	s.Ended, s.Failed, s.Disk, s.DiskName, s.DiskID = 30, 9, 91, "mini-07", "w7"
+	var texts, links []string
+	for _, n := range s.Numbers() {
+		texts, links = append(texts, n.Text), append(links, n.Link)
+	}
+	require.Equal(t, []string{
+		"1 quarantined", "2 silent", "14 waiting, oldest 6 min", "9 of 30 failed in the last hour", "disk 91 % on mini-07", "27 workers online",
+		"30 slots: 28 busy, 1 free, 1 not polled",
+	}, texts)
+	require.Equal(t, []string{"/fleet?state=quarantined", "/fleet?state=silent", "/queue", "/builds?state=failed&age=1h", "/fleet/w7", "/fleet", "/fleet"}, links)
+	s.Ended = store.MaxEnded
+	require.Equal(t, "9 of the last 5000 builds failed", s.failures())
+}
