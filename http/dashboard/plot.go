@@ -37,9 +37,9 @@ type tick struct{ At, Anchor, Text, Time, Form string }
 
 const (
 	plotWidth, plotHeight        = 380, 130
-	plotLeft, plotTop, plotBelow = 40, 8, 20
+	plotLeft, plotTop, plotBelow = 52, 8, 20
 	tableRows                    = 8
-	manyPoints                   = 300 // in a line
+	manyPoints                   = 360 // in a line
 )
 
 // newPlot draws lines whose values cover a time up to end.
@@ -51,6 +51,9 @@ func newPlot(id, title, unit, hint string, end time.Time, covered time.Duration,
 		longest = max(longest, len(l.Values))
 	}
 	p := plot{ID: id, Title: title, Unit: unit, Hint: hint, Lines: lines}
+	if quantity(1, unit) != "1" {
+		p.Unit = "" // the values have it
+	}
 	top := niceTop(lines)
 	y := func(part float64) float64 {
 		return plotTop + (1-min(max(part, 0), 1))*(plotHeight-plotTop-plotBelow)
@@ -67,7 +70,11 @@ func newPlot(id, title, unit, hint string, end time.Time, covered time.Duration,
 	}
 	for i, part := range [...]float64{0, 0.5, 1} {
 		at := end.Add(-time.Duration(float64(covered) * (1 - part))).UTC()
-		p.Up = append(p.Up, tick{At: fmt.Sprintf("%.1f", y(part)), Text: quantity(top*part, unit)})
+		mark := quantity(top*part, unit)
+		if unit == "s" && top*part >= 1 {
+			mark = number3(top*part) + " s" // short
+		}
+		p.Up = append(p.Up, tick{At: fmt.Sprintf("%.1f", y(part)), Text: mark})
 		p.Across = append(p.Across, tick{
 			fmt.Sprintf("%.0f", plotLeft+part*(plotWidth-plotLeft)), [...]string{"start", "middle", "end"}[i],
 			at.Format(layout + " UTC"), at.Format(time.RFC3339), form,

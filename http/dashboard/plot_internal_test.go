@@ -34,8 +34,8 @@ func TestPlotShowsTheMeanOfWhatIsTooClose(t *testing.T) {
 	for i := range values {
 		values[i] = float32(i)
 	}
-	require.InDelta(t, 2, thin(values)[0], 0, "the mean of 0 to 4")
-	require.Len(t, thin(values), 24*60/5)
+	require.InDelta(t, 1.5, thin(values)[0], 0, "the mean of 0 to 3")
+	require.Len(t, thin(values), 24*60/4)
 }
 
 func TestMachinePlotCoversTheWholeTime(t *testing.T) {
@@ -48,5 +48,5 @@ func TestMachinePlotCoversTheWholeTime(t *testing.T) {
 		h.machine("w", store.Telemetry{CPUPercent: &load}, begun.Add(time.Duration(second)*time.Second))
 	}
 	plots := d.machinePlots("w", begun, begun.Add(44*time.Second))
-	require.Regexp(t, `^M40 [0-9.]+L[^M]*L380 [0-9.]+$`, plots[0].Lines[0].Path, "from its left to its right edge, without a gap")
+	require.Regexp(t, `^M52 [0-9.]+L[^M]*L380 [0-9.]+$`, plots[0].Lines[0].Path, "from its left to its right edge, without a gap")
 }
