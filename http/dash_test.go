@@ -258,7 +258,7 @@ func TestDashboardSaysWhatIsStillStarting(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		d.tree.set("takt/heijunka/"+id, func(n *api.TreeNode) { n.Status = "restarting" })
 	}
-	require.Contains(t, done(), ">Started. 2 processes are still starting.<")
+	require.Contains(t, done(), ">Started. 2 processes still starting.<")
 	require.Contains(t, done(), "2 processes need attention: ")
 }
 

@@ -163,8 +163,10 @@ func (d *Dashboard) showPage(ctx context.Context, c echo.Context, v *view) (any,
 		return nil, err
 	}
 	s.Who, s.Done = sessionOf(c), d.takeDone(c)
-	if tree, ok := s.Page.(treeData); ok && s.Done != "" && starting(tree.Root.TreeNode) > 0 {
-		s.Done += " " + processes(starting(tree.Root.TreeNode), "is", "are") + " still starting."
+	if tree, ok := s.Page.(treeData); ok && s.Done != "" {
+		if n := starting(tree.Root.TreeNode); n > 0 {
+			s.Done += " " + plural(n, "process") + " still starting."
+		}
 	}
 	s.Path = c.Request().URL.Path + v.With()
 	return d.render(c, status, name, s)

@@ -213,10 +213,12 @@ func some(f *float64) string {
 	return number3(*f)
 }
 
-// plural formats a count, such as "1 build" or "2 builds".
+// plural formats a count, such as "1 build", "2 builds" or "2 processes".
 func plural(n int, one string) string {
 	if n == 1 {
 		return "1 " + one
+	} else if strings.HasSuffix(one, "s") {
+		one += "e"
 	}
 	return strconv.Itoa(n) + " " + one + "s"
 }

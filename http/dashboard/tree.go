@@ -3,7 +3,6 @@ package dashboard
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
@@ -103,14 +102,6 @@ func (d *Dashboard) loadOrder(_ context.Context, v *view) (any, error) {
 // starting counts the processes that neither run nor were terminated.
 func starting(root api.TreeNode) int {
 	return len(nodes(&root, func(n *api.TreeNode) bool { return n.Status != "running" && n.Status != "terminated" }))
-}
-
-// processes counts processes as the subject of a sentence.
-func processes(n int, one, many string) string {
-	if n == 1 {
-		return "1 process " + one
-	}
-	return fmt.Sprintf("%d processes %s", n, many)
 }
 
 // ails reports whether a node does not run.
