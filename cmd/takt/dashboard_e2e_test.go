@@ -330,6 +330,7 @@ func (b *browser) fits(path string, axe []byte) {
 	b.scripts(true)
 	b.open(path)
 	require.LessOrEqual(b.t, eval[int](b, `document.documentElement.scrollWidth`), 360, "%s fits a phone", path)
+	require.Empty(b.t, eval[[]string](b, `[...document.querySelectorAll(".scroll tbody tr")].flatMap(row => [...row.cells].filter((cell, i) => cell.tagName === "TD" && cell.dataset.label !== row.closest("table").tHead.rows[0].cells[i].textContent).map(cell => row.id + ": " + cell.textContent))`), "%s: the labels of cards are the headings", path)
 	require.Zero(b.t, eval[int](b, `document.querySelectorAll("main script, main img, main iframe, [onerror]").length`), path)
 	b.accessible(axe, path)
 }
