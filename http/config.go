@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"takt/http/api"
 	"takt/http/edge"
 )
 
@@ -61,7 +62,7 @@ func (c Config) WithDefaults() Config {
 	c.BuildTokenLife = cmp.Or(c.BuildTokenLife, 30*24*time.Hour)
 	c.PollRate = cmp.Or(c.PollRate, 100)
 	c.RegisterRate = cmp.Or(c.RegisterRate, 5000)
-	c.MaxSource = cmp.Or(c.MaxSource, 500<<20)
+	c.MaxSource = cmp.Or(c.MaxSource, api.MaxSource)
 	c.MaxCerts = cmp.Or(c.MaxCerts, 10<<20)
 	c.MaxResult = cmp.Or(c.MaxResult, 1<<30)
 	c.HubSpotExpiration = cmp.Or(c.HubSpotExpiration, 7*24*time.Hour)

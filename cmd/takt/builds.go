@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -25,22 +26,55 @@ import (
 func newListCommand(env environment) *cobra.Command {
 	var f client.Filter
 	cmd := ask(env, &cobra.Command{Use: "list", Short: "List builds, newest first"},
-		func(ctx context.Context, c *client.Client, _ []string) ([]api.BuildItem, error) {
+		func(ctx context.Context, c *client.Client, _ []string) (_ []api.BuildItem, err error) {
+			if f.WorkerID != "" {
+				f.WorkerID, err = workerID(ctx, c, f.WorkerID)
+			}
+			if err != nil {
+				return nil, err
+			}
 			return c.List(ctx, f)
 		},
 		func(w io.Writer, builds []api.BuildItem) {
-			cli.List(w, []string{"BUILD", "STATE", "PLATFORM", "SUBMITTED", "WORKER"}, builds, func(b api.BuildItem) []string {
+			cli.List(w, []string{"BUILD", "STATE", "PLATFORM", "AGE", "TOOK", "WORKER", "LABELS"}, builds, func(b api.BuildItem) []string {
 				return []string{
-					b.ID, cmp.Or(b.State, b.Status), b.Platform, cli.TimeText(cmp.Or(b.SubmittedAt, b.CreatedAt)), store.Lines(cli.Or(b.WorkerID, "-")),
+					b.ID, cmp.Or(b.State, b.Status), b.Platform, cli.Since(cmp.Or(b.SubmittedAt, b.CreatedAt)), took(b),
+					cmp.Or(cli.Or(b.WorkerName, ""), cli.Or(b.WorkerID, "-")), labelText(b.Labels),
 				}
 			})
 		})
 	cmd.Flags().StringVar(&f.Status, "status", "", "only builds in this state")
 	cmd.Flags().StringVarP(&f.Platform, "platform", "p", "", "only builds for ios or android")
-	cmd.Flags().StringVar(&f.WorkerID, "worker", "", "only builds of this worker")
+	cmd.Flags().StringVar(&f.WorkerID, "worker", "", "only builds of the worker with this id or name")
 	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 50, "at most so many; 0 for all")
 	complete(cmd, "status", "pending", "assigned", "building", "completed", "failed", "cancelled")
 	return cmd
+}
+
+// took returns how long a build ran, or has run so far.
+func took(b api.BuildItem) string {
+	started, err := time.Parse(time.RFC3339, b.StartedAt)
+	if err != nil {
+		return "-"
+	}
+	ended, err := time.Parse(time.RFC3339, b.CompletedAt)
+	if err != nil {
+		ended = time.Now()
+	}
+	return cli.Age(ended.Sub(started))
+}
+
+// labelText shows labels, those that name a build first.
+func labelText(labels map[string]string) string {
+	names := slices.Sorted(maps.Keys(labels))
+	first := []string{"app", "branch", "commit"}
+	slices.SortStableFunc(names, func(a, b string) int {
+		return cmp.Compare(slices.Index(first, b), slices.Index(first, a))
+	})
+	for i, name := range names {
+		names[i] = name + "=" + labels[name]
+	}
+	return strings.Join(names, " ")
 }
 
 func newCancelCommand(env environment) *cobra.Command {
@@ -153,13 +187,14 @@ func printStatus(w io.Writer, b api.BuildStatus) {
 func newLogsCommand(env environment) *cobra.Command {
 	var follow bool
 	var after int64
+	var style cli.LogStyle
 	cmd := buildCommand(env, &cobra.Command{
 		Use:   "logs ID",
 		Short: "Show a build's log",
 		Long: `Show a build's log. With --json each line is one JSON object; its seq may be
 given to --after to read on.`,
 	}, func(ctx context.Context, w *waiter) error {
-		w.follow, w.after.Seq = true, after
+		w.follow, w.style, w.after.Seq = true, style, after
 		if !follow {
 			return w.showLogs(ctx)
 		}
@@ -167,7 +202,10 @@ given to --after to read on.`,
 		return cmp.Or(err, verdict(status))
 	})
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show new lines until the build ends; exit code 6 if it failed")
-	cmd.Flags().Int64Var(&after, "after", 0, "begin after the line with this number")
+	cmd.Flags().Int64Var(&after, "after", 0, "begin after the line with this seq")
+	cmd.Flags().BoolVar(&style.Raw, "raw", false, "only what the build wrote")
+	cmd.Flags().BoolVarP(&style.Timestamps, "timestamps", "t", false, "date and time of each line")
+	cmd.MarkFlagsMutuallyExclusive("raw", "timestamps")
 	return cmd
 }
 
@@ -217,35 +255,56 @@ func newDownloadCommand(env environment) *cobra.Command {
 		Long: `Download a build's result and check its digest. An interrupted download is kept
 as FILE.part and goes on where it stopped when the command is given again.`,
 	}, func(ctx context.Context, w *waiter) error { return downloadResult(ctx, w, output) })
-	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write (default: the build's id and what the controller calls it)")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "file or directory to write to, - for standard output (default: the build's id and its extension)")
 	return cmd
 }
 
-// downloadResult writes a build's result to output. The file appears only when it is
-// complete.
+// downloadResult writes a build's result to output, which appears only when it is complete;
+// to standard output if it is "-", and into it if it is a directory.
 func downloadResult(ctx context.Context, w *waiter, output string) error {
-	part := cmp.Or(output, w.id) + ".part"
+	dir := ""
+	if info, err := os.Stat(output); err == nil && info.IsDir() {
+		dir, output = output, ""
+	}
+	part := filepath.Join(dir, cmp.Or(output, w.id)+".part")
+	if output == "-" {
+		temporary, err := os.CreateTemp("", "takt-result-*")
+		if err != nil {
+			return err
+		}
+		part = temporary.Name()
+		_ = temporary.Close()
+		defer os.Remove(part) //nolint:errcheck // a copy
+	}
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o644) //nolint:gosec // a result, as readable as any file its owner makes
 	if err != nil {
 		return cli.AsUsage(err)
 	}
 	defer f.Close()
 	bar := cli.NewBar(w.Err, "downloading", w.JSON)
-	got, err := w.client.Download(ctx, w.id, w.auth, f, client.FetchOptions{Retry: w.retry, Resume: true, Progress: bar.Progress()})
+	got, err := w.client.Download(ctx, w.id, w.auth, f, client.FetchOptions{Retry: w.retry, Resume: output != "-", Progress: bar.Progress()})
 	bar.Done()
 	if err != nil {
 		if info, statErr := f.Stat(); statErr == nil && info.Size() == 0 {
 			_ = os.Remove(part)
-		} else if statErr == nil {
+		} else if statErr == nil && output != "-" {
 			w.Note("takt: %s of the result are kept in %s; running the same command again resumes", humanize.Bytes(uint64(info.Size())), part)
 		}
+		return err
+	}
+	size := humanize.Bytes(uint64(got.Size))
+	if output == "-" {
+		if _, err = f.Seek(0, io.SeekStart); err == nil {
+			_, err = io.Copy(w.Out, f)
+		}
+		w.Note("%s, SHA-256 right", size)
 		return err
 	}
 	if err := f.Close(); err != nil {
 		return err
 	}
 	if output == "" {
-		output = w.id + filepath.Ext(filepath.Base(got.Name))
+		output = filepath.Join(dir, w.id+filepath.Ext(filepath.Base(got.Name)))
 	}
 	if err := os.Rename(part, output); err != nil {
 		return err
@@ -255,6 +314,6 @@ func downloadResult(ctx context.Context, w *waiter, output string) error {
 		Bytes  int64  `json:"bytes"`
 		SHA256 string `json:"sha256"`
 	}{output, got.Size, hex.EncodeToString(got.Digest[:])}, func(out io.Writer) {
-		fmt.Fprintf(out, "%s\t%d bytes\n", output, got.Size)
+		fmt.Fprintf(out, "%s: %s, SHA-256 right\n", output, size)
 	})
 }

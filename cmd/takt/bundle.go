@@ -25,8 +25,6 @@ func newDebugCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "debug",
 		Short: "Look inside a controller that misbehaves",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBundleCommand(env))
 	return cmd

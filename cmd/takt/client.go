@@ -134,8 +134,14 @@ func (r *remote) open(cmd *cobra.Command) (*session, error) {
 		client: c,
 		tokens: cli.Tokens{Dir: filepath.Join(stateDir(r.env), "tokens")},
 	}
-	s.retry = client.Retry{Patience: 10 * time.Second, Backoff: backoff.Backoff{Max: 5 * time.Second}, OnWait: func(err error, wait time.Duration) {
-		s.Note("takt: %s; again in %s", store.Lines(cli.Message(err)), wait.Round(100*time.Millisecond))
+	said := ""
+	s.retry = client.Retry{Patience: 10 * time.Second, Backoff: backoff.Backoff{Max: 5 * time.Second}, Temporary: cli.Heals, OnWait: func(err error, wait time.Duration) {
+		text := store.Line(cli.Message(err))
+		s.Status(fmt.Sprintf("takt: trying again in %s: %s", wait.Round(100*time.Millisecond), text))
+		if text != said && !cli.Terminal(s.Err) { // a terminal shows each try in the same line
+			s.Note("takt: trying again: %s", text)
+		}
+		said = text
 	}}
 	return s, nil
 }

@@ -36,41 +36,35 @@ func newRootIn(env environment) *cobra.Command {
 		Long: `takt hands builds to a fleet of workers and loses none.
 
 Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 refused, 5 controller
-not available, 6 the build failed, 7 the worker can't run builds.`,
+not available, 6 the build failed, 7 the worker can't run builds,
+130 interrupted.`,
+		Example: `  takt serve                                  # a controller on this machine
+  takt worker --exec ./build.sh               # a worker that builds with a script
+  takt submit --platform ios --follow ./app   # a build, and its log until it ends`,
 		SuggestionsMinimumDistance: 2,
-		Args:                       cobra.ArbitraryArgs, // so that RunE can name the unknown command
-		RunE:                       cli.OnlyGroups,
 	}
 	root.SetFlagErrorFunc(unknownFlag)
-	root.AddCommand(
-		newServeCommand(),
-		newWorkerCommand(env),
-		newSubmitCommand(env),
-		newStatusCommand(env),
-		newLogsCommand(env),
-		newDownloadCommand(env),
-		newListCommand(env),
-		newCancelCommand(env),
-		newPriorityCommand(env),
-		newRetryCommand(env),
-		newRequeueCommand(env),
-		newWorkersCommand(env),
-		newDeployCommand(env),
-		newDeploymentsCommand(env),
-		newDeploymentCommand(env),
-		newTreeCommand(env),
-		newRestartCommand(env),
-		newAuditCommand(env),
-		newRepairCommand(env),
-		newStorageCommand(),
-		newRekeyCommand(),
-		newHeijunkaCommand(env),
-		newThrottleCommand(env),
-		newTopCommand(env),
-		newDoctorCommand(env),
-		newDebugCommand(env),
-		newVersionCommand(),
-	)
+	for _, g := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Builds", []*cobra.Command{
+			newSubmitCommand(env), newListCommand(env), newStatusCommand(env), newLogsCommand(env), newDownloadCommand(env),
+			newCancelCommand(env), newRetryCommand(env), newPriorityCommand(env), newRequeueCommand(env),
+		}},
+		{"Fleet", []*cobra.Command{newWorkerCommand(env), newWorkersCommand(env), newTopCommand(env)}},
+		{"Operate", []*cobra.Command{
+			newServeCommand(), newDoctorCommand(env), newTreeCommand(env), newRestartCommand(env), newHeijunkaCommand(env), newAuditCommand(env),
+			newRepairCommand(env), newStorageCommand(), newRekeyCommand(), newDebugCommand(env), newVersionCommand(),
+		}},
+		{"Services", []*cobra.Command{newThrottleCommand(env), newDeployCommand(env), newDeploymentCommand(env), newDeploymentsCommand(env)}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
+		for _, c := range g.commands {
+			c.GroupID = g.title
+			root.AddCommand(c)
+		}
+	}
 	return root
 }
 

@@ -24,8 +24,6 @@ func newStorageCommand() *cobra.Command {
 		Long: `Look after the files of builds. These commands work on the data directory,
 database and bucket of 'takt serve', with the same settings, whether takt runs
 or not.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newStorageVerifyCommand(), newStorageMigrateCommand())
 	return cmd

@@ -5,9 +5,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"takt/cmd/internal/cli"
@@ -59,6 +61,9 @@ func submitBuild(ctx context.Context, s *session, o submitOptions, path string) 
 	if !store.Platform(o.platform).Valid() {
 		return cli.Usage("--platform: %q is not ios or android", o.platform)
 	}
+	if o.priority < store.MinPriority || o.priority > store.MaxPriority {
+		return cli.Usage("--priority: %d is not between %d and %d", o.priority, store.MinPriority, store.MaxPriority)
+	}
 	in := client.Submit{Platform: store.Platform(o.platform), Priority: o.priority, Labels: store.Labels{}}
 	in.IdempotencyKey = cmp.Or(o.key, client.NewIdempotencyKey())
 	for _, l := range o.labels {
@@ -87,6 +92,7 @@ func submitBuild(ctx context.Context, s *session, o submitOptions, path string) 
 	if err != nil {
 		return err
 	}
+	s.Note("%s of source submitted: %s/builds/%s", humanize.IBytes(uint64(source.Size)), s.client.BaseURL(), build.ID)
 	if !o.wait && !o.follow && o.download == "" {
 		return nil
 	}
@@ -106,14 +112,17 @@ func openSource(ctx context.Context, s *session, path string) (source client.Con
 		return source, remove, cli.AsUsage(err)
 	}
 	if info.IsDir() {
-		s.Note("packing %s", path)
-		if path, err = cli.PackToFile(ctx, path); err != nil {
+		bar := cli.NewBar(s.Err, "packing "+path, s.JSON)
+		packed, err := cli.PackToFile(ctx, path, api.MaxSource, bar.Progress())
+		bar.Done()
+		if err != nil {
 			return source, remove, err
 		}
-		packed := path
-		remove = func() { _ = os.Remove(packed) }
+		path, remove = packed, func() { _ = os.Remove(packed) }
 	} else if err := checkZip(path); err != nil {
 		return source, remove, err
+	} else if info.Size() > api.MaxSource {
+		return source, remove, fmt.Errorf("%s: %w", path, cli.TooLarge(api.MaxSource))
 	}
 	source, err = client.File(path)
 	if err != nil {
@@ -144,7 +153,7 @@ func send(ctx context.Context, s *session, in client.Submit) (api.Submitted, err
 	bar := cli.NewBar(s.Err, "uploading", s.JSON)
 	in.Progress = bar.Progress()
 	s.retry.Attempts, s.retry.Patience = submitTries, 0
-	s.retry.Temporary = func(err error) bool { return client.Temporary(err) && store.CodeOf(err) != store.QueueFull }
+	s.retry.Temporary = func(err error) bool { return cli.Heals(err) && store.CodeOf(err) != store.QueueFull }
 	build, err := again(ctx, s, func(ctx context.Context) (api.Submitted, error) { return s.client.Submit(ctx, in) })
 	bar.Done()
 	if err != nil {

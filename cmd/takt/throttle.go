@@ -19,8 +19,6 @@ func newThrottleCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "throttle",
 		Short: "See and steer how HubSpot's workflow actions are paced",
-		Args:  cobra.ArbitraryArgs, // so that RunE can name the unknown command
-		RunE:  cli.OnlyGroups,
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(

@@ -20,8 +20,9 @@ type waiter struct {
 	*session
 	id   string
 	auth client.BuildAuth
-	// follow also shows the log while the build runs.
+	// follow also shows the log while the build runs, in style.
 	follow bool
+	style  cli.LogStyle
 
 	after client.LogsAfter
 	shown int
@@ -34,7 +35,12 @@ type waiter struct {
 const logPage = 5000
 
 // wait returns when the build has ended. While the controller is unavailable, it waits.
-func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
+func (w *waiter) wait(ctx context.Context) (_ api.BuildStatus, err error) {
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			w.Note("build %[1]s goes on: takt logs -f %[1]s follows it, takt cancel %[1]s cancels it", w.id)
+		}
+	}()
 	pace := backoff.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
 	if w.follow {
 		pace.Max = time.Second
@@ -167,7 +173,7 @@ func (w *waiter) show(line api.LogEntry) error {
 	if w.JSON {
 		return cli.EncodeJSON(w.Out, line)
 	}
-	cli.LogLine(w.Out, line)
+	w.style.Line(w.Out, line)
 	return nil
 }
 

@@ -54,11 +54,11 @@ func newWorkersListCommand(env environment) *cobra.Command {
 			return list.Workers, err
 		},
 		func(w io.Writer, workers []api.Worker) {
-			heading := []string{"WORKER", "NAME", "STATUS", "BUILDS", "CPU", "DIAGNOSTICS", "DONE", "FAILED", "SEEN"}
+			heading := []string{"NAME", "STATE", "BUILDS", "CPU", "DONE", "FAILED", "SEEN", "WORKER", "DIAGNOSTICS"}
 			cli.List(w, heading, workers, func(k api.Worker) []string {
 				return []string{
-					k.ID, store.Lines(k.Name), workerStatus(k), strings.Join(k.Builds, ","), workerLoad(k), workerHealth(k),
-					strconv.Itoa(k.Completed), strconv.Itoa(k.Failed), cli.TimeText(k.LastSeenAt),
+					store.Lines(k.Name), cmp.Or(k.State, workerStatus(k)), cmp.Or(strings.Join(k.Builds, ","), "-"), workerLoad(k),
+					strconv.Itoa(k.Completed), strconv.Itoa(k.Failed), cli.Since(k.LastSeenAt), k.ID, workerHealth(k),
 				}
 			})
 		})
@@ -149,7 +149,7 @@ func workerID(ctx context.Context, c *client.Client, name string) (string, error
 	}
 	switch len(named) {
 	case 0:
-		return name, nil // the controller returns the error
+		return "", store.NewError(store.NotFound, fmt.Sprintf("There is no worker %q; takt workers lists them", name))
 	case 1:
 		return named[0], nil
 	default:

@@ -84,6 +84,8 @@ type BuildItem struct {
 	Status    string `json:"status" schema:"WireState"`
 	State     string `json:"state" schema:"State"`
 	CreatedAt string `json:"createdAt" schema:"Time"`
+	// StartedAt is when the current attempt was assigned; omitted before.
+	StartedAt string `json:"started_at,omitempty" schema:"Time"`
 	// CompletedAt is omitted, never null, while the build runs.
 	CompletedAt  string  `json:"completedAt,omitempty" schema:"Time"`
 	Platform     string  `json:"platform" schema:"Platform"`
@@ -104,6 +106,9 @@ func NewBuildItem(b store.Build) BuildItem {
 		CreatedAt: FormatTime(b.SubmittedAt), SubmittedAt: FormatTime(b.SubmittedAt), UpdatedAt: FormatTime(b.UpdatedAt),
 		WorkerID: optional(b.WorkerID), WorkerName: optional(b.WorkerName), ErrorMessage: optional(b.ErrorMessage),
 		HasResult: b.Result != nil, Labels: b.Labels,
+	}
+	if !b.StartedAt.IsZero() {
+		item.StartedAt = FormatTime(b.StartedAt)
 	}
 	if !b.CompletedAt.IsZero() {
 		item.CompletedAt = FormatTime(b.CompletedAt)
@@ -366,6 +371,9 @@ type TreeNode struct {
 	Leaked     int        `json:"leaked,omitempty"`
 	Children   []TreeNode `json:"children,omitempty"`
 }
+
+// MaxSource is how many bytes a build's source may have.
+const MaxSource = 500 << 20
 
 // Header names of the contract.
 const (

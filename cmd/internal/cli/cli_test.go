@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,7 +30,9 @@ func reply(status int, code store.Code, message string) error {
 
 func TestExit(t *testing.T) {
 	t.Parallel()
-	refused := &url.Error{Op: "Get", URL: "http://h/x", Err: errors.New("connection refused")}
+	unreachable := func(address string, cause error) error {
+		return &client.Error{Err: store.Wrap(store.Unavailable, "Controller not reachable", &url.Error{Op: "Get", URL: address, Err: cause})}
+	}
 	tests := []struct {
 		name string
 		err  error
@@ -39,10 +45,14 @@ func TestExit(t *testing.T) {
 		{"no key", reply(401, store.Unauthorized, "Missing X-API-Key header"), 4, "Missing X-API-Key header (set TAKT_API_KEY; takt serve keeps it in the data directory, in api-key)"},
 		{"wrong key", reply(403, store.InvalidAPIKey, "Invalid API key"), 4, "Invalid API key (check TAKT_API_KEY)"},
 		{"queue full", reply(503, store.QueueFull, "Build queue full, try again later"), 5, "Build queue full, try again later (request r1)"},
-		{"no controller", &client.Error{Err: store.Wrap(store.Unavailable, "Controller not reachable", refused)}, 5, "Controller not reachable: connection refused"},
+		{"no controller", unreachable("http://127.0.0.1:1/x", syscall.ECONNREFUSED), 5, "http://127.0.0.1:1 does not answer. Is takt serve running? TAKT_URL or --url sets the address"},
+		{"no host", unreachable("http://h/x", &net.DNSError{Name: "h", IsNotFound: true}), 5, "There is no host h; TAKT_URL or --url sets the address"},
+		{"no TLS", unreachable("https://h/x", http.ErrSchemeMismatch), 5, "https://h answers in plain HTTP: write http://, or name the port that speaks TLS; TAKT_URL or --url sets the address"},
+		{"cut", unreachable("http://h/x", io.ErrUnexpectedEOF), 5, "http://h does not answer (unexpected EOF). Is takt serve running? TAKT_URL or --url sets the address"},
+		{"interrupted", cli.InterruptedError{Err: unreachable("http://h/x", io.EOF)}, 130, "interrupted"},
 		{"build failed", cli.BuildFailedError{ID: "b1", State: "failed", Reason: "boom"}, 6, "build b1 failed: boom"},
 		{"build cancelled", fmt.Errorf("waiting: %w", cli.BuildFailedError{ID: "b1", State: "cancelled"}), 6, "waiting: build b1 cancelled"},
-		{"a refusal of our own", store.NewError(store.InvalidArgument, "no id"), 1, "no id"},
+		{"a refusal of our own", store.NewError(store.InvalidArgument, "no id"), 2, "no id"},
 		{"anything else", errors.New("disk on fire"), 1, "disk on fire"},
 	}
 	for _, tt := range tests {

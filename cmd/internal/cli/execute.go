@@ -21,30 +21,60 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	root.SilenceErrors, root.SilenceUsage = true, true
 	wrong := root.FlagErrorFunc()
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return AsUsage(wrong(cmd, err)) })
-	checkArguments(root)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	root.SetHelpCommand(helpCommand(root))
+	root.InitDefaultCompletionCmd(args...)
+	checkArguments(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitOK
+	}
+	code := ExitCode(err)
+	if f := cmd.Flags().Lookup("json"); f != nil && f.Value.String() == "true" {
+		_ = EncodeJSON(stderr, problemOf(err)) // nothing is left to report to
+		return code
 	}
 	name := root.Name() + ":"
 	if Colour(stderr) {
 		name = "\x1b[31m" + name + "\x1b[0m"
 	}
 	fmt.Fprintln(stderr, name, store.Lines(Message(err)))
-	code := ExitCode(err)
 	if code == ExitUsage {
 		fmt.Fprintf(stderr, "Try '%s --help'.\n", cmd.CommandPath())
 	}
 	return code
 }
 
+// helpCommand returns `help COMMAND`. Unlike cobra's, it fails for a command that is not there.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Help about a command", Args: cobra.ArbitraryArgs,
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+			if cmd, _, err := root.Find(args); err == nil {
+				for _, c := range cmd.Commands() {
+					names = append(names, c.Name())
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return onlyGroups(cmd, rest)
+			}
+			return cmd.Help()
+		},
+	}
+}
+
 // checkArguments makes wrong arguments a usage error for cmd and all commands below it.
 // The error shows how the command is used.
 func checkArguments(cmd *cobra.Command) {
-	if check := cmd.Args; check != nil {
+	if cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.Args, cmd.RunE = cobra.ArbitraryArgs, onlyGroups
+	} else if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			err := check(cmd, args)
 			if err == nil {
@@ -58,8 +88,8 @@ func checkArguments(cmd *cobra.Command) {
 	}
 }
 
-// OnlyGroups is the body of a command that only groups others.
-func OnlyGroups(cmd *cobra.Command, args []string) error {
+// onlyGroups is the body of a command that only groups others.
+func onlyGroups(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
@@ -79,11 +109,16 @@ func AsUsage(err error) error {
 }
 
 // Interruptible makes run the body of a command. Its context ends on SIGINT or SIGTERM,
-// so that run can stop and clean up what it started.
+// so that run can stop and clean up what it started. An error that it returns then is an
+// InterruptedError.
 func Interruptible(run func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
 		defer stop()
-		return run(ctx, cmd, args)
+		err := run(ctx, cmd, args)
+		if err != nil && ctx.Err() != nil && cmd.Context().Err() == nil && ExitCode(err) != ExitBuildFailed {
+			return InterruptedError{err}
+		}
+		return err
 	}
 }

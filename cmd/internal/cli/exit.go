@@ -1,11 +1,17 @@
 package cli
 
 import (
+	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 
+	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
 )
@@ -20,6 +26,7 @@ const (
 	ExitUnavailable = 5 // no controller, or one that can't serve now
 	ExitBuildFailed = 6 // the build failed or was cancelled
 	ExitUnfit       = 7 // the worker's machine can't run builds
+	ExitInterrupted = 130
 )
 
 // UsageError is an error that the caller made.
@@ -36,6 +43,12 @@ type UnfitError struct{ Err error }
 
 func (e UnfitError) Error() string { return e.Err.Error() }
 func (e UnfitError) Unwrap() error { return e.Err }
+
+// InterruptedError reports that SIGINT or SIGTERM ended the command.
+type InterruptedError struct{ Err error }
+
+func (e InterruptedError) Error() string { return "interrupted" }
+func (e InterruptedError) Unwrap() error { return e.Err }
 
 // BuildFailedError reports that a build ended without a result.
 type BuildFailedError struct {
@@ -61,6 +74,9 @@ func ExitCode(err error) int {
 	if _, ok := errors.AsType[UsageError](err); ok {
 		return ExitUsage
 	}
+	if _, ok := errors.AsType[InterruptedError](err); ok {
+		return ExitInterrupted
+	}
 	if _, ok := errors.AsType[BuildFailedError](err); ok {
 		return ExitBuildFailed
 	}
@@ -68,6 +84,8 @@ func ExitCode(err error) int {
 		return ExitUnfit
 	}
 	switch store.CodeOf(err) {
+	case store.InvalidArgument:
+		return ExitUsage
 	case store.NotFound:
 		return ExitNotFound
 	case store.Unauthorized, store.InvalidAPIKey, store.InvalidToken, store.Forbidden, store.NotAssigned:
@@ -82,6 +100,9 @@ func ExitCode(err error) int {
 // Message returns err as a person should see it. It leaves out method, path and code
 // where the controller's own message is enough.
 func Message(err error) string {
+	if stopped, ok := errors.AsType[InterruptedError](err); ok {
+		return stopped.Error()
+	}
 	reply, ok := errors.AsType[*client.Error](err)
 	if !ok {
 		if e, ok := errors.AsType[*store.Error](err); ok && e.Err == nil {
@@ -91,11 +112,7 @@ func Message(err error) string {
 	}
 	text := reply.Err.Message
 	if reply.Status == 0 && reply.Err.Err != nil {
-		cause := reply.Err.Err
-		if wrapped, ok := errors.AsType[*url.Error](cause); ok {
-			cause = wrapped.Err // method and URL add nothing
-		}
-		text += ": " + cause.Error()
+		text = noAnswer(reply.Err)
 	}
 	var notes []string
 	if hint := hint(reply.Err); hint != "" {
@@ -108,6 +125,55 @@ func Message(err error) string {
 		text += " (" + strings.Join(notes, "; ") + ")"
 	}
 	return text
+}
+
+// noAnswer says which address does not answer, and what to do.
+func noAnswer(err *store.Error) string {
+	call, ok := errors.AsType[*url.Error](err.Err)
+	if !ok {
+		return err.Message + ": " + err.Err.Error()
+	}
+	address := call.URL
+	if u, bad := url.Parse(address); bad == nil {
+		address = u.Scheme + "://" + u.Host
+	}
+	const where = "TAKT_URL or --url sets the address"
+	dns, noHost := errors.AsType[*net.DNSError](call.Err)
+	switch {
+	case noHost && dns.IsNotFound:
+		return fmt.Sprintf("There is no host %s; %s", dns.Name, where)
+	case errors.Is(call.Err, http.ErrSchemeMismatch):
+		return fmt.Sprintf("%s answers in plain HTTP: write http://, or name the port that speaks TLS; %s", address, where)
+	case errors.Is(call.Err, syscall.ECONNREFUSED):
+		return fmt.Sprintf("%s does not answer. Is takt serve running? %s", address, where)
+	}
+	return fmt.Sprintf("%s does not answer (%v). Is takt serve running? %s", address, call.Err, where)
+}
+
+// Heals reports whether a call that failed may succeed later without anything being changed
+// here.
+func Heals(err error) bool {
+	dns, noHost := errors.AsType[*net.DNSError](err)
+	_, stranger := errors.AsType[*tls.CertificateVerificationError](err)
+	return client.Temporary(err) && (!noHost || !dns.IsNotFound) && !stranger && !errors.Is(err, http.ErrSchemeMismatch)
+}
+
+// problemOf returns err as the controller's interface writes errors.
+func problemOf(err error) api.Problem {
+	p := api.Problem{Type: "about:blank", Title: "Failed", Detail: Message(err), Error: Message(err), Code: string(store.CodeOf(err))}
+	switch ExitCode(err) {
+	case ExitUsage:
+		p.Code = "usage"
+	case ExitBuildFailed:
+		p.Code = "build_failed"
+	case ExitInterrupted:
+		p.Code = "interrupted"
+	}
+	if reply, ok := errors.AsType[*client.Error](err); ok {
+		p.Status, p.RequestID = reply.Status, reply.RequestID
+		p.Title = cmp.Or(http.StatusText(reply.Status), p.Title)
+	}
+	return p
 }
 
 // hint returns what the user can do about a refusal.

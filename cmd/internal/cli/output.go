@@ -115,6 +115,15 @@ func TimeText(s string) string {
 	return Time(t)
 }
 
+// Since shows how long ago a time is that is given as text.
+func Since(s string) string {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return "-"
+	}
+	return Age(time.Since(t))
+}
+
 // NoColours sets whether this process shows no colours.
 func NoColours(none bool) { colourless.Store(none) }
 
@@ -125,7 +134,7 @@ func Colour(w io.Writer) bool { return !colourless.Load() && Terminal(w) }
 var states = regexp.MustCompile(`(^|  )(?:(completed|healthy|running|done|idle)|(building|assigned|pending|warning|suspended|restarting)|(failed|critical|terminated|offline|cancelled))(  |\n|$)`)
 
 // Table writes rows in columns. The first row is the heading. A cell's text always stays
-// in its cell, whatever it contains.
+// in its cell, whatever it contains. On a terminal a line that is too long ends in "…".
 func Table(w io.Writer, rows [][]string) {
 	var text bytes.Buffer
 	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -138,6 +147,13 @@ func Table(w io.Writer, rows [][]string) {
 	}
 	_ = tw.Flush() // memory writes do not fail
 	shown := text.Bytes()
+	if Terminal(w) {
+		lines := strings.SplitAfter(text.String(), "\n")
+		for i, line := range lines {
+			lines[i] = fit(w, strings.TrimSuffix(line, "\n")) + line[len(strings.TrimSuffix(line, "\n")):]
+		}
+		shown = []byte(strings.Join(lines, ""))
+	}
 	if Colour(w) {
 		shown = states.ReplaceAll(shown, []byte("$1\x1b[32m$2\x1b[33m$3\x1b[31m$4\x1b[0m$5"))
 	}
@@ -153,19 +169,51 @@ func List[T any](w io.Writer, heading []string, items []T, row func(T) []string)
 	Table(w, rows)
 }
 
-// LogLine writes an entry of a build's log. It indents all lines but the first, so that
-// they can't look like another entry.
-func LogLine(w io.Writer, e api.LogEntry) {
-	at := e.Timestamp.Time()
+// LogStyle is how lines of a build's log are shown: as they are (Raw), or each with its time
+// of day, or with its date and time (Timestamps), and its level unless that is info.
+type LogStyle struct{ Raw, Timestamps bool }
+
+// sequence matches an escape sequence: one that sets colours is its first group.
+var sequence = regexp.MustCompile(`(\x1b\[[0-9;:]*m)|\x1b(?:\[[0-?]*[ -/]*[@-~]|[]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?`)
+
+// Line writes an entry of a build's log. It indents all lines but the first, so that they
+// can't look like another entry. Colours of the entry are kept where w shows them, and no
+// other escape sequence is.
+func (s LogStyle) Line(w io.Writer, e api.LogEntry) {
+	colour := Colour(w)
+	var text strings.Builder
+	at, coloured := 0, false
+	for _, m := range sequence.FindAllStringSubmatchIndex(e.Message, -1) {
+		text.WriteString(store.Lines(e.Message[at:m[0]]))
+		if at = m[1]; m[2] >= 0 && colour {
+			text.WriteString(e.Message[m[2]:m[3]])
+			coloured = true
+		}
+	}
+	text.WriteString(store.Lines(e.Message[at:]))
+	if coloured {
+		text.WriteString("\x1b[0m")
+	}
+	if s.Raw {
+		fmt.Fprintln(w, text.String())
+		return
+	}
+	start := e.Timestamp.Time().Local()
 	if utc.Load() {
-		at = at.UTC()
+		start = start.UTC()
 	}
-	level := fmt.Sprintf("%-5s", store.Line(e.Level))
-	if Colour(w) {
-		level = map[string]string{"warn": "\x1b[33m", "error": "\x1b[31m"}[e.Level] + level + "\x1b[0m"
+	prefix := start.Format(time.TimeOnly)
+	if s.Timestamps {
+		prefix = start.Format("2006-01-02T15:04:05.000Z07:00")
 	}
-	message := strings.ReplaceAll(store.Lines(e.Message), "\n", "\n"+strings.Repeat(" ", 19))
-	fmt.Fprintf(w, "%s %s %s\n", at.Format("15:04:05.000"), level, message)
+	indent := "\n" + strings.Repeat(" ", len(prefix)+1)
+	if level := store.Line(e.Level); level != "info" {
+		if colour {
+			level = map[string]string{"warn": "\x1b[33m", "error": "\x1b[31m"}[e.Level] + level + "\x1b[0m"
+		}
+		prefix += " " + level + ":"
+	}
+	fmt.Fprintln(w, prefix, strings.ReplaceAll(text.String(), "\n", indent))
 }
 
 // Or returns *s, or other if s is nil or empty.

@@ -13,6 +13,10 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"takt/http/client"
 )
 
 // PackDir writes a directory as a zip archive: everything except .git, in a fixed order
@@ -109,16 +113,43 @@ func leaves(name, target string) bool {
 	return to == ".." || strings.HasPrefix(to, "../")
 }
 
-// PackToFile packs a directory into a new temporary file. The caller removes the file.
-func PackToFile(ctx context.Context, dir string) (name string, err error) {
+// PackToFile packs a directory into a new temporary file of at most so many bytes. It calls
+// seen with the number written so far. The caller removes the file.
+func PackToFile(ctx context.Context, dir string, most int64, seen client.Progress) (name string, err error) {
 	f, err := os.CreateTemp("", "takt-source-*.zip")
 	if err != nil {
 		return "", err
 	}
-	err = errors.Join(PackDir(ctx, dir, f), f.Close())
+	err = errors.Join(PackDir(ctx, dir, &archive{ctx: ctx, file: f, most: most, seen: seen}), f.Close())
 	if err != nil {
 		_ = os.Remove(f.Name())
 		return "", fmt.Errorf("packing %s: %w", dir, err)
 	}
 	return f.Name(), nil
+}
+
+// archive is a file that is written until ctx ends or it has as many bytes as it may have.
+type archive struct {
+	ctx        context.Context //nolint:containedctx // io.Writer takes none
+	file       io.Writer
+	size, most int64
+	seen       client.Progress
+}
+
+func (a *archive) Write(p []byte) (int, error) {
+	if a.ctx.Err() != nil {
+		return 0, context.Cause(a.ctx)
+	}
+	if a.size += int64(len(p)); a.size > a.most {
+		return 0, TooLarge(a.most)
+	}
+	if a.seen != nil {
+		a.seen(a.size, 0)
+	}
+	return a.file.Write(p)
+}
+
+// TooLarge returns the error of a source with more bytes than it may have.
+func TooLarge(most int64) error {
+	return Usage("it has more than the %s that a source may have: leave out what the build does not need", humanize.IBytes(uint64(most)))
 }

@@ -79,7 +79,7 @@ func TestPackDirRefuses(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			require.NoError(t, tt.make(dir))
-			_, err := cli.PackToFile(t.Context(), dir)
+			_, err := cli.PackToFile(t.Context(), dir, 1<<20, nil)
 			require.Error(t, err)
 		})
 	}

@@ -135,7 +135,7 @@ func fit(w io.Writer, s string) string {
 		}
 	}
 	if r := []rune(s); len(r) >= width {
-		return string(r[:width-1])
+		return string(r[:width-2]) + "…"
 	}
 	return s
 }

@@ -79,8 +79,8 @@ func TestNobodyForgesARow(t *testing.T) {
 	require.Equal(t, "NAME\na\uFFFDb1\uFFFDidle\uFFFD\uFFFD2J\uFFFD[2J\uFFFD\n", out.String())
 
 	out.Reset()
-	cli.LogLine(&out, api.LogEntry{Level: "info", Message: "one\n12:00:00.000 error forged\u202e"})
-	require.Contains(t, out.String(), "\n                   12:00:00.000 error forged\uFFFD\n")
+	cli.LogStyle{}.Line(&out, api.LogEntry{Level: "info", Message: "one\n12:00:00 error: forged\u202e"})
+	require.Contains(t, out.String(), " one\n         12:00:00 error: forged\uFFFD\n")
 
 	out.Reset()
 	require.NoError(t, cli.EncodeJSON(&out, map[string]string{"name": evil + "\x7f"}))
@@ -90,6 +90,19 @@ func TestNobodyForgesARow(t *testing.T) {
 	_, err := cli.JSONLog{Writer: &out}.Write([]byte("{\"a\":\"\u202e\u0085\"}\n"))
 	require.NoError(t, err)
 	require.Equal(t, `{"a":"\u202e\u0085"}`+"\n", out.String()) //nolint:testifylint // how it is written matters
+}
+
+func TestLogsKeepTheirColoursOnATerminal(t *testing.T) {
+	t.Parallel()
+	entry := api.LogEntry{Level: "warn", Message: "\x1b[38;5;2mok\x1b[0m \x1b[2Jgone\x1b]0;title\x07 \x1b"}
+	tty, shown := terminal(t)
+	cli.LogStyle{Raw: true}.Line(tty, entry)
+	require.Equal(t, "\x1b[38;5;2mok\x1b[0m gone \x1b[0m\r\n", shown())
+	var pipe bytes.Buffer
+	cli.LogStyle{Raw: true}.Line(&pipe, entry)
+	cli.LogStyle{}.Line(&pipe, entry)
+	cli.LogStyle{Timestamps: true}.Line(&pipe, entry)
+	require.Regexp(t, `^ok gone \n\d\d:\d\d:\d\d warn: ok gone \n\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.000\S+ warn: ok gone \n$`, pipe.String())
 }
 
 func TestOneFormatOfTimes(t *testing.T) {
