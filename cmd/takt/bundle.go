@@ -62,7 +62,7 @@ errors.txt. Needs the admin key in TAKT_ADMIN_KEY.`,
 		return s.Result(map[string]any{"file": file, "missing": b.faults}, func(w io.Writer) { fmt.Fprintln(w, file) })
 	})
 	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write (default takt-TIME.tar.gz)")
-	cmd.Flags().DurationVar(&record, "record", record, "how long the processor is watched, 1s to 60s")
+	durationFlag(cmd.Flags(), &record, "record", record, "how long the processor is watched, 1s to 60s")
 	return cmd
 }
 

@@ -97,12 +97,35 @@ func TestSubmitAndLookWithoutTheKey(t *testing.T) {
 	d.finish(id, store.Completed, "app", "")
 	require.Contains(t, d.ok(t, "logs", id), "Build submitted\n")
 	out := filepath.Join(d.dir, "out.ipa")
-	require.Contains(t, d.ok(t, "download", id, "-o", out), "3 bytes")
+	require.Contains(t, d.ok(t, "download", id, "-o", out), "3 B, SHA-256 right")
 	content, err := os.ReadFile(out)
 	require.NoError(t, err)
 	require.Equal(t, "app", string(content))
 	require.NoFileExists(t, out+".part")
 	d.fails(t, 4, "Missing X-API-Key", "list")
+}
+
+func TestWrongUseIsToldBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
+	d := newTerminal(t)
+	d.env["TAKT_URL"] = "http://127.0.0.1:1"
+	for text, args := range map[string][]string{
+		`unknown command "nosuch"`:                      {"help", "nosuch"},
+		`unknown command "pyth"`:                        {"completion", "pyth"},
+		`unknown command "verfy"; did you mean verify?`: {"storage", "verfy"},
+		"11 is not between -10 and 10":                  {"submit", "-p", "ios", "--priority", "11", d.source(t)},
+		"must be seconds, or with a unit":               {"worker", "--timeout", "soon"},
+	} {
+		d.fails(t, cli.ExitUsage, text, args...)
+	}
+	code, out, errs := d.takt(t.Context(), "list", "--json")
+	require.Equal(t, cli.ExitUnavailable, code)
+	require.Empty(t, out)
+	lines := strings.Split(strings.TrimSpace(errs), "\n")
+	var problem api.Problem
+	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &problem))
+	require.Equal(t, "unavailable", problem.Code)
+	require.Contains(t, problem.Error, "http://127.0.0.1:1 does not answer. Is takt serve running?")
 }
 
 func TestSubmitADirectoryAndWait(t *testing.T) {
@@ -118,7 +141,7 @@ func TestSubmitADirectoryAndWait(t *testing.T) {
 	}()
 	shown := d.ok(t, "submit", "-p", "android", "--follow", "--download", out, src)
 	require.True(t, strings.HasPrefix(shown, "build-1\n"), shown)
-	require.Contains(t, shown, "warn  the \uFFFD[31mend\n")
+	require.Contains(t, shown, "warn: the end\n")
 	require.Contains(t, shown, "completed")
 	content, err := os.ReadFile(out)
 	require.NoError(t, err)

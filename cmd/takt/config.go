@@ -80,7 +80,6 @@ func defaultConfig(stateDir string) Config {
 		OnBuildTimeout:   "requeue",
 		BuildMaxAttempts: 3,
 		Quarantine:       store.QuarantineRule{Faults: 3, Attempts: 10},
-		MaxParked:        20_000,
 		Heijunka:         defaultHeijunkaConfig(),
 		PollRate:         web.PollRate,
 		RegisterRate:     web.RegisterRate,

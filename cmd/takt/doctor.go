@@ -32,8 +32,9 @@ func newDoctorCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what is wrong with a set-up, and say how to mend it",
-		Long: `Look for what is wrong with a set-up, and say how to mend it. Exit code 1 if
-anything is.
+		Long: `Look for what is wrong with a set-up, and say how to mend it. Each check is ok, a
+warning (it works, but not as well or as safely as it could) or failed. Exit code 1 if
+one failed.
 
 Without --url (or TAKT_URL): this machine, with the settings of 'takt serve', before
 its first start or while it runs: settings, data directory, keys and their modes,
@@ -72,7 +73,7 @@ registers, polls once, and is deleted.`,
 			d.controller(ctx, s.client, env.get("TAKT_ADMIN_KEY") != "")
 		}
 		if d.ill > 0 {
-			return fmt.Errorf("findings: %d", d.ill)
+			return fmt.Errorf("%d failed, %d warnings", d.ill, d.doubtful)
 		}
 		return context.Cause(ctx)
 	})
@@ -81,54 +82,77 @@ registers, polls once, and is deleted.`,
 
 // diagnosis is the result of one check.
 type diagnosis struct {
-	Check string `json:"check"`
-	OK    bool   `json:"ok"`
-	Found string `json:"found"`
-	Mend  string `json:"mend,omitempty"` // what to do; only of one that is not OK
+	Check  string `json:"check"`
+	Result result `json:"result"`
+	Found  string `json:"found"`
+	Mend   string `json:"mend,omitempty"` // what to do, unless the result is ok
 }
+
+// result is what a check came to.
+type result string
+
+const (
+	resultOK      result = "ok"
+	resultWarning result = "warning"
+	resultFailed  result = "failed"
+)
 
 // doctor looks for what is wrong and shows it at once.
 type doctor struct {
 	cli.Output
-	poll time.Duration // how long a poll is open
-	ill  int           // checks that found something
+	poll          time.Duration // how long a poll is open
+	ill, doubtful int           // checks that failed, and warnings
 }
 
 func (d *doctor) tell(g diagnosis) {
-	if !g.OK {
+	switch g.Result {
+	case resultFailed:
 		d.ill++
+	case resultWarning:
+		d.doubtful++
+	case resultOK:
 	}
 	_ = d.Result(g, func(w io.Writer) { // the last line reports a closed pipe
-		word := "ok  "
-		if !g.OK {
-			word = "BAD "
-		}
+		word := fmt.Sprintf("%-7s", g.Result)
 		if cli.Colour(w) {
-			word = map[bool]string{true: "\x1b[32m", false: "\x1b[31m"}[g.OK] + word + "\x1b[0m"
+			word = map[result]string{resultOK: "\x1b[32m", resultWarning: "\x1b[33m", resultFailed: "\x1b[31m"}[g.Result] + word + "\x1b[0m"
 		}
-		fmt.Fprintf(w, "%s %-14s %s\n", word, g.Check, store.Lines(g.Found))
+		fmt.Fprintf(w, "%s  %-14s  %s\n", word, g.Check, store.Lines(g.Found))
 		if g.Mend != "" {
-			fmt.Fprintf(w, "%20s-> %s\n", "", store.Lines(g.Mend))
+			fmt.Fprintf(w, "%25s-> %s\n", "", store.Lines(g.Mend))
 		}
 	})
 }
 
 func (d *doctor) well(check, format string, args ...any) {
-	d.tell(diagnosis{Check: check, OK: true, Found: fmt.Sprintf(format, args...)})
+	d.tell(diagnosis{Check: check, Result: resultOK, Found: fmt.Sprintf(format, args...)})
 }
 
 func (d *doctor) bad(check, mend, format string, args ...any) {
-	d.tell(diagnosis{Check: check, Found: fmt.Sprintf(format, args...), Mend: mend})
+	d.tell(diagnosis{Check: check, Result: resultFailed, Found: fmt.Sprintf(format, args...), Mend: mend})
 }
 
-// judge tells that a check could not be made because of err, or that it found something: bad
-// if ill is set.
+func (d *doctor) warn(check, mend, format string, args ...any) {
+	d.tell(diagnosis{Check: check, Result: resultWarning, Found: fmt.Sprintf(format, args...), Mend: mend})
+}
+
+// judge tells that a check could not be made because of err, or that it found something: a
+// failure if ill is set.
 func (d *doctor) judge(check string, err error, access string, ill bool, mend, format string, args ...any) {
+	if err == nil && ill {
+		d.bad(check, mend, format, args...)
+		return
+	}
+	d.suspect(check, err, access, false, "", format, args...)
+}
+
+// suspect is judge for what is a warning if doubtful is set.
+func (d *doctor) suspect(check string, err error, access string, doubtful bool, mend, format string, args ...any) {
 	switch {
 	case err != nil:
 		d.bad(check, access, "%v", err)
-	case ill:
-		d.bad(check, mend, format, args...)
+	case doubtful:
+		d.warn(check, mend, format, args...)
 	default:
 		d.well(check, format, args...)
 	}
@@ -253,7 +277,7 @@ func (d *doctor) space(free, reserve int64, err error) {
 }
 
 func (d *doctor) fsync(took time.Duration, err error) {
-	d.judge("fsync", err, "let the user that runs takt write there, or set --data-dir",
+	d.suspect("fsync", err, "let the user that runs takt write there, or set --data-dir",
 		took > slowSync, "use a local SSD: each submit and each hand-out waits for one", "one takes %s", took.Round(time.Microsecond))
 }
 
@@ -282,9 +306,9 @@ func syncTime(dir string, sync func(*os.File) error) (time.Duration, error) {
 }
 
 func (d *doctor) limits(cfg Config) {
-	need, files := max(2*cfg.MaxParked, 1024), fileLimit()
+	need, files := max(2*cfg.parked(), 1024), fileLimit()
 	n := connectionsFor(need, files)
-	d.judge("limits", nil, "", n < need, "ulimit -n or LimitNOFILE: raise it, or lower --max-parked",
+	d.suspect("limits", nil, "", n < need, "ulimit -n or LimitNOFILE: raise it, or lower --max-parked",
 		"%d open files allow %d connections, and --max-parked needs %d", files, n, need)
 }
 
@@ -303,7 +327,7 @@ func (d *doctor) address(ctx context.Context, cfg Config, running bool) {
 	ip := net.ParseIP(host)
 	local := host == "localhost" || ip != nil && ip.IsLoopback()
 	if !local && cfg.TLSCert == "" && !strings.HasPrefix(cfg.PublicURL, "https://") {
-		d.bad(check, "set --tls-cert and --tls-key, or listen on 127.0.0.1 behind a proxy that speaks TLS and name it in --public-url",
+		d.warn(check, "set --tls-cert and --tls-key, or listen on 127.0.0.1 behind a proxy that speaks TLS and name it in --public-url",
 			"others can reach %s and it has no TLS: keys, tokens and certificates travel in clear", cfg.Listen)
 		return
 	}
@@ -323,7 +347,7 @@ func (d *doctor) certificate(cfg Config) {
 		if info, err := os.Stat(cfg.TLSKey); err == nil && info.Mode().Perm()&0o077 != 0 {
 			d.bad("certificate", "chmod 600 "+cfg.TLSKey, "the TLS key can be read by others (%s)", info.Mode().Perm())
 		}
-		d.judge("certificate", nil, "", time.Until(c.NotAfter()) < certificateLeft, "renew it; takt reads it anew when it changes",
+		d.suspect("certificate", nil, "", time.Until(c.NotAfter()) < certificateLeft, "renew it; takt reads it anew when it changes",
 			"valid until %s", cli.Time(c.NotAfter()))
 	}
 }
@@ -419,7 +443,7 @@ func (d *doctor) timekeeping(synchronised, known bool) {
 	case synchronised:
 		d.well("clock", "the kernel says that it is kept right")
 	default:
-		d.bad("clock", "run an NTP client (chrony, systemd-timesyncd); in a container, on its host", "nothing keeps this machine's clock right")
+		d.warn("clock", "run an NTP client (chrony, systemd-timesyncd); in a container, on its host", "nothing keeps this machine's clock right")
 	}
 }
 

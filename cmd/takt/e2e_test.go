@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/cli"
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
@@ -293,4 +294,24 @@ func TestSecondControllerInOneDataDirectoryIsRefused(t *testing.T) {
 	<-p.Done()
 	require.Error(t, p.Failure())
 	require.Contains(t, p.Tail(), "used by another takt")
+}
+
+// Who interrupts a follower ends only the command.
+func TestAnInterruptedFollowerLeavesTheBuild(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.controller("takt")
+	w := register(t, c, 1)
+	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
+	require.Equal(t, id, w.poll(t).ID)
+	p, err := s.Launch("follower", []string{"TAKT_URL=" + c.URL, "TAKT_API_KEY=" + c.APIKey}, "logs", "-f", id)
+	require.NoError(t, err)
+	eventually(t, "it follows", func() bool { return strings.Contains(p.Output(), "Assigned to worker") })
+	require.NoError(t, p.Signal(os.Interrupt))
+	<-p.Done()
+	require.Equal(t, cli.ExitInterrupted, p.ExitCode())
+	require.Contains(t, p.Output(), "build "+id+" goes on: takt logs -f "+id+" follows it, takt cancel "+id+" cancels it")
+	status, err := c.Client.Status(t.Context(), id, client.BuildAuth{})
+	require.NoError(t, err)
+	require.Equal(t, string(store.Assigned), status.State)
 }

@@ -42,7 +42,7 @@ func change[In any](
 		return in(args, reason, hold), needReason(reason)
 	}), cli.PrintHeijunka)
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required)")
-	cmd.Flags().DurationVar(&end, "for", 0, "end by itself after so long, such as 2h")
+	durationFlag(cmd.Flags(), &end, "for", 0, "end by itself after so long, such as 2h")
 	return cmd
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"takt/actors/deployment"
 	"takt/actors/janitor"
 	"takt/http/api"
@@ -101,10 +103,36 @@ func duration(field *time.Duration) value { return parsed(field, showDuration, r
 func readDuration(v string) (time.Duration, error) {
 	d, err := api.ParseDuration(v)
 	if err != nil {
-		err = errors.New(`must be a duration such as "90s" or "5m"`)
+		err = errors.New(`must be seconds, or with a unit, such as "90s" or "5m"`)
 	}
 	return d, err
 }
+
+// lasting is a duration as a flag, such as 90s or 5m; a bare number is seconds.
+type lasting time.Duration
+
+func durationFlag(f *pflag.FlagSet, d *time.Duration, name string, usual time.Duration, usage string) {
+	*d = usual
+	f.Var((*lasting)(d), name, usage)
+}
+
+// String implements pflag.Value.
+func (d *lasting) String() string {
+	if *d == 0 {
+		return ""
+	}
+	return showDuration(time.Duration(*d))
+}
+
+// Set implements pflag.Value.
+func (d *lasting) Set(text string) error {
+	n, err := readDuration(text)
+	*d = lasting(n)
+	return err
+}
+
+// Type implements pflag.Value.
+func (*lasting) Type() string { return "duration" }
 
 // showDuration writes 5m, not 5m0s.
 func showDuration(d time.Duration) string {

@@ -145,7 +145,7 @@ admin key in TAKT_ADMIN_KEY.`,
 	})
 	cmd.Flags().StringVar(&o.Reason, "reason", "", "why, for the audit (required)")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be restarted, and how many requests are under way")
-	cmd.Flags().DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait until all is well, at most 60s")
+	durationFlag(cmd.Flags(), &o.Timeout, "timeout", 10*time.Second, "how long to wait until all is well, at most 60s")
 	cmd.Flags().BoolVar(&o.Force, "force", false, "insist where the controller asks for it")
 	return cmd
 }

@@ -309,9 +309,9 @@ func TestOperatorStopsStartsAndSets(t *testing.T) {
 	now, err := client.Call(ctx, c.Client, api.ShowTimeouts, api.None{})
 	require.NoError(t, err)
 	require.InDelta(t, 100, *now.BuildTimeout, 0)
-	build := 200.0
-	_, err = client.Call(ctx, c.Client, api.ChangeTimeouts, api.HeartbeatSettings{BuildTimeout: &build})
-	require.NoError(t, err)
+	shell := terminal{env: map[string]string{"TAKT_URL": c.URL, "TAKT_ADMIN_KEY": c.AdminKey}}
+	require.Equal(t, "TIMEOUT  VALUE\nbuild    3m20s\nworker   5m\ncheck    30s\n", shell.ok(t, "timeouts", "--build", "200"))
+	require.Contains(t, shell.ok(t, "timeouts"), "3m20s")
 	_, err = c.Client.Operate(ctx, client.Order{Action: "restart", Path: "endpoint", Reason: "wakes the poll"})
 	require.NoError(t, err)
 	require.NoError(t, <-parked, "a parked poll is answered when the server restarts")

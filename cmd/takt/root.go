@@ -54,7 +54,7 @@ not available, 6 the build failed, 7 the worker can't run builds,
 		}},
 		{"Fleet", []*cobra.Command{newWorkerCommand(env), newWorkersCommand(env), newTopCommand(env)}},
 		{"Operate", []*cobra.Command{
-			newServeCommand(), newDoctorCommand(env), newTreeCommand(env), newRestartCommand(env), newHeijunkaCommand(env), newAuditCommand(env),
+			newServeCommand(), newDoctorCommand(env), newTreeCommand(env), newRestartCommand(env), newHeijunkaCommand(env), newTimeoutsCommand(env), newAuditCommand(env),
 			newRepairCommand(env), newStorageCommand(), newRekeyCommand(), newDebugCommand(env), newVersionCommand(),
 		}},
 		{"Services", []*cobra.Command{newThrottleCommand(env), newDeployCommand(env), newDeploymentCommand(env), newDeploymentsCommand(env)}},

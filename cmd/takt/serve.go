@@ -288,7 +288,7 @@ func (c *controller) httpConfig() http.Config {
 // connections returns how many connections the server accepts: as many as the settings
 // need, but no more than the file descriptors allow.
 func (c *controller) connections() int {
-	need := max(2*c.cfg.MaxParked, 1024)
+	need := max(2*c.cfg.parked(), 1024)
 	files := fileLimit()
 	n := connectionsFor(need, files)
 	if n < need {
@@ -296,6 +296,14 @@ func (c *controller) connections() int {
 			Msg("the limit of open files is lower than the settings need: raise it (ulimit -n, LimitNOFILE) or lower --max-parked")
 	}
 	return n
+}
+
+// mostParked is how many polls may wait at once if no setting says so.
+const mostParked = 20_000
+
+// parked returns how many polls may wait at once.
+func (c Config) parked() int {
+	return cmp.Or(c.MaxParked, min(mostParked, connectionsFor(2*mostParked, fileLimit())/2))
 }
 
 // connectionsFor returns at most need. It reserves some of the file descriptors for files

@@ -91,7 +91,7 @@ func (c *controller) openBuilds(p *parts) error {
 		c.tree.Bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed, Was: b})
 	}})
 	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, c.keys.Secrets()...)
-	p.tree.Queue = queue.Config{MaxParked: cfg.MaxParked, Limit: cfg.QueueLimit}
+	p.tree.Queue = queue.Config{MaxParked: cfg.parked(), Limit: cfg.QueueLimit}
 	p.tree.Timeouts = store.Timeouts{CheckInterval: cfg.checkInterval(), BuildTimeout: cfg.BuildTimeout, WorkerTimeout: cfg.WorkerTimeout}
 	p.tree.Rule = store.LostRule{MaxAttempts: cfg.attempts()}
 	p.tree.Retain = cfg.Retain

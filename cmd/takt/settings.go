@@ -132,7 +132,7 @@ func buildSettings(c *Config) []setting {
 		row("on-build-timeout", text(&c.OnBuildTimeout),
 			"requeue: a silent worker's build waits again while it has attempts; fail: it fails at once"),
 		row("build-max-attempts", number(&c.BuildMaxAttempts), "attempts that a build has"),
-		row("max-parked", number(&c.MaxParked), "polls that may wait at once; connections may be twice as many, at least 1024"),
+		row("max-parked", number(&c.MaxParked), "polls that may wait at once; connections may be twice as many, at least 1024; 0: 20000, or what the limit of open files allows"),
 		row("poll-rate", number(&c.PollRate), "polls a second that one worker may send; 0: no limit"),
 		row("register-rate", number(&c.RegisterRate), "registrations a second from one remote address; 0: no limit"),
 		row("spare-critical-workers", boolean(&c.SpareCritical), "give no builds to workers whose last diagnostic report is critical"),

@@ -101,11 +101,12 @@ func (s *site) upkeep(c *process.Controller, settings []string, args ...string) 
 		var m struct {
 			inventory.Finding
 			Summary *inventory.Migrated
+			Title   string // of the error at the end
 		}
 		require.NoError(s.t, json.Unmarshal([]byte(line), &m), line)
 		if m.Summary != nil {
 			sum = *m.Summary
-		} else {
+		} else if m.Title == "" {
 			found = append(found, m.Finding)
 		}
 	}

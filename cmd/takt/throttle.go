@@ -86,7 +86,7 @@ func age(at *string) string {
 
 func newRateCommand(env environment) *cobra.Command {
 	var set api.ThrottleConfig
-	var remove bool
+	var remove, yes bool
 	cmd := &cobra.Command{
 		Use:   "config PORTAL [ACTION]",
 		Short: "Show, set or delete how many completions an action may have in a period",
@@ -101,6 +101,7 @@ With --delete new actions are refused; those that wait keep their rate.`,
 	cmd.Flags().IntVar(&set.TimePeriod, "time", 1, "set: length of the period, in units")
 	cmd.Flags().StringVar(&set.TimeUnit, "unit", "second", "set: second, minute, hour or day")
 	cmd.Flags().BoolVar(&remove, "delete", false, "delete it")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before --delete")
 	return clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
 		ids, err := numbers(args)
 		if err != nil {
@@ -116,6 +117,11 @@ With --delete new actions are refused; those that wait keep their rate.`,
 		}
 		path := api.RatePath{PortalID: api.HubSpotID(ids[0]), ActionID: api.HubSpotID(ids[1])}
 		if remove {
+			if !yes {
+				if err := s.Confirm(cmd.InOrStdin(), "Refuse new actions of "+args[1]+" in portal "+args[0]+"?"); err != nil {
+					return err
+				}
+			}
 			_, err := client.Call(ctx, s.client, api.DeleteRate, path)
 			return showReply(s, map[string]bool{"deleted": true}, err, func(w io.Writer, _ map[string]bool) { fmt.Fprintln(w, "deleted") })
 		}

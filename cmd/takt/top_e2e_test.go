@@ -189,7 +189,7 @@ func TestTopShowsAndActs(t *testing.T) {
 
 	// A controller that is away is no reason to leave.
 	require.NoError(t, c.Stop(t.Context(), patience))
-	w.sees(`connection refused`)
+	w.sees(`does not answer`)
 	w.leaves()
 }
 

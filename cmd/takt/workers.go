@@ -185,14 +185,18 @@ func printWorker(w io.Writer, k api.Worker) {
 }
 
 func newWorkersDeleteCommand(env environment) *cobra.Command {
-	return clientCommand(env, &cobra.Command{
-		Use: "delete ID|NAME", Short: "Remove a worker; its builds are pending again", Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, s *session, args []string) error {
-		// The call is made once because a repeat would fail: the worker is gone by then.
+	var yes bool
+	cmd := &cobra.Command{Use: "delete ID|NAME", Short: "Remove a worker; its builds are pending again", Args: cobra.ExactArgs(1)}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
 		id, err := workerID(ctx, s.client, args[0])
+		if err == nil && !yes {
+			err = s.Confirm(cmd.InOrStdin(), "Remove worker "+args[0]+"? Its builds go back to the queue.")
+		}
 		if err != nil {
 			return err
 		}
+		// The call is made once because a repeat would fail: the worker is gone by then.
 		reply, err := client.Call(ctx, s.client, api.DeleteWorker, api.WorkerPath{ID: api.WorkerID(id)})
 		return showReply(s, reply, err, func(w io.Writer, gone api.Unregistered) {
 			fmt.Fprintf(w, "%s deleted, builds pending again: %d\n", id, gone.BuildsReassigned)

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -79,6 +81,21 @@ func (o Output) Note(format string, args ...any) {
 		}
 		fmt.Fprintf(o.Err, clear+format+"\n", args...)
 	}
+}
+
+// Confirm asks whether to do what can't be undone. It asks only somebody at a terminal, and
+// returns an error for any answer but y or yes.
+func (o Output) Confirm(in io.Reader, question string) error {
+	if f, ok := in.(*os.File); !ok || o.JSON || !term.IsTerminal(int(f.Fd())) {
+		return nil
+	}
+	fmt.Fprintf(o.Err, "%s [y/N] ", store.Line(question))
+	answer, _ := bufio.NewReader(in).ReadString('\n') // no answer is no
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return errors.New("nothing was changed")
 }
 
 // Terminal reports whether w is a terminal.

@@ -1,6 +1,9 @@
 package cli_test
 
 import (
+	"context"
+	"crypto/rand"
+	"errors"
 	"archive/zip"
 	"bytes"
 	"os"
@@ -62,6 +65,27 @@ func TestPackDir(t *testing.T) {
 	info, err := os.Stat(filepath.Join(out, "bin", "tool"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o755), info.Mode())
+}
+
+func TestPackingStops(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	noise := make([]byte, 4<<20)
+	_, _ = rand.Read(noise)
+	write(t, filepath.Join(dir, "noise"), string(noise), 0o644)
+	_, err := cli.PackToFile(t.Context(), dir, 1<<20, nil)
+	require.ErrorContains(t, err, "more than the 1.0 MiB that a source may have")
+	require.Equal(t, cli.ExitUsage, cli.ExitCode(err))
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	interrupted := errors.New("interrupted")
+	var seen int64
+	_, err = cli.PackToFile(ctx, dir, 1<<30, func(done, _ int64) {
+		seen = done
+		cancel(interrupted)
+	})
+	require.ErrorIs(t, err, interrupted)
+	require.Less(t, seen, int64(1<<20), "inside of the file")
 }
 
 func TestPackDirRefuses(t *testing.T) {

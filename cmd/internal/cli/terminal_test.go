@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -103,6 +104,22 @@ func TestLogsKeepTheirColoursOnATerminal(t *testing.T) {
 	cli.LogStyle{}.Line(&pipe, entry)
 	cli.LogStyle{Timestamps: true}.Line(&pipe, entry)
 	require.Regexp(t, `^ok gone \n\d\d:\d\d:\d\d warn: ok gone \n\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.000\S+ warn: ok gone \n$`, pipe.String())
+}
+
+func TestConfirmAsksWhoCanAnswer(t *testing.T) {
+	t.Parallel()
+	for answer, sure := range map[string]bool{"y\n": true, "YES\n": true, "\n": false, "no\n": false} {
+		keyboard, tty, err := pty.Open()
+		require.NoError(t, err)
+		_, err = keyboard.WriteString(answer)
+		require.NoError(t, err)
+		var shown bytes.Buffer
+		err = cli.Output{Err: &shown}.Confirm(tty, "Remove \x1b[2J?")
+		require.Equal(t, sure, err == nil, answer)
+		require.Equal(t, "Remove \uFFFD[2J? [y/N] ", shown.String())
+		require.NoError(t, errors.Join(tty.Close(), keyboard.Close()))
+	}
+	require.NoError(t, cli.Output{}.Confirm(strings.NewReader("n"), "a script is not asked"))
 }
 
 func TestOneFormatOfTimes(t *testing.T) {

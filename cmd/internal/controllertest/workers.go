@@ -27,6 +27,9 @@ func (c *Controller) wire(w *Worker) api.Worker {
 			out.Status, out.State, out.Builds = "building", "building", append(out.Builds, id)
 		}
 	}
+	if w.Quarantine != nil {
+		out.State = store.WorkerQuarantined
+	}
 	return out
 }
 

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"takt/cmd/internal/cli"
+	"takt/http/api"
+	"takt/http/client"
+)
+
+func newTimeoutsCommand(env environment) *cobra.Command {
+	var check, build, worker time.Duration
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "timeouts",
+		Short: "Show and set after how much silence a build or a worker counts as lost",
+		Long: `Show after how much silence a build or a worker counts as lost, and how often that is
+checked. With --build, --worker or --check they are set, for all controllers, until they
+are set again. Needs the admin key in TAKT_ADMIN_KEY.`,
+		Example: "  takt timeouts --worker 10m --reason 'the minis sleep'",
+	}
+	durationFlag(cmd.Flags(), &build, "build", 0, "set: silence after which a build is taken from its worker")
+	durationFlag(cmd.Flags(), &worker, "worker", 0, "set: silence after which a worker is offline")
+	durationFlag(cmd.Flags(), &check, "check", 0, "set: time between two checks")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	return ask(env, cmd, func(ctx context.Context, c *client.Client, _ []string) (api.HeartbeatSettings, error) {
+		set := api.HeartbeatSettings{Reason: reason}
+		for d, to := range map[*time.Duration]**float64{&check: &set.CheckInterval, &build: &set.BuildTimeout, &worker: &set.WorkerTimeout} {
+			if seconds := d.Seconds(); seconds != 0 {
+				*to = &seconds
+			}
+		}
+		if set == (api.HeartbeatSettings{Reason: reason}) {
+			return client.Call(ctx, c, api.ShowTimeouts, api.None{})
+		}
+		return client.Call(ctx, c, api.ChangeTimeouts, set)
+	}, func(w io.Writer, now api.HeartbeatSettings) {
+		rows := [][]string{{"TIMEOUT", "VALUE"}}
+		for _, t := range []struct {
+			name    string
+			seconds *float64
+		}{{"build", now.BuildTimeout}, {"worker", now.WorkerTimeout}, {"check", now.CheckInterval}} {
+			if t.seconds != nil {
+				rows = append(rows, []string{t.name, showDuration(time.Duration(*t.seconds * float64(time.Second)))})
+			}
+		}
+		cli.Table(w, rows)
+	})
+}
