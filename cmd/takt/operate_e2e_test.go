@@ -310,7 +310,7 @@ func TestOperatorStopsStartsAndSets(t *testing.T) {
 	require.NoError(t, err)
 	require.InDelta(t, 100, *now.BuildTimeout, 0)
 	shell := terminal{env: map[string]string{"TAKT_URL": c.URL, "TAKT_ADMIN_KEY": c.AdminKey}}
-	require.Equal(t, "TIMEOUT  VALUE\nbuild    3m20s\nworker   5m\ncheck    30s\n", shell.ok(t, "timeouts", "--build", "200"))
+	require.Equal(t, "TIMEOUT  VALUE\nbuild    3m20s\nworker   5m\ncheck    20s\n", shell.ok(t, "timeouts", "--build", "200"))
 	require.Contains(t, shell.ok(t, "timeouts"), "3m20s")
 	_, err = c.Client.Operate(ctx, client.Order{Action: "restart", Path: "endpoint", Reason: "wakes the poll"})
 	require.NoError(t, err)

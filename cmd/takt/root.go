@@ -41,7 +41,6 @@ not available, 6 the build failed, 7 the worker can't run builds,
 		Example: `  takt serve                                  # a controller on this machine
   takt worker --exec ./build.sh               # a worker that builds with a script
   takt submit --platform ios --follow ./app   # a build, and its log until it ends`,
-		SuggestionsMinimumDistance: 2,
 	}
 	root.SetFlagErrorFunc(unknownFlag)
 	for _, g := range []struct {

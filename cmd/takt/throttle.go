@@ -20,7 +20,6 @@ func newThrottleCommand(env environment) *cobra.Command {
 		Use:   "throttle",
 		Short: "See and steer how HubSpot's workflow actions are paced",
 	}
-	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(
 		newQueuesCommand(env), newRateCommand(env),
 		newPauseCommand(env, "pause", "Stop a queue from completing actions", api.PauseQueue),

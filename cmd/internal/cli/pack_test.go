@@ -1,11 +1,11 @@
 package cli_test
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
-	"archive/zip"
-	"bytes"
 	"os"
 	"path/filepath"
 	"syscall"
