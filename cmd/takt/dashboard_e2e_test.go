@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
@@ -394,6 +396,26 @@ func TestDashboardPagesAreFitForEverybody(t *testing.T) {
 	x := populate(t, c)
 	for _, path := range x.pages() {
 		b.fits(path, axe)
+	}
+	// Cards are tables still for who does not see them.
+	b.look("light", 360)
+	b.open("/builds")
+	var tree struct {
+		Nodes []struct {
+			Role struct {
+				Value string `json:"value"`
+			} `json:"role"`
+		} `json:"nodes"`
+	}
+	b.do(chromedp.ActionFunc(func(ctx context.Context) error {
+		return cdp.Execute(ctx, "Accessibility.getFullAXTree", nil, &tree)
+	}))
+	roles := map[string]int{}
+	for _, node := range tree.Nodes {
+		roles[node.Role.Value]++
+	}
+	for _, role := range []string{"table", "row", "columnheader", "rowheader", "cell"} {
+		require.Positive(t, roles[role], "%s of %v", role, roles)
 	}
 	// With all that can be opened, and with the motion of badges.
 	for _, path := range []string{"/tree", "/heijunka", "/system", "/audit", "/fleet/" + x.worker} {
