@@ -83,7 +83,8 @@ type Janitor struct {
 	figures *figures
 
 	// The time between two rounds, the time between two checks of S3 and the due
-	// copies, and the longest time between these while S3 is away. Tests shorten them.
+	// copies, and the longest time between these while S3 is away, after which a round that
+	// an outage has ended is made again, too. Tests shorten them.
 	interval, copyInterval, maxBackoff time.Duration
 }
 
@@ -160,12 +161,16 @@ func (s *janitor) swept(c *otp.Ctx, _ any, err error) (next time.Duration) {
 	}
 	s.callers = nil
 	s.outage = err
-	if err != nil && !store.IsUnavailable(err) {
+	switch {
+	case err == nil:
+	case store.IsUnavailable(err):
+		next = s.j.maxBackoff
+	default:
 		c.Logger().Error().Err(err).Msg("storage could not be tidied")
 		s.outage = nil // nothing to wait for: it is tried again at the next round
 	}
 	s.show(c)
-	return 0
+	return next
 }
 
 // copied schedules the next check of S3, with a back-off after failures.

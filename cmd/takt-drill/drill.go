@@ -37,8 +37,10 @@ type report struct {
 	Repeated    int     `json:"repeated"`
 	LongestWait float64 `json:"longest_wait"`
 	LongestCall string  `json:"longest_call"`
-	// Broken lists the promises that were not kept.
+	// Broken lists the promises that were not kept, and Steps what happened to the builds that
+	// they are about.
 	Broken []string `json:"broken"`
+	Steps  []string `json:"steps,omitempty"`
 }
 
 func (r report) print(w io.Writer) {
@@ -55,6 +57,9 @@ func (r report) print(w io.Writer) {
 	const most = 20
 	for _, text := range r.Broken[:min(most, len(r.Broken))] {
 		fmt.Fprintf(w, "  %s\n", store.Lines(text))
+	}
+	for _, step := range r.Steps {
+		fmt.Fprintf(w, "  %s\n", store.Lines(step))
 	}
 	if more := len(r.Broken) - most; more > 0 {
 		fmt.Fprintf(w, "  and %d more\n", more)
@@ -173,9 +178,7 @@ func (d *drill) explain(ctx context.Context, c *pgx.Conn, builds []string) error
 	rows, _ := c.Query(ctx, `SELECT concat_ws(' ', b.id, to_char(l.at, 'HH24:MI:SS.MS'), l.kind, l.worker, l.attempt, l.facts)
 		FROM build_logs l JOIN builds b ON b.seq = l.build WHERE b.id = ANY ($1) AND l.kind IS NOT NULL ORDER BY l.build, l.seq`, builds)
 	steps, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	for _, step := range steps {
-		d.note("%s", step)
-	}
+	d.seen.steps = steps
 	return err
 }
 
@@ -188,7 +191,8 @@ func each(n *api.TreeNode, f func(n *api.TreeNode)) {
 }
 
 // excused reports whether a call may be repeated after err, and records a reply that no
-// fault excuses. A worker's id is refused until the life before it counts as silent.
+// fault excuses. A worker's id is refused until the life before it counts as silent, which
+// takes a while without an outage of the database.
 func (d *drill) excused(err error) bool {
 	if store.CodeOf(err) == store.DuplicateWorker {
 		return true

@@ -103,7 +103,14 @@ func (d *drill) work(ctx context.Context, chance *rand.Rand) {
 
 // live takes builds until ctx ends.
 func (d *drill) live(ctx context.Context, w *worker, chance *rand.Rand) {
-	if d.again(ctx, "register", func(ctx context.Context) error { return d.register(ctx, w) }) != nil {
+	begun := time.Now()
+	if d.again(ctx, "register", func(ctx context.Context) error {
+		err := d.register(ctx, w)
+		if store.CodeOf(err) == store.DuplicateWorker && time.Since(begun) > 2*store.WorkerSilence {
+			w.id = "" // faults have kept takt from knowing who is silent
+		}
+		return err
+	}) != nil {
 		return
 	}
 	d.seen.join(w)

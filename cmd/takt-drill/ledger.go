@@ -28,6 +28,7 @@ type ledger struct {
 	broken  []string
 	// suspects are builds whose steps explain what was broken.
 	suspects []string
+	steps    []string // of suspects
 
 	repeated, completed int
 	longest             time.Duration
@@ -222,7 +223,7 @@ func (l *ledger) report(seed uint64, length time.Duration) report {
 	defer l.mu.Unlock()
 	return report{
 		Seed: seed, Seconds: length.Seconds(), Faults: l.faults, Accepted: len(accepted), Completed: l.completed,
-		Repeated: l.repeated, LongestWait: l.longest.Seconds(), LongestCall: l.longestCall, Broken: append([]string{}, l.broken...),
+		Repeated: l.repeated, LongestWait: l.longest.Seconds(), LongestCall: l.longestCall, Broken: append([]string{}, l.broken...), Steps: l.steps,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -123,4 +124,16 @@ func TestStoppingControllerAnswersProbesUntilItsEnd(t *testing.T) {
 	resume()
 	<-c.Done()
 	require.NoError(t, c.Failure())
+}
+
+// A stop that comes while takt starts is a stop like any other.
+func TestStoppedWhileItStarts(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p, err := s.Launch("takt", []string{"TAKT_DATA_DIR=" + t.TempDir(), "TAKT_LISTEN=127.0.0.1:0"}, "serve")
+	require.NoError(t, err)
+	eventually(t, "it has begun", func() bool { return strings.Contains(p.Output(), "made a random key") })
+	require.NoError(t, p.Signal(syscall.SIGTERM))
+	<-p.Done()
+	require.Zero(t, p.ExitCode(), p.Output())
 }

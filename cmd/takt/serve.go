@@ -107,6 +107,9 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	// Signals are caught from here on, so that a half-started tree is also stopped in order.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+	defer stop()
 	if err := openDataDir(cfg.DataDir, log); err != nil {
 		return err
 	}
@@ -126,11 +129,6 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 		log.Warn().Strs("settings", cfg.unused).Strs("services", cfg.Services).Msg("settings of services that are left out are ignored")
 	}
 	keepHeadroom()
-	// Signals are caught from here on, so that a half-started tree is also stopped in
-	// order.
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
-	defer stop()
-
 	c := &controller{cfg: cfg, log: log, recent: recent, metrics: metrics.New(), welcome: io.Discard}
 	if onTerminal {
 		c.welcome = out
@@ -352,7 +350,11 @@ func (c *controller) laterSchema(version, newest uint) {
 // run starts the tree, prints the address, and waits.
 func (c *controller) run(ctx context.Context) error {
 	begin := time.Now()
-	if err := c.start(ctx); err != nil {
+	switch err := c.start(ctx); {
+	case err != nil && ctx.Err() != nil:
+		c.log.Info().Msg("stopping before it has served")
+		return nil
+	case err != nil:
 		return err
 	}
 	address := c.listener.Addr().String()
@@ -403,22 +405,21 @@ func (c *controller) wait(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			c.log.Info().Msg("stopping: running requests get time to end")
-			return nil
 		case <-c.tree.Terminated():
 			c.log.Info().Msg("stopping for an operator: running requests get time to end")
 			return nil
 		case <-c.tree.Done():
 		}
+		if ctx.Err() != nil {
+			c.log.Info().Msg("stopping: running requests get time to end")
+			return nil
+		}
 		reason := c.tree.Reason()
 		if !errors.Is(reason, actors.ErrRestart) {
 			return fmt.Errorf("the supervision tree gave up: %w", reason)
 		}
-		if ctx.Err() != nil {
-			continue // a signal came as well
-		}
 		c.log.Info().Msg("starting the tree again, for an operator")
-		if err := c.start(ctx); err != nil {
+		if err := c.start(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
