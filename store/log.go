@@ -18,7 +18,10 @@ func (l Level) Valid() bool { return l == Info || l == Warn || l == ErrorLevel }
 // LogLine is one line of a build's log. Seq and At are set by the store.
 type LogLine struct {
 	// Seq grows within a build. It may have gaps.
-	Seq     int64
+	Seq int64
+	// Number counts a build's lines from 1, with a gap where lines were left out. It is 0
+	// for a line that release 0.1.0 wrote.
+	Number  int
 	At      time.Time
 	Level   Level
 	Message string
@@ -34,15 +37,21 @@ type Tail struct {
 
 // Limits of a build's log.
 const (
-	// MaxBuildLog is how many bytes of log a build may write. LogLineCost is what each
-	// line costs of it in addition to its text. Later lines are dropped.
-	MaxBuildLog = 64 << 20
+	// MaxLogHead is how many bytes of a log are stored as they come, and MaxLogTail how
+	// many of the newest ones after them are kept while an attempt runs and appended when
+	// it ends. LogLineCost is what each line costs in addition to its text.
+	MaxLogHead  = 48 << 20
+	MaxLogTail  = 16 << 20
+	MaxBuildLog = MaxLogHead + MaxLogTail
 	LogLineCost = 48
-	// MessageLogLimit is the last line of a log that has reached it.
-	MessageLogLimit = "log limit reached"
+	// MessageLogLimit is the line that follows the first MaxLogHead bytes.
+	MessageLogLimit = "The log has reached 48 MiB. Its newest 16 MiB from here are kept apart and follow when this attempt ends."
 	// LogPage is about how many bytes of a log are read at once. One line is always
 	// read, whatever its length.
 	LogPage = 256 << 10
+	// LogSearchLines and LogSearchBytes bound what one search for a text reads.
+	LogSearchLines = 25_000
+	LogSearchBytes = 8 << 20
 )
 
 // LogMark is the position in a build's log. It grows with each line and each change of

@@ -570,8 +570,8 @@ func TestDashboardNeedsNoMouse(t *testing.T) {
 	b.content()
 }
 
-// A log of 10 MB opens at its end at once, older lines are a link away, and each line
-// has an address. A hidden tab ends its stream.
+// A log of 10 MB opens at its end at once and can be read while it grows, each of its lines
+// is a link away, and each has an address. A hidden tab ends its stream.
 func TestDashboardOpensABigLogAtOnce(t *testing.T) {
 	t.Parallel()
 	_, c, b := show(t)
@@ -597,18 +597,71 @@ func TestDashboardOpensABigLogAtOnce(t *testing.T) {
 	require.Less(t, eval[int](b, `document.documentElement.outerHTML.length`), 500_000)
 	b.sees("#live-sign", "Live · updated")
 	oldest := eval[string](b, `document.querySelector("#live-log .l").id`)
-	_, err = c.Client.PostLogs(ctx, held, []api.LogMessage{{Level: "warn", Message: "the very last"}})
-	require.NoError(t, err)
-	b.sees("#live-log .warn", "the very last")
-	require.Equal(t, 300, eval[int](b, `document.querySelectorAll("#live-log .l").length`), "the oldest line made way")
-	require.NotEqual(t, oldest, eval[string](b, `document.querySelector("#live-log .l").id`))
-	require.True(t, eval[bool](b, `(e => e.scrollHeight - e.scrollTop - e.clientHeight < 24)(document.querySelector("#live-log"))`), "still at its end")
-	b.do(chromedp.Click("#live-older a", chromedp.ByQuery), chromedp.WaitVisible(".log.whole", chromedp.ByQuery))
-	require.NotContains(t, b.text(".log"), "the very last")
-	require.Contains(t, b.text(".log"), fmt.Sprintf("line %d ", batches*lines-400))
-	link := eval[string](b, `document.querySelector(".l .n").href`)
-	b.do(chromedp.Navigate(link))
-	require.Equal(t, 1, eval[int](b, `document.querySelectorAll(".l:target").length`), "the line is there")
+	post := func(messages ...string) {
+		t.Helper()
+		var said []api.LogMessage
+		for _, m := range messages {
+			said = append(said, api.LogMessage{Level: "warn", Message: m})
+		}
+		_, err := c.Client.PostLogs(ctx, held, said)
+		require.NoError(t, err)
+	}
+	atEnd := `(e => e.scrollHeight - e.scrollTop - e.clientHeight < 24)(document.querySelector("#live-log"))`
+	post("one more")
+	b.sees("#live-log .warn", "one more")
+	require.Equal(t, 301, eval[int](b, `document.querySelectorAll("#live-log .l").length`))
+	require.True(t, eval[bool](b, atEnd), "still at its end")
+
+	b.do(chromedp.Evaluate(`document.querySelector("#live-log").scrollTop = 100`, nil))
+	where := eval[float64](b, `document.querySelector("#live-log .l:nth-child(9)").getBoundingClientRect().top`)
+	post(slices.Repeat([]string{"new"}, 214)...)
+	b.sees("#log-new", "↓ 214 new lines")
+	post("--- a part", "\x1b[4munderlined\x1b[0m", "the very last")
+	b.sees("#log-new", "↓ 217 new lines")
+	require.InDelta(t, where, eval[float64](b, `document.querySelector("#live-log .l:nth-child(9)").getBoundingClientRect().top`), 0.1, "nothing moves under the reader")
+	require.Equal(t, oldest, eval[string](b, `document.querySelector("#live-log .l").id`))
+	b.do(chromedp.Click("#log-new", chromedp.ByQuery), chromedp.WaitNotVisible("#log-new", chromedp.ByQuery))
+	require.True(t, eval[bool](b, atEnd))
+	require.Equal(t, fmt.Sprint("L", 2+batches*lines+218), eval[string](b, `document.querySelector("#live-log details[open] .l:last-child").id`), "numbers go on")
+	require.Contains(t, b.text("#live-log details .a4"), "underlined")
+
+	hide := func(hidden string) {
+		b.do(chromedp.Evaluate(`Object.defineProperty(document, "hidden", {value: `+hidden+`, configurable: true}); document.dispatchEvent(new Event("visibilitychange"))`, nil))
+	}
+	hide("true")
+	for range 3 {
+		post(slices.Repeat([]string{"missed"}, 10_000)...)
+	}
+	post("after a break")
+	hide("false")
+	b.sees("#live-log .warn:last-child", "after a break")
+	require.Less(t, eval[int](b, `document.querySelectorAll("#live-log .l").length`), 2001, "lines far above the end have made way")
+	b.do(chromedp.Click("#live-log .gap a", chromedp.ByQuery), chromedp.WaitVisible(".log.whole", chromedp.ByQuery))
+	require.Equal(t, fmt.Sprint("L", 2+batches*lines+219), eval[string](b, `document.querySelector(".log .l").id`), "the first line that was missed")
+
+	next := func(rel, first string) {
+		t.Helper()
+		b.do(chromedp.Click(`.log-nav [rel=`+rel+`]`, chromedp.ByQuery), chromedp.WaitVisible("#"+first, chromedp.ByQuery))
+		require.Equal(t, first, eval[string](b, `document.querySelector(".log .l").id`))
+	}
+	next("first", "L1")
+	next("next", "L1001")
+	next("prev", "L1")
+	b.submit(`main form:has([name=line])`, map[string]string{"line": "50000"})
+	b.sees("#L50000.hit", "line 49997 ")
+	b.do(chromedp.Click("#L50002 .n", chromedp.ByQuery))
+	b.sees("#L50002.hit", "line 49999 ")
+	b.do(chromedp.Poll(`document.readyState === "complete"`, nil, chromedp.WithPollingTimeout(0)))
+	b.do(chromedp.Evaluate(`document.querySelector("#L50004 .n").dispatchEvent(new MouseEvent("click", {bubbles: true, cancelable: true, shiftKey: true}))`, nil))
+	require.Equal(t, 3, eval[int](b, `document.querySelectorAll(".hit").length`))
+	require.Equal(t, fmt.Sprintf("/builds/%s/log?line=50002&to=50004#L50002-L50004", id), eval[string](b, `location.pathname + location.search + location.hash`))
+	b.submit(`main form:has([name=q])`, map[string]string{"q": "LINE 49999 "})
+	b.sees("[role=status]", "up to line 25000")
+	b.do(chromedp.Click(`[role=status] a`, chromedp.ByQuery))
+	b.sees("[role=status]", "up to line 50000")
+	b.do(chromedp.Click(`[role=status] a`, chromedp.ByQuery))
+	b.sees(".log .m", "line 49999 ")
+	require.Equal(t, fmt.Sprint("L", 49999+3), eval[string](b, `document.querySelector(".log .l").id`))
 
 	streams := func() float64 {
 		n, err := c.Metric(ctx, "takt_http_streams")
@@ -617,9 +670,6 @@ func TestDashboardOpensABigLogAtOnce(t *testing.T) {
 	}
 	b.open("/queue")
 	eventually(t, "the page follows", func() bool { return streams() == 1 })
-	hide := func(hidden string) {
-		b.do(chromedp.Evaluate(`Object.defineProperty(document, "hidden", {value: `+hidden+`, configurable: true}); document.dispatchEvent(new Event("visibilitychange"))`, nil))
-	}
 	hide("true")
 	eventually(t, "a hidden tab follows nothing", func() bool { return streams() == 0 })
 	hide("false")

@@ -104,7 +104,10 @@ type UploadResultIn struct {
 }
 
 // WriteLogs is POST /api/builds/:id/logs.
-var WriteLogs = declare[WriteLogsIn, PostedLogs](holding, WorkerKey, Fleet, "POST /api/builds/:id/logs", Route{ID: "writeLogs", Summary: "Write to a build's log"})
+var WriteLogs = declare[WriteLogsIn, PostedLogs](holding, WorkerKey, Fleet, "POST /api/builds/:id/logs", Route{
+	ID: "writeLogs", Summary: "Write to a build's log",
+	Text: "A log has at most 64 MiB; each line counts 48 bytes more than its text. Lines after the first 48 MiB are kept apart, the newest 16 MiB of them, and appended when the attempt ends, after a line that says how many are left out.",
+})
 
 // FetchSource is GET /api/builds/:id/source.
 var FetchSource = declare[Holding, None](holding, WorkerKey, Transfer, "GET HEAD /api/builds/:id/source", Route{

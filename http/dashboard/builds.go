@@ -167,15 +167,6 @@ type step struct {
 	Worker, Name      string // id and name of the worker that the title links to
 }
 
-// logData is a part of a log.
-type logData struct {
-	Build string
-	Lines []store.LogLine
-	// Older is the number of the first line shown, if older lines exist; else 0.
-	Older int64
-	Live  bool
-}
-
 // Took returns the duration of the last attempt, up to now while it runs.
 func (b buildData) Took() time.Duration {
 	switch {
@@ -203,10 +194,9 @@ func (d *Dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 		return nil, err
 	}
 	data := buildData{Build: b}
-	if data.Log, err = d.logPage(ctx, b.ID, 0, liveLogBytes); err != nil {
+	if data.Log, err = d.newestLines(ctx, v, b); err != nil {
 		return nil, err
 	}
-	data.Log.Live = !b.State.Final()
 	var told []store.Milestone
 	if b.Attempt > 1 || b.LastWorkerID != "" || b.Priority != 0 || b.State.Final() { // otherwise the build itself holds every step
 		if told, err = d.deps.Store.Milestones(ctx, b.ID); err != nil {
@@ -298,54 +288,6 @@ func lostText(worker string, f store.LineFacts) string {
 		return "an operator took it from worker " + worker
 	}
 	return "worker " + worker + " gave it back (" + f.Reason + ": " + f.Error + ")"
-}
-
-// liveLogBytes bounds the text of the lines on a build's page, which open views keep in
-// memory.
-const liveLogBytes = 128 << 10
-
-// logPage reads the lines before a line, or the last ones if it is 0: at most logRows, and
-// about as many bytes as most.
-func (d *Dashboard) logPage(ctx context.Context, id string, before int64, most int) (logData, error) {
-	lines, err := d.deps.Store.LogPage(ctx, id, before, logRows+1)
-	size, from := 0, len(lines)
-	for from > 0 && len(lines)-from < logRows && size < most {
-		from--
-		if m := &lines[from].Message; len(*m) > maxLine+1 {
-			*m = strings.Clone((*m)[:maxLine+1])
-		}
-		size += len(lines[from].Message)
-	}
-	out := logData{Build: id, Lines: slices.Clone(lines[from:])} // without what is not shown
-	if from > 0 {
-		out.Older = out.Lines[0].Seq
-	}
-	return out, err
-}
-
-// loadLog reads older lines of a log, or the lines around one.
-func (d *Dashboard) loadLog(ctx context.Context, v *view) (any, error) {
-	if !store.ValidID(v.id) {
-		return nil, notFound("Build")
-	}
-	if _, err := d.deps.Builds.Find(ctx, v.id); err != nil {
-		return nil, err
-	}
-	before, err := edge.Sequence("before", v.Get("before"))
-	if err != nil {
-		return nil, err
-	}
-	if around, err := edge.Sequence("line", v.Get("line")); err == nil && around > 0 {
-		next, err := d.deps.Builds.Tail(ctx, v.id, around, logRows/2)
-		if err != nil {
-			return nil, err
-		}
-		before = around + 1
-		if n := len(next.Lines); n > 0 {
-			before = next.Lines[n-1].Seq + 1
-		}
-	}
-	return d.logPage(ctx, v.id, before, logRows*maxLine)
 }
 
 func notFound(what string) error { return store.NewError(store.NotFound, what+" not found") }

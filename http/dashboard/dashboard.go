@@ -25,7 +25,9 @@ type Store interface {
 	WaitingBuild(ctx context.Context, id string) (*store.PendingBuild, error)
 	Running(ctx context.Context, p store.Page) ([]store.RunningBuild, store.Cursor, error)
 	Durations(ctx context.Context) (map[store.Platform]store.Durations, error)
-	LogPage(ctx context.Context, id string, before int64, limit int) ([]store.LogLine, error)
+	LogPage(ctx context.Context, id string, at int64, older, newer int) ([]store.LogLine, error)
+	FindLine(ctx context.Context, id string, number int) (seq int64, last store.LogLine, err error)
+	SearchLog(ctx context.Context, id, text string, seq int64, limit int) (found []store.LogLine, last store.LogLine, err error)
 	Milestones(ctx context.Context, id string) ([]store.Milestone, error)
 	Repos(ctx context.Context, deployment string, p store.Page) ([]store.DeploymentRepo, store.Cursor, error)
 }
@@ -122,6 +124,7 @@ func (d *Dashboard) Routes() []edge.Route {
 		d.route(get, "/search", api.Reader, d.search),
 		d.file("/builds/:id/download", api.DownloadResult.Route),
 		d.file("/builds/:id/download/:type", api.DownloadFile.Route),
+		d.rawLogRoute(),
 	}
 	for _, p := range d.pages {
 		r := d.route(get, p.Path, p.access, func(ctx context.Context, c echo.Context) (any, error) { return d.showPage(ctx, c, newView(c, p)) })

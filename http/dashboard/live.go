@@ -5,9 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"html/template"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -15,7 +12,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/edge"
-	"takt/store"
 )
 
 const (
@@ -62,6 +58,8 @@ type liveView struct {
 	asof    time.Time  // when reading what the parts show began; zero if nothing was read yet
 	version int        // of the last change
 	parts   map[string]part
+	log     logTail
+	added   logEvent // the last one made from log
 }
 
 // part is one part of a view: the content of the element with its name.
@@ -69,10 +67,6 @@ type part struct {
 	sum     [sha256.Size]byte // of the content
 	event   []byte            // brings all of the content
 	version int
-	// added brings what follows the content of version from; nil if it is no continuation.
-	added []byte
-	from  int
-	lines []int64 // the numbers of the lines that a log shows
 }
 
 // join adds a viewer. It returns nil if too many views are open.
@@ -107,10 +101,16 @@ func (l *live) open() int {
 // follow streams the changed parts of a view: the templates whose names begin with
 // "live-". It begins with all of them, so that a browser that reconnects, also to another
 // controller, misses nothing; and with an update that began after the browser asked,
-// because older parts would take its page back.
+// because older parts would take its page back. It adds the lines of a log that the browser
+// does not have.
 func (d *Dashboard) follow(c echo.Context, v *view) error {
 	until := time.Unix(sessionOf(c).Expires, 0)
 	joined := time.Now()
+	read, err := shownLine(c)
+	if err != nil {
+		return err
+	}
+	v.tail = &logTail{base: read}
 	lv, leave := d.live.join(v)
 	if lv == nil {
 		return edge.ErrTooManyStreams()
@@ -130,6 +130,9 @@ func (d *Dashboard) follow(c echo.Context, v *view) error {
 			var events [][]byte
 			var asof time.Time
 			events, asof, seen = lv.news(seen, joined)
+			if read, err = lv.addLines(st, read, joined); err != nil {
+				return err
+			}
 			if len(events) > 0 || time.Since(told) >= ageEvery {
 				age := int64(-1) // unknown
 				if !asof.IsZero() {
@@ -159,11 +162,7 @@ func (lv *liveView) news(seen int, joined time.Time) (events [][]byte, asof time
 		return nil, asof, seen
 	}
 	for _, p := range lv.parts {
-		switch {
-		case p.version <= seen:
-		case p.added != nil && seen >= p.from:
-			events = append(events, p.added)
-		default:
+		if p.version > seen {
 			events = append(events, p.event)
 		}
 	}
@@ -205,7 +204,7 @@ func (d *Dashboard) refresh(ctx context.Context, lv *liveView) error {
 	}
 	lv.begun, lv.cost = begun, time.Since(begun)
 	lv.mu.Lock()
-	lv.checked, lv.asof = begun, asof
+	lv.checked, lv.asof, lv.log = begun, asof, *lv.tail
 	lv.mu.Unlock()
 	return nil
 }
@@ -230,11 +229,6 @@ func (d *Dashboard) makeParts(lv *liveView, s *screen) error {
 		if p.event, err = edge.AppendEvent(nil, "", "part", map[string]string{"id": name, "html": b.String()}); err != nil {
 			return err
 		}
-		if build, ok := s.Page.(buildData); ok && name == "live-log" {
-			if err := addLines(&p, was, t, *s, build); err != nil {
-				return err
-			}
-		}
 		lv.mu.Lock()
 		lv.version++
 		p.version = lv.version
@@ -242,27 +236,4 @@ func (d *Dashboard) makeParts(lv *liveView, s *screen) error {
 		lv.mu.Unlock()
 	}
 	return nil
-}
-
-// addLines makes the event that only adds the new lines of a log, if those that was showed
-// go on in it. Viewers remove the lines before the first one that is still shown.
-func addLines(p *part, was part, t *template.Template, s screen, build buildData) (err error) {
-	lines := build.Log.Lines
-	p.lines = edge.Each(lines, func(l store.LogLine) int64 { return l.Seq })
-	if len(lines) == 0 {
-		return nil
-	}
-	kept := slices.Index(was.lines, lines[0].Seq)
-	if kept < 0 || len(was.lines)-kept >= len(lines) || !slices.Equal(was.lines[kept:], p.lines[:len(was.lines)-kept]) {
-		return nil
-	}
-	build.Log.Lines = lines[len(was.lines)-kept:]
-	s.Page = build
-	var b bytes.Buffer
-	if err := t.Execute(&b, &s); err != nil {
-		return err
-	}
-	p.from = was.version
-	p.added, err = edge.AppendEvent(nil, "", "append", map[string]string{"id": t.Name(), "html": b.String(), "first": "L" + strconv.FormatInt(lines[0].Seq, 10)})
-	return err
 }

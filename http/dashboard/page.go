@@ -19,9 +19,8 @@ import (
 const (
 	// pageLimit is how long a page may take to read its data.
 	pageLimit = 3 * time.Second
-	// pageRows is the number of rows in a list, logRows the number of lines in a log.
+	// pageRows is the number of rows in a list.
 	pageRows = 50
-	logRows  = 300
 	// maxValues is how many values a parameter may have.
 	maxValues = 8
 )
@@ -33,6 +32,9 @@ type view struct {
 	query url.Values
 	Admin bool   // may do what needs the admin key
 	Host  string // the scheme and host that the browser uses
+	// tail is the end of the log that an open view sends on; nil for a page. It belongs to
+	// whoever makes the view's parts.
+	tail *logTail
 }
 
 // key returns what tells views apart.

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"fmt"
 	"html/template"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -57,70 +56,6 @@ func clip(n int, s string) string {
 		}
 	}
 	return s
-}
-
-// maxLine is the most bytes of a log line that a page shows.
-const maxLine = 4000
-
-// sequence matches an escape sequence: one with parameters up to its final byte, a string up to
-// BEL or ST, or one character. The end of the line ends each. Colours are parameters with the
-// final byte m.
-var sequence = regexp.MustCompile(`(?s)\x1b(?:\[([^@-~]*)([@-~]|$)|[]P^_X].*?(?:\x07|\x1b\\|$)|.|$)`)
-
-// ansi shows a log line with the colours of its escape sequences, as classes a1, a30
-// … a37, a90 … a97. It drops all other sequences.
-func ansi(s string) template.HTML {
-	if len(s) > maxLine {
-		s = s[:maxLine] + "…"
-	}
-	var b strings.Builder
-	at, bold, colour := 0, false, 0
-	write := func(text string) {
-		text = template.HTMLEscapeString(readable(text, "\t"))
-		if text == "" || !bold && colour == 0 {
-			b.WriteString(text)
-			return
-		}
-		var classes []string
-		if bold {
-			classes = append(classes, "a1")
-		}
-		if colour != 0 {
-			classes = append(classes, "a"+strconv.Itoa(colour))
-		}
-		fmt.Fprintf(&b, `<span class="%s">%s</span>`, strings.Join(classes, " "), text)
-	}
-	if strings.Contains(s, "\x1b") {
-		for _, m := range sequence.FindAllStringSubmatchIndex(s, -1) {
-			write(s[at:m[0]])
-			if at = m[1]; m[4] >= 0 && s[m[4]:m[5]] == "m" {
-				bold, colour = restyle(s[m[2]:m[3]], bold, colour)
-			}
-		}
-	}
-	write(s[at:])
-	return template.HTML(b.String()) //nolint:gosec // escaped piece by piece
-}
-
-// restyle applies the codes of a sequence that sets colours.
-func restyle(codes string, bold bool, colour int) (bool, int) {
-	for code := range strings.SplitSeq(codes, ";") {
-		switch n, err := strconv.Atoi(code); {
-		case code == "" || n == 0 && err == nil:
-			bold, colour = false, 0
-		case n == 1:
-			bold = true
-		case n == 22:
-			bold = false
-		case n == 39:
-			colour = 0
-		case n >= 30 && n <= 37 || n >= 90 && n <= 97:
-			colour = n
-		case n == 38 || n == 48: // the parameters of an extended colour follow; these are not supported
-			return bold, colour
-		}
-	}
-	return bold, colour
 }
 
 // span formats a duration.

@@ -111,16 +111,19 @@ func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err
 //	b       the build, if the worker still has it in this attempt. Its lock makes the
 //	        lines visible in the order of their numbers, so that a reader who continues
 //	        after the last line misses none, and gives them their numbers within the
-//	        build, which follow numbered. A final build takes lines alone
-//	l       the lines, and one that says that the limit is reached. This one is written
-//	        once, and what comes later is dropped
+//	        build, which follow numbered. Its log_bytes count all lines. A final build takes
+//	        lines alone, up to store.MaxBuildLog bytes
+//	logged  the lines, until there are store.MaxLogHead bytes
+//	kept    later lines while the build runs: a trigger moves them to the end of the log
+//	        when the attempt ends. cut removes what is older than store.MaxLogTail bytes
+//	reached one line that says so, at the first of them
 //
 // lost is true if r expected to write the build, but another transaction took it away.
 const sqlRecordBeat = `/* record_beat */
 WITH r AS MATERIALIZED (
 	SELECT s.*, s.may AND NOT s.rival AND (s.state = 'assigned' OR s.build_seen IS NULL OR s.offline
 			OR least(s.build_seen, s.worker_seen) < now() - make_interval(secs => @interval)) AS due,
-		s.may AND NOT s.rival AND @bytes::bigint > 0 AND s.log_bytes < @limit AS lines
+		s.may AND NOT s.rival AND @bytes::bigint > 0 AND (s.state IN ('assigned', 'building') OR s.log_bytes < @limit) AS lines
 	FROM (
 		SELECT w.id AS worker, w.number, w.used, b.seq, b.id AS build, b.state, b.worker_id, b.last_worker_id, b.attempt, b.log_bytes,
 			b.last_seen_at AS build_seen, w.last_seen_at AS worker_seen, w.status = 'offline' AS offline,
@@ -142,22 +145,26 @@ WITH r AS MATERIALIZED (
 		updated_at = CASE state WHEN 'assigned' THEN now() ELSE updated_at END,
 		last_seen_at = CASE WHEN state IN ('assigned', 'building') THEN now() ELSE last_seen_at END,
 		log_bytes = log_bytes + CASE WHEN (SELECT lines FROM r) THEN @bytes::bigint ELSE 0 END,
-		log_lines = log_lines + CASE WHEN (SELECT lines FROM r) THEN cardinality(@levels::text[]) + (log_bytes + @bytes::bigint >= @limit)::int ELSE 0 END
+		log_lines = log_lines + CASE WHEN (SELECT lines FROM r)
+			THEN cardinality(@levels::text[]) + (state IN ('assigned', 'building') AND log_bytes <= @head AND log_bytes + @bytes::bigint > @head)::int ELSE 0 END
 	WHERE seq = (SELECT seq FROM r WHERE lines OR due AND state IN ('assigned', 'building'))
 		AND worker_id = coalesce((SELECT id FROM w), @worker) AND attempt = (SELECT attempt FROM r)
 		AND (SELECT count(*) FROM a) >= 0
-	RETURNING seq, log_bytes, log_lines - cardinality(@levels::text[]) - (log_bytes >= @limit)::int AS numbered
-), l AS (
-	SELECT level, message, nr::int, sum(octet_length(message) + @cost) OVER (ORDER BY nr) AS upto
-	FROM unnest(@levels::text[], @messages::text[]) WITH ORDINALITY AS l(level, message, nr)
-	UNION ALL SELECT 'warn', @reached, NULL, NULL
+	RETURNING seq, log_bytes, log_bytes - @bytes::bigint AS begins, log_lines - cardinality(@levels::text[]) AS numbered,
+		state IN ('assigned', 'building') AND log_bytes > @head AS apart
 ), logged AS (
 	INSERT INTO build_logs (build, number, level, message, by_worker, kind, facts)
-	SELECT b.seq, b.numbered + coalesce(l.nr, cardinality(@levels::text[]) + 1), l.level, l.message, true,
-		CASE WHEN l.nr IS NULL THEN 'log_limit' ELSE @kind END, CASE WHEN l.nr IS NOT NULL THEN @facts::jsonb END FROM b, l
-	WHERE (SELECT lines FROM r) AND b.log_bytes - @bytes::bigint < @limit
-		AND CASE WHEN l.nr IS NULL THEN b.log_bytes >= @limit ELSE b.log_bytes - @bytes::bigint + l.upto <= @limit END
-	ORDER BY l.nr
+	SELECT b.seq, b.numbered + l.nr, l.level, l.message, true, @kind::text, @facts::jsonb
+	FROM b, unnest(@levels::text[], @messages::text[]) WITH ORDINALITY AS l(level, message, nr)
+	WHERE (SELECT lines FROM r) AND NOT b.apart AND b.log_bytes <= @limit ORDER BY l.nr
+), reached AS (
+	INSERT INTO build_logs (build, number, level, message, kind)
+	SELECT seq, numbered, 'warn', @reached, 'log_limit' FROM b WHERE (SELECT lines FROM r) AND apart AND begins <= @head
+), kept AS (
+	INSERT INTO build_log_tails (build, begins, number, levels, messages, kind, facts)
+	SELECT seq, begins, numbered + 1, @levels::text[], @messages::text[], @kind::text, @facts::jsonb FROM b WHERE (SELECT lines FROM r) AND apart
+), cut AS (
+	DELETE FROM build_log_tails t USING b WHERE b.apart AND t.build = b.seq AND t.begins < b.log_bytes - @tail
 )
 SELECT worker IS NOT NULL, rival, build IS NOT NULL, coalesce(state, ''), coalesce(worker_id, ''), coalesce(last_worker_id, ''), coalesce(attempt, 0),
 	coalesce(lines OR due AND state IN ('assigned', 'building'), false) AND NOT EXISTS (SELECT FROM b),
@@ -178,7 +185,7 @@ func (b *Builds) record(ctx context.Context, q querier, s store.Beat, heartbeat 
 	args := b.beating.args(map[string]any{
 		"build": s.BuildID, "worker": s.WorkerID, "attempt": s.Attempt, "instance": s.Instance, "heartbeat": heartbeat, "interval": beatInterval,
 		"levels": levels, "messages": messages, "bytes": bytes, "kind": kind, "facts": facts,
-		"cost": store.LogLineCost, "limit": store.MaxBuildLog, "reached": store.MessageLogLimit,
+		"head": store.MaxLogHead, "tail": store.MaxLogTail, "limit": store.MaxBuildLog, "reached": store.MessageLogLimit,
 	})
 	for range 2 { // a build that was taken away meanwhile is judged as it is now
 		lost := false

@@ -171,17 +171,6 @@ func (d *Dashboard) Durations(ctx context.Context) (map[store.Platform]store.Dur
 	return byPlatform, err
 }
 
-const sqlLogPage = `/* log_page */
-SELECT seq, at, level, message FROM (
-	SELECT * FROM build_logs WHERE build = (SELECT seq FROM build_ids WHERE id = $1) AND ($2::bigint = 0 OR seq < $2) ORDER BY seq DESC LIMIT $3
-) l ORDER BY seq`
-
-// LogPage returns the last limit lines of a build's log, or the last limit lines before
-// a line, oldest first.
-func (d *Dashboard) LogPage(ctx context.Context, id string, before int64, limit int) ([]store.LogLine, error) {
-	return rowsOf(ctx, d.db.read("reading a log for a page"), pgx.RowToStructByPos[store.LogLine], sqlLogPage, id, before, limit)
-}
-
 // sqlMilestones selects the kinds that a timeline shows. The lines of a worker have none.
 const sqlMilestones = `/* milestones */
 SELECT l.at, l.kind, coalesce(l.worker, ''), coalesce(d.name, ''), coalesce(l.attempt, 0), coalesce(l.facts, '{}') FROM build_logs l

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -216,17 +217,23 @@ func TestTheOverviewReadsNoHistory(t *testing.T) {
 	require.Contains(t, plan, "builds_ended", plan)
 }
 
-func TestLogIsReadFromItsEnd(t *testing.T) {
+// A page of a log begins anywhere, and a number leads to its line although numbers have gaps
+// and no index.
+func TestLogIsReadFromAnywhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	d := postgres.NewDashboard(b.DB)
-	build, w := b.build(), b.worker()
+	build, other, w := b.build(), b.build(), b.worker(slots(2))
 	w.gets(build.ID)
-	var lines []store.LogLine
-	for i := range 10 {
-		lines = append(lines, store.LogLine{Level: store.Info, Message: fmt.Sprintf("line %d", i)})
+	w.gets(other.ID)
+	for i := range 200 {
+		for _, id := range []string{build.ID, other.ID} {
+			require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: id, WorkerID: w.id, Logs: []store.LogLine{{Level: store.Info, Message: fmt.Sprintf("line %d", i+3)}}}))
+		}
 	}
-	require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: build.ID, WorkerID: w.id, Logs: lines}))
+	b.except = append(b.except, "lines")
+	b.exec(`DELETE FROM build_logs WHERE number BETWEEN 101 AND 120`)
+	b.exec(`UPDATE build_logs SET number = NULL WHERE number < 10`) // as those of release 0.1.0
 	said := func(page []store.LogLine) string {
 		var s []string
 		for _, l := range page {
@@ -234,10 +241,54 @@ func TestLogIsReadFromItsEnd(t *testing.T) {
 		}
 		return strings.Join(s, ", ")
 	}
-	page := must(d.LogPage(t.Context(), build.ID, 0, 3))(t)
-	require.Equal(t, "line 7, line 8, line 9", said(page))
-	page = must(d.LogPage(t.Context(), build.ID, page[0].Seq, 2))(t)
-	require.Equal(t, "line 5, line 6", said(page))
+	end := int64(math.MaxInt64)
+	page := must(d.LogPage(t.Context(), build.ID, end, 3, 0))(t)
+	require.Equal(t, "line 200, line 201, line 202", said(page))
+	require.Equal(t, 200, page[0].Number)
+	require.Equal(t, "line 198, line 199, line 200", said(must(d.LogPage(t.Context(), build.ID, page[0].Seq, 2, 1))(t)))
+	require.Equal(t, "Build submitted", said(must(d.LogPage(t.Context(), build.ID, 0, 5, 1))(t)))
+	for number, want := range map[int]string{0: "Build submitted", 10: "line 10", 50: "line 50", 100: "line 100", 101: "line 121", 110: "line 121", 202: "line 202", 203: ""} {
+		at, last, err := d.FindLine(t.Context(), build.ID, number)
+		require.NoError(t, err)
+		require.Equal(t, want, said(must(d.LogPage(t.Context(), build.ID, at, 0, 1))(t)), "%d", number)
+		require.Equal(t, 202, last.Number)
+	}
+	_, _, err := d.FindLine(t.Context(), "none", 1)
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+}
+
+// A search reads so much of a log at once, says how far it is, and can go on there.
+func TestLogIsSearchedPartByPart(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	d := postgres.NewDashboard(b.DB)
+	build, w := b.build(), b.worker()
+	w.gets(build.ID)
+	b.exec(`WITH b AS (UPDATE builds SET log_lines = 2 + $1 RETURNING seq) INSERT INTO build_logs (build, number, message, by_worker)
+		SELECT b.seq, n + 2, CASE WHEN n % 1000 = 0 THEN '100% of äAPPLES_' ELSE 'nothing' END, true FROM b, generate_series(1, $1) n ORDER BY n`, store.LogSearchLines+2000)
+	search := func(text string, from int64, limit int) (numbers []int, last store.LogLine) {
+		t.Helper()
+		found, last, err := d.SearchLog(t.Context(), build.ID, text, from, limit)
+		require.NoError(t, err)
+		for _, l := range found {
+			numbers = append(numbers, l.Number)
+		}
+		return numbers, last
+	}
+	found, last := search("äapples_", 0, 3)
+	require.Equal(t, []int{1002, 2002, 3002}, found)
+	require.Equal(t, 3002, last.Number)
+	found, last = search("0% OF", last.Seq+1, 100)
+	require.Len(t, found, 24)
+	require.Equal(t, store.LogSearchLines+2002, last.Number, "it ends at a log's end")
+	found, last = search("0% OF", last.Seq+1, 100)
+	require.Empty(t, found)
+	require.Zero(t, last)
+	found, _ = search("0_of", 0, 100)
+	require.Empty(t, found, "no pattern")
+	b.exec(`UPDATE builds SET log_bytes = log_lines::bigint * $1 / 10`, store.LogSearchBytes)
+	_, last = search("y", 0, 100)
+	require.Equal(t, 11, last.Number, "lines are long")
 }
 
 func TestThrottleQueuesAreOrdered(t *testing.T) {

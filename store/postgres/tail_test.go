@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -35,38 +36,107 @@ func TestTailShowsLinesAndStateOfOneMoment(t *testing.T) {
 	require.Equal(t, store.NotFound, codeOf(b.builds.Tail(t.Context(), "none", 0, 10)))
 }
 
-// A build writes up to a limit; one line says so, once, and what comes later is
-// dropped, while takt's own lines still come.
-func TestLogOfABuildIsBounded(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
+// chatty is a build with a log that is nearly as long as is stored as it comes: left bytes
+// more and it is.
+func chatty(t *testing.T, b *bundle, left int) (build store.Build, w *client, says func(messages ...string)) {
+	t.Helper()
+	build, w = b.build(), b.worker()
 	w.gets(build.ID)
-	const left = 3 * (10 + store.LogLineCost)
-	must(b.Pool.Exec(t.Context(), `UPDATE builds SET log_bytes = $1`, store.MaxBuildLog-left))(t)
-	says := func(messages ...string) {
+	b.exec(`UPDATE builds SET log_bytes = $1 WHERE id = $2`, store.MaxLogHead-left, build.ID)
+	return build, w, func(messages ...string) {
 		t.Helper()
-		beat := store.Beat{BuildID: build.ID, WorkerID: w.id}
+		beat := w.beat(build.ID)
 		for _, m := range messages {
 			beat.Logs = append(beat.Logs, store.LogLine{Level: store.Info, Message: m})
 		}
-		must(b.builds.Touch(t.Context(), beat))(t)
+		require.NoError(t, b.touch(t.Context(), beat))
 	}
+}
+
+// half is a line that costs half a MiB.
+func half(name string) string { return name + strings.Repeat(".", 512<<10-store.LogLineCost-len(name)) }
+
+// heads returns the first words of a build's log after its first two lines, and the numbers
+// of these lines.
+func (b *bundle) heads(id string) (heads []string, numbers []int) {
+	b.t.Helper()
+	for _, l := range storetest.Logs(b.t, b.DB, id, 0)[2:] {
+		heads = append(heads, strings.TrimRight(l.Message, "."))
+		numbers = append(numbers, l.Number)
+	}
+	return heads, numbers
+}
+
+// A long log keeps its beginning and its end, the part with the error. What was shown keeps
+// its place and its number, and lines say what is missing.
+func TestLogOfABuildIsBoundedAndKeepsItsEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build, w, says := chatty(t, b, 3*(10+store.LogLineCost))
+	limit := strings.TrimRight(store.MessageLogLimit, ".")
 	says("ten bytes.")
-	says("this one is ten bytes longer than", "ten bytes.")
-	says("no more")
-	says("no more")
-	lines := storetest.Logs(t, b.DB, build.ID, 0)
-	var texts []string
-	for _, l := range lines[2:] {
-		texts = append(texts, l.Message)
+	says("this one is ten bytes longer", "than fits..")
+	shown, _ := b.heads(build.ID)
+	require.Equal(t, []string{"ten bytes", limit}, shown)
+	for range 32 {
+		says(half("left out"), half("in part"))
 	}
-	require.Equal(t, []string{"ten bytes.", "this one is ten bytes longer than", store.MessageLogLimit}, texts)
-	require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
-	lines = storetest.Logs(t, b.DB, build.ID, lines[len(lines)-1].Seq)
-	require.Len(t, lines, 1, "that it was cancelled")
-	require.Equal(t, []int{1, 2, 3, 4, 6, 7}, b.numbers(), "one line is missing, and its number says so")
+	says("the error")
+	heads, numbers := b.heads(build.ID)
+	require.Equal(t, shown, heads, "while it runs")
+	require.Equal(t, []int{3, 4}, numbers)
+	require.Equal(t, 16, b.count(`SELECT count(*) FROM build_log_tails`), "15.5 MiB and a line")
+	must(b.builds.Finish(t.Context(), failure(build.ID, w.id)))(t)
+	says("too late")
+	heads, numbers = b.heads(build.ID)
+	require.Equal(t, shown, heads[:2])
+	require.Equal(t, "… 36 lines left out: the log reached its limit of 64 MiB …", heads[2])
+	require.Equal(t, []string{"the error", "Build failed: exit status 1"}, heads[33:])
+	require.Equal(t, []int{3, 4, 40, 41}, numbers[:4])
+	require.Equal(t, []int{71, 72}, numbers[33:], "all that the worker wrote is counted")
+	require.Zero(t, b.count(`SELECT count(*) FROM build_log_tails`))
+	require.LessOrEqual(t, b.count(`SELECT sum(octet_length(message) + $1) FROM build_logs WHERE by_worker`, store.LogLineCost), store.MaxLogTail+100)
+}
+
+// Whatever ends an attempt, a controller of the release before included, appends the end of
+// its log.
+func TestTheEndOfALogComesWhenTheAttemptEnds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for name, end := range map[string]func(build, worker string) error{
+		"completed": func(build, worker string) error {
+			_, err := b.builds.Finish(t.Context(), success(build, worker))
+			return err
+		},
+		"cancelled": func(build, _ string) error { return b.builds.Cancel(t.Context(), build) },
+		"given back": func(build, worker string) error {
+			_, err := b.builds.GiveBack(t.Context(), fault(build, worker, store.FaultDisk))
+			return err
+		},
+		"requeued":     func(build, _ string) error { _, err := b.builds.Requeue(t.Context(), build); return err },
+		"unregistered": func(_, worker string) error { _, err := b.workers.UnregisterID(t.Context(), worker); return err },
+		"silent": func(build, _ string) error {
+			b.exec(`UPDATE builds SET last_seen_at = now() - interval '1 h' WHERE id = $1`, build)
+			_, err := b.queue.Sweep(t.Context(), store.Sweep{Timeouts: store.Timeouts{BuildTimeout: time.Minute, WorkerTimeout: time.Hour}, Rule: store.LostRule{MaxAttempts: 3}, Patience: time.Hour})
+			return err
+		},
+	} {
+		build, w, says := chatty(t, b, 0)
+		says("the end")
+		heads, _ := b.heads(build.ID)
+		require.NotContains(t, heads, "the end", name)
+		require.NoError(t, end(build.ID, w.id), name)
+		heads, numbers := b.heads(build.ID)
+		require.Equal(t, "the end", heads[1], "%s: nothing was left out", name)
+		require.Equal(t, []int{3, 4, 5}, numbers, name)
+		_ = b.builds.Cancel(t.Context(), build.ID) // so that the next worker does not get it
+	}
+	build, _, says := chatty(t, b, 0)
+	says("the end")
+	b.exec(`UPDATE builds SET state = 'failed', completed_at = now() WHERE id = $1`, build.ID)
+	heads, _ := b.heads(build.ID)
+	require.Equal(t, "the end", heads[1], "release 0.1.0 ended it")
+	b.except = append(b.except, "worker_held")
 }
 
 // A page is bounded in bytes, and each line is in one whatever its length.

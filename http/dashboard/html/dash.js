@@ -107,15 +107,146 @@ function signal() {
   if (icon.getAttribute('href') !== href) icon.setAttribute('href', href)
 }
 
-// append adds lines to a log and removes those before its first line.
-function append({ id, html, first }) {
-  const part = document.getElementById(id)
-  const start = part && part.querySelector('#' + CSS.escape(first))
-  if (!start) return again()
-  const follow = 'follow' in part.dataset && atEnd(part)
-  while (part.firstChild !== start) part.firstChild.remove()
-  part.insertAdjacentHTML('beforeend', html)
-  if (follow) part.scrollTop = part.scrollHeight
+// A log that goes on. seq is the last line that came, shown the last one that is here; they
+// differ after more lines than a browser can hold came while somebody read further up.
+const log = document.querySelector('.log[data-seq]')
+const logNew = document.getElementById('log-new')
+const most = 20000
+let seq = Number(log?.dataset.seq)
+let shown = seq
+let unread = 0
+
+const make = (name, className, html) => {
+  const element = document.createElement(name)
+  element.className = className
+  element.innerHTML = html
+  return element
+}
+
+function gap(after) {
+  return make('p', 'gap', `<a href="${log.dataset.page}?after=${after}">Lines are missing here. Show them</a>`)
+}
+
+// append adds lines, which logTail.after lists. It moves nothing that somebody reads.
+function append(items, last) {
+  const follow = atEnd(log)
+  const lines = items.filter((item) => typeof item === 'string').length
+  if (!follow && unread + lines > most) {
+    unread += lines
+    seq = last
+    return count()
+  }
+  log.querySelector('.empty')?.remove()
+  let group = log.querySelector('[data-open]')
+  const end = () => {
+    group?.removeAttribute('data-open')
+    group = null
+  }
+  const fresh = document.createDocumentFragment()
+  if (shown !== seq) items.unshift({ gap: true })
+  let number = 0
+  let level = ''
+  let time = ''
+  let begin = false
+  for (const item of items) {
+    if (typeof item === 'number') number = item
+    else if (typeof item === 'object') {
+      if (item.gap) {
+        end()
+        fresh.append(gap(shown))
+      }
+      if (item.level) level = item.level === 'info' ? '' : ' ' + item.level
+      if (item.time) time = item.time + ' '
+      if (item.begin) begin = true
+      if (item.end) end()
+    } else {
+      if (begin) end()
+      const name = `aria-label="line ${number}">${number}`
+      const address = number && !begin ? `<a class="n" href="${log.dataset.page}?line=${number}#L${number}" ${name}\t</a>` : `<span class="n">${number || ''}\t</span>`
+      const line = make(begin ? 'summary' : 'div', 'l' + level, address + time + `<span class="m">${item}</span>`)
+      if (number) line.id = 'L' + number++
+      if (begin) {
+        group = document.createElement('details')
+        group.open = true
+        group.dataset.open = ''
+        fresh.append(group)
+        begin = false
+      }
+      (group || fresh).append(line)
+    }
+  }
+  localize(fresh)
+  log.append(fresh)
+  seq = shown = last
+  if (follow) {
+    trim()
+    log.scrollTop = log.scrollHeight
+  } else {
+    unread += lines
+    count()
+  }
+}
+
+// trim removes lines far above the end.
+function trim() {
+  for (let over = log.querySelectorAll('.l').length - 2000; over > 0; over--) {
+    const first = log.firstElementChild
+    if (first.tagName === 'DETAILS' && first.children.length > 1) first.children[1].remove()
+    else first.remove()
+  }
+}
+
+function count() {
+  if (!logNew) return
+  logNew.hidden = !unread
+  logNew.textContent = `↓ ${unread} new line${unread === 1 ? '' : 's'}`
+}
+
+if (logNew) {
+  logNew.addEventListener('click', () => { log.scrollTop = log.scrollHeight })
+  log.addEventListener('scroll', () => {
+    if (!unread || !atEnd(log)) return
+    unread = 0
+    count()
+  })
+}
+
+// A range of lines: #L5-L9 is marked, a click on a number begins one and a click with Shift
+// ends it. The address works without this file, too.
+const page = document.querySelector('.log.whole')
+
+function markLines() {
+  const [, from, to] = /^#L(\d+)(?:-L(\d+))?$/.exec(location.hash) || []
+  if (!from) return
+  for (const line of page.querySelectorAll('.hit')) line.classList.remove('hit')
+  for (let n = Number(from); n <= Math.min(Number(to || from), Number(from) + 5000); n++) {
+    const line = document.getElementById('L' + n)
+    line?.classList.add('hit')
+    if (n === Number(from)) {
+      const group = line?.closest('details')
+      if (group) group.open = true
+      line?.scrollIntoView({ block: 'center' })
+    }
+  }
+}
+
+if (page) {
+  let begin = Number(new URLSearchParams(location.search).get('line'))
+  markLines()
+  addEventListener('hashchange', markLines)
+  page.addEventListener('click', (event) => {
+    const link = event.target.closest('.n[href]')
+    if (!link || event.ctrlKey || event.metaKey) return
+    const n = Number(link.textContent)
+    if (!event.shiftKey || !begin) {
+      begin = n
+      return
+    }
+    event.preventDefault()
+    const [from, to] = [Math.min(begin, n), Math.max(begin, n)]
+    history.replaceState(null, '', `${page.dataset.page}?line=${from}&to=${to}#L${from}-L${to}`)
+    markLines()
+  })
 }
 
 document.addEventListener('focusout', () => setTimeout(() => missed.forEach((html, id) => swap({ id, html }))))
@@ -155,7 +286,9 @@ function gone(since) {
 
 function follow() {
   if (stream || document.hidden || !('live' in body)) return
-  stream = new EventSource(location.pathname + location.search)
+  const at = new URL(location.href)
+  if (log) at.searchParams.set('since', seq)
+  stream = new EventSource(at)
   heard = Date.now()
   stream.addEventListener('age', (event) => {
     state = 'Live'
@@ -169,7 +302,7 @@ function follow() {
     if (body.live === 'away' && (part.id !== 'live-stale' || !part.html.trim())) again()
     else swap(part)
   })
-  stream.addEventListener('append', (event) => append(JSON.parse(event.data)))
+  stream.addEventListener('log', (event) => append(JSON.parse(event.data), Number(event.lastEventId)))
   stream.addEventListener('error', () => {
     gone(Date.now())
     // A browser gives up for good when it is refused; a controller that restarts
@@ -189,6 +322,7 @@ async function again() {
   if (reply?.redirected) return location.reload()
   if (reply?.ok && body.live === 'away') {
     const page = new DOMParser().parseFromString(await reply.text(), 'text/html')
+    if (page.querySelector('.log')) return location.reload()
     document.getElementById('main').replaceWith(page.getElementById('main'))
     body.live = ''
     localize(document)

@@ -1,0 +1,464 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"html/template"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+	"takt/http/edge"
+	"takt/store"
+)
+
+const (
+	// A build's page shows logRows lines of at most logBytes, a page of the log
+	// logPageRows of at most logPageBytes, with logContext lines before the one asked for.
+	logRows, logBytes         = 300, 128 << 10
+	logPageRows, logPageBytes = 1000, 512 << 10
+	logContext                = 20
+	// logFinds is how many lines one search shows.
+	logFinds = 100
+	// liveLogBytes bounds the lines that an open view keeps for its streams, liveLogReads
+	// how often it reads on before it skips to the newest lines.
+	liveLogBytes = 512 << 10
+	liveLogReads = 4
+	liveLogRows  = 5000
+)
+
+// logData is a part of a log.
+type logData struct {
+	Build        string
+	State        store.BuildState
+	Lines        []store.LogLine
+	Older, Newer bool          // whether there are lines before and after these
+	Last         store.LogLine // of the log: Seq and Number
+	From, To     int           // the lines that the address names
+	// Query was searched for up to line Upto; Lines are what was found.
+	Query  string
+	Upto   store.LogLine
+	Times  bool
+	Toggle string // the query of the same page with times, or without
+}
+
+func newLogData(v *view, b store.Build) logData {
+	l := logData{Build: b.ID, State: b.State, Times: v.Get("time") != ""}
+	q := maps.Clone(v.query)
+	if q.Set("time", "1"); l.Times {
+		q.Del("time")
+	}
+	l.Toggle = "?" + q.Encode()
+	return l
+}
+
+// Page returns the address of a page of the log; "" keeps what is shown beside its lines.
+func (l logData) Page(name string, value any) string {
+	at := "/builds/" + l.Build + "/log"
+	sep := "?"
+	if name != "" {
+		at, sep = at+"?"+name+"="+template.URLQueryEscaper(value), "&"
+	}
+	if l.Times {
+		at += sep + "time=1"
+	}
+	return at
+}
+
+// SearchOn returns the address of the rest of a search.
+func (l logData) SearchOn() string {
+	return l.Page("q", l.Query) + "&after=" + strconv.FormatInt(l.Upto.Seq, 10)
+}
+
+// End returns the last of the lines.
+func (l logData) End() (last store.LogLine) {
+	if n := len(l.Lines); n > 0 {
+		last = l.Lines[n-1]
+	}
+	return last
+}
+
+// fold returns whether a line begins a group of lines, as GitHub's and Buildkite's do, and
+// its title, or whether it ends one.
+func fold(message string) (title string, begins, ends bool) {
+	for _, prefix := range []string{"::group::", "--- "} {
+		if title, begins = strings.CutPrefix(message, prefix); begins {
+			return cmp.Or(title, message), true, false
+		}
+	}
+	return message, false, strings.HasPrefix(message, "::endgroup::")
+}
+
+// content shows what a line says, with a link to the rest of a long one.
+func content(build string, l store.LogLine, text string) string {
+	html := string(ansi(text))
+	if len(l.Message) > maxLine && l.Number > 0 {
+		html += fmt.Sprintf(" <a href='/builds/%s/log/raw?line=%[2]d&amp;to=%[2]d'>whole line</a>", build, l.Number)
+	}
+	return html
+}
+
+// HTML shows the lines. A group is folded unless something in it is to be seen. dash.js makes
+// the same elements of lines that arrive later.
+func (l logData) HTML() template.HTML {
+	var b, group strings.Builder
+	inside, seen := false, false
+	end := func(attributes string) {
+		if inside {
+			b.WriteString("<details" + attributes + ">" + group.String() + "</details>")
+		}
+		group.Reset()
+		inside, seen = false, false
+	}
+	open := func() string {
+		if seen {
+			return " open"
+		}
+		return ""
+	}
+	for _, x := range l.Lines {
+		text, begins, ends := fold(x.Message)
+		if l.Query != "" {
+			text, begins, ends = x.Message, false, false
+		}
+		if begins {
+			end(open())
+			inside = true
+		}
+		w := &b
+		if inside {
+			w = &group
+		}
+		hit := x.Number > 0 && l.From <= x.Number && x.Number <= l.To
+		seen = seen || hit || x.Level != store.Info
+		l.line(w, x, text, begins, hit)
+		if ends {
+			end(open())
+		}
+	}
+	end(" open data-open")
+	return template.HTML(b.String()) //nolint:gosec // content is escaped
+}
+
+// line shows a line.
+func (l logData) line(w *strings.Builder, x store.LogLine, text string, begins, hit bool) {
+	tag, class, id, number := "div", "l", "", "<span class='n'>\t</span>"
+	if begins {
+		tag = "summary"
+	}
+	if x.Level != store.Info {
+		class += " " + string(x.Level)
+	}
+	if hit {
+		class += " hit"
+	}
+	switch {
+	case x.Number > 0 && begins: // a summary holds no link
+		id, number = fmt.Sprintf(" id='L%d'", x.Number), fmt.Sprintf("<span class='n'>%d\t</span>", x.Number)
+	case x.Number > 0:
+		id = fmt.Sprintf(" id='L%d'", x.Number)
+		number = fmt.Sprintf("<a class='n' href='%s#L%[2]d' aria-label='line %[2]d'>%[2]d\t</a>", template.HTMLEscapeString(l.Page("line", x.Number)), x.Number)
+	}
+	w.WriteString("<" + tag + " class='" + class + "'" + id + ">" + number)
+	if l.Times {
+		w.WriteString(timeOf(x) + " ")
+	}
+	w.WriteString("<span class='m'>" + content(l.Build, x, text) + "</span></" + tag + ">\n")
+}
+
+func timeOf(l store.LogLine) string {
+	return string(stamp(l.At, time.RFC3339, l.At.UTC().Format("15:04:05 UTC"), "hms"))
+}
+
+// loadLog reads a page of a log: lines after or before one, those around a line's number, what
+// a search found, or the newest. Its streams read nothing, because its lines stay.
+func (d *Dashboard) loadLog(ctx context.Context, v *view) (any, error) {
+	if !store.ValidID(v.id) {
+		return nil, notFound("Build")
+	}
+	b, err := d.deps.Builds.Find(ctx, v.id)
+	if err != nil {
+		return nil, err
+	}
+	if known, _, ok := d.known.of(v.data()); ok && v.tail != nil {
+		return known, nil
+	}
+	var n [4]int64
+	for i, name := range []string{"line", "to", "before", "after"} {
+		if n[i], err = edge.Sequence(name, v.Get(name)); err != nil {
+			return nil, err
+		}
+	}
+	line, to, before, after := int(min(n[0], math.MaxInt32)), int(min(n[1], math.MaxInt32)), n[2], min(n[3], math.MaxInt64-1)
+	at, last, err := d.deps.Store.FindLine(ctx, v.id, line)
+	if err != nil {
+		return nil, err
+	}
+	l := newLogData(v, b)
+	l.Last, l.From, l.To = last, line, max(line, to)
+	switch l.Query = store.Text(strings.TrimSpace(v.Get("q"))); {
+	case l.Query != "":
+		l.Lines, l.Upto, err = d.deps.Store.SearchLog(ctx, v.id, l.Query, after+1, logFinds)
+		l.Newer = l.Upto.Seq > 0 && l.Upto.Seq < last.Seq
+	case line > 0:
+		err = d.readLines(ctx, &l, at, logContext, logPageRows-logContext, logPageBytes)
+	case v.Get("after") != "":
+		err = d.readLines(ctx, &l, after+1, 0, logPageRows, logPageBytes)
+	default:
+		err = d.readLines(ctx, &l, cmp.Or(before, math.MaxInt64), logPageRows, 0, logPageBytes)
+	}
+	return l, err
+}
+
+// readLines reads lines from seq at on, and those before it: about as many bytes as most.
+func (d *Dashboard) readLines(ctx context.Context, l *logData, at int64, older, newer, most int) error {
+	lines, err := d.deps.Store.LogPage(ctx, l.Build, at, older+1, newer+1)
+	middle, _ := slices.BinarySearchFunc(lines, at, func(l store.LogLine, at int64) int { return cmp.Compare(l.Seq, at) })
+	from, to := middle, middle
+	for size := 0; size < most; {
+		next := to
+		switch {
+		case to < len(lines) && to-middle < newer:
+			to++
+		case from > 0 && middle-from < older:
+			from--
+			next = from
+		default:
+			size = most
+			continue
+		}
+		lines[next].Message = clipLine(lines[next].Message)
+		size += len(lines[next].Message)
+	}
+	l.Lines, l.Older, l.Newer = slices.Clone(lines[from:to]), from > 0, to < len(lines) // without what is not shown
+	return err
+}
+
+// clipLine returns what a page can show of a message, so that nothing keeps the rest.
+func clipLine(message string) string {
+	if len(message) > maxLine+1 {
+		return strings.Clone(message[:maxLine+1])
+	}
+	return message
+}
+
+// newestLines returns the last lines of a build's log. An open view reads on where it is.
+func (d *Dashboard) newestLines(ctx context.Context, v *view, b store.Build) (l logData, err error) {
+	l = newLogData(v, b)
+	if v.tail == nil {
+		return l, d.readLines(ctx, &l, math.MaxInt64, logRows, 0, logBytes)
+	}
+	err = d.readOn(ctx, b.ID, v.tail)
+	l.Lines = v.tail.lines[max(0, len(v.tail.lines)-logRows):]
+	return l, err
+}
+
+// logTail is the end of a log: all lines after seq base.
+type logTail struct {
+	base  int64
+	lines []store.LogLine
+	size  int
+}
+
+// add adds the lines that follow, and forgets the oldest ones.
+func (t *logTail) add(lines []store.LogLine) {
+	for _, l := range lines {
+		l.Message = clipLine(l.Message)
+		t.lines = append(t.lines, l) // readers of an older logTail see fewer
+		t.size += len(l.Message) + store.LogLineCost
+	}
+	for t.size > liveLogBytes {
+		t.base, t.size = t.lines[0].Seq, t.size-len(t.lines[0].Message)-store.LogLineCost
+		t.lines = t.lines[1:]
+	}
+}
+
+// newestTail returns the last lines of a log.
+func (d *Dashboard) newestTail(ctx context.Context, id string) (t logTail, err error) {
+	lines, err := d.deps.Store.LogPage(ctx, id, math.MaxInt64, logRows+1, 0)
+	if len(lines) > logRows {
+		t.base, lines = lines[0].Seq, lines[1:]
+	}
+	t.add(lines)
+	return t, err
+}
+
+// readOn adds the new lines of a log to t, or only the newest if there are very many. At first
+// t has none, and its base is the line that the browser said it has.
+func (d *Dashboard) readOn(ctx context.Context, id string, t *logTail) error {
+	last := t.base
+	if n := len(t.lines); n > 0 {
+		last = t.lines[n-1].Seq
+	} else if newest, err := d.newestTail(ctx, id); err != nil || last == 0 || last >= newest.base {
+		*t = newest
+		return err
+	}
+	for range liveLogReads {
+		page, err := d.deps.Builds.Tail(ctx, id, last, liveLogRows)
+		if err != nil {
+			return err
+		}
+		if t.add(page.Lines); !page.More {
+			return nil
+		}
+		last = page.Lines[len(page.Lines)-1].Seq
+	}
+	newest, err := d.newestTail(ctx, id)
+	if err == nil {
+		*t = newest
+	}
+	return err
+}
+
+// logEvent brings the lines after seq from up to seq to.
+type logEvent struct {
+	from, to int64
+	text     []byte
+}
+
+// shownLine returns the seq of the last line that a browser has: it sends the id of the last
+// event when it connects again.
+func shownLine(c echo.Context) (int64, error) {
+	return edge.Sequence("since", cmp.Or(c.Request().Header.Get("Last-Event-ID"), c.QueryParam("since")))
+}
+
+// addLines sends the lines after seq read, and returns the seq of the last one. It sends none
+// before an update that began after joined. Viewers who have the same lines share the event.
+func (lv *liveView) addLines(st *edge.Stream, read int64, joined time.Time) (int64, error) {
+	lv.mu.Lock()
+	log := lv.log
+	if n := len(log.lines); lv.checked.Before(joined) || n == 0 || log.lines[n-1].Seq <= read {
+		lv.mu.Unlock()
+		return read, nil
+	}
+	e, err := lv.added, error(nil)
+	if to := log.lines[len(log.lines)-1].Seq; e.from != read || e.to != to {
+		e = logEvent{from: read, to: to}
+		e.text, err = edge.AppendEvent(nil, strconv.FormatInt(to, 10), "log", log.after(read, lv.id, lv.Get("time") != ""))
+		lv.added = e
+	}
+	lv.mu.Unlock()
+	if err == nil {
+		err = st.Write(e.text)
+	}
+	return e.to, err
+}
+
+// mark changes how the following lines of an event are shown.
+type mark struct {
+	Gap   bool        `json:"gap,omitempty"` // lines are missing here
+	Level store.Level `json:"level,omitempty"`
+	Time  string      `json:"time,omitempty"`
+	Begin bool        `json:"begin,omitempty"` // the next line begins a group
+	End   bool        `json:"end,omitempty"`   // the group ends here
+}
+
+// after lists the lines after seq read, in few bytes: each is its HTML, before the first is
+// its number, and wherever it does not go on so, a number or a mark says what changes.
+func (t logTail) after(read int64, build string, times bool) []any {
+	items := []any{}
+	if read < t.base {
+		items = append(items, mark{Gap: true})
+	}
+	next, level, at := -1, store.Info, ""
+	from, _ := slices.BinarySearchFunc(t.lines, read+1, func(l store.LogLine, at int64) int { return cmp.Compare(l.Seq, at) })
+	for _, l := range t.lines[from:] {
+		if l.Number != next {
+			items = append(items, l.Number)
+		}
+		if next = l.Number; next > 0 {
+			next++
+		}
+		if l.Level != level {
+			level = l.Level
+			items = append(items, mark{Level: level})
+		}
+		if now := timeOf(l); times && now != at {
+			at = now
+			items = append(items, mark{Time: at})
+		}
+		text, begins, ends := fold(l.Message)
+		if begins {
+			items = append(items, mark{Begin: true})
+		}
+		items = append(items, content(build, l, text))
+		if ends {
+			items = append(items, mark{End: true})
+		}
+	}
+	return items
+}
+
+// rawLogRoute is GET /builds/:id/log/raw: the log, or its lines from line up to to, as text.
+func (d *Dashboard) rawLogRoute() edge.Route {
+	r := d.route(get, "/builds/:id/log/raw", api.Reader, nil)
+	r.Service = api.ServiceBuilds
+	r.Serve = func(c echo.Context, r *edge.Route) error {
+		err := d.permit(c, r)
+		if err == nil {
+			err = d.rawLog(c)
+		}
+		return d.finish(c, nil, err)
+	}
+	return r
+}
+
+func (d *Dashboard) rawLog(c echo.Context) error {
+	id, ctx := c.Param("id"), c.Request().Context()
+	line, err := edge.Sequence("line", c.QueryParam("line"))
+	if err != nil {
+		return err
+	}
+	to, err := edge.Sequence("to", c.QueryParam("to"))
+	if err != nil {
+		return err
+	}
+	read := func(after int64) (t store.Tail, err error) {
+		err = d.places.Do(ctx, "", func() error {
+			t, err = d.deps.Builds.Tail(ctx, id, after, logPageRows)
+			return err
+		})
+		return t, err
+	}
+	if !store.ValidID(id) {
+		return notFound("Build")
+	}
+	at := int64(1)
+	if line > 0 {
+		if at, _, err = d.deps.Store.FindLine(ctx, id, int(min(line, math.MaxInt32))); err != nil {
+			return err
+		}
+	}
+	t, err := read(at - 1)
+	if err != nil {
+		return err
+	}
+	cut := http.ErrAbortHandler // what is not whole must not look so
+	err = d.server.StreamAs(c, "text/plain; charset=utf-8", func(_ context.Context, st *edge.Stream) (err error) {
+		for more := true; more && err == nil; {
+			for _, l := range t.Lines {
+				if more = to == 0 || int64(l.Number) <= to; !more {
+					break
+				}
+				st.Text = append(append(st.Text, l.Message...), '\n')
+			}
+			more = more && t.More
+			if err = st.Send(); err == nil && more {
+				t, err = read(t.Lines[len(t.Lines)-1].Seq)
+			}
+		}
+		if err == nil {
+			cut = nil
+		}
+		return err
+	})
+	return cmp.Or(err, cut)
+}
