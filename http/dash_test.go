@@ -650,6 +650,13 @@ func TestTheNavigationCounts(t *testing.T) {
 		require.Eventually(t, func() bool { return strings.Contains(nav(), want) }, waitFor, tick, want)
 	}
 	require.NotContains(t, nav(), "/throttle")
+	overview := d.get("/overview").body
+	for _, want := range []string{
+		`<a class="silent" href="/fleet?state=silent">1 silent</a>`, `<a href="/queue">1 waiting, oldest a few seconds</a>`,
+		`<a href="/builds?state=failed&amp;age=1h">1 of 1 failed in the last hour</a>`, `<a href="/fleet">0 slots: 0 busy, 0 free</a>`, `data-kind="stuck"`,
+	} {
+		require.Contains(t, overview, want)
+	}
 }
 
 func TestBuildsAreFilteredOnTheirPage(t *testing.T) {
@@ -686,7 +693,7 @@ func TestBuildsAreFilteredOnTheirPage(t *testing.T) {
 	require.Contains(t, d.get("/builds?state=pending&state=failed").body, `value="failed" checked`)
 	require.Contains(t, d.get("/fleet?state=broken&sort=none").body, "Unknown sort: none. ")
 	page := d.get("/builds").body
-	require.Contains(t, page, `>main@abcdef1</a> <span class="id" title="`+labelled+`">`+labelled[:8]+`…</span>`)
+	require.Contains(t, page, `>main@abcdef1</a> <span class="num"><span class="id" title="`+labelled+`">`+labelled[:8]+`…</span>`)
 	require.Contains(t, page, `<span class="label">os=17</span>`)
 	require.Contains(t, d.get("/builds/"+labelled).body, "Build main@abcdef1 · takt</title>")
 	require.Contains(t, d.get("/builds/"+pending).body, "Build "+pending+" · takt</title>")

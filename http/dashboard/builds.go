@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -73,38 +72,6 @@ func (d *Dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
 		total = "more than " + plural(store.MaxCounted, "build")
 	}
 	return buildsData{listOf(v, "after", rows, next), wrong, total}, err
-}
-
-// unnamed is how many labels name a build that has no main label.
-const unnamed = 2
-
-// mainLabels name a build.
-var mainLabels = []string{"app", "branch", "commit"} //nolint:gochecknoglobals // a table
-
-// nameOf returns what people call a build: by its main labels, else by the first others; "" if
-// it has none.
-func nameOf(l store.Labels) string {
-	name := l["branch"]
-	if commit := l["commit"]; commit != "" {
-		name += "@" + commit[:min(len(commit), 7)]
-	}
-	if name = strings.TrimSpace(l["app"] + " " + name); name == "" {
-		for _, label := range slices.Sorted(maps.Keys(l))[:min(len(l), unnamed)] {
-			name += " " + label + "=" + l[label]
-		}
-	}
-	return clip(60, plain(strings.TrimSpace(name)))
-}
-
-// others returns the labels that nameOf leaves out, such as "os=17".
-func others(l store.Labels) (all []string) {
-	named := slices.ContainsFunc(mainLabels, func(name string) bool { return l[name] != "" })
-	for i, name := range slices.Sorted(maps.Keys(l)) {
-		if named && !slices.Contains(mainLabels, name) || !named && i >= unnamed {
-			all = append(all, clip(30, plain(name))+"="+clip(40, plain(l[name])))
-		}
-	}
-	return all
 }
 
 // bulkData is what came of an act on several builds.
@@ -178,9 +145,6 @@ func (b buildData) Took() time.Duration {
 		return b.CompletedAt.Sub(b.StartedAt)
 	}
 }
-
-// title names the build in the page's title.
-func (b buildData) title() string { return "Build " + cmp.Or(nameOf(b.Labels), b.ID) }
 
 // Digest returns a file's SHA-256 in hexadecimal.
 func (buildData) Digest(f *store.File) string { return hex.EncodeToString(f.SHA256[:]) }

@@ -21,7 +21,6 @@ type fleetData struct {
 	list[fleetRow]
 	States map[string]int
 	Total  int
-	Slots  string // how many are used
 	Wrong  string // what is wrong with the filter; that part of it is ignored
 }
 
@@ -31,14 +30,9 @@ type fleetRow struct {
 	CPU, Memory template.HTML
 }
 
-// telemetryAge is how old telemetry may be to be shown as current.
-const telemetryAge = 2 * time.Minute
-
-// current drops what the worker's machine reported during an earlier build.
-func (r *fleetRow) current() {
-	if t := r.Telemetry; t != nil && (r.Held == 0 || time.Since(t.At) > telemetryAge) {
-		r.Telemetry = nil
-	}
+// Current reports whether the telemetry tells how the machine is now.
+func (r fleetRow) Current() bool {
+	return r.Telemetry != nil && r.Held > 0 && time.Since(r.Telemetry.At) < 2*time.Minute
 }
 
 // Ended returns how many builds the worker ended.
@@ -84,9 +78,8 @@ func (d *Dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
 		return nil, err
 	}
 	at := time.Now()
-	data := fleetData{States: states, Wrong: wrong, Slots: d.situationNow(ctx).Fleet[""].SlotsText(), list: listOf(v, "after", edge.Each(rows, func(r store.WorkerDetail) fleetRow {
+	data := fleetData{States: states, Wrong: wrong, list: listOf(v, "after", edge.Each(rows, func(r store.WorkerDetail) fleetRow {
 		row := fleetRow{WorkerDetail: r}
-		row.current()
 		if points := d.deps.History.machineBetween(r.ID, at.Add(-machineLife), at); len(points) > 1 {
 			row.CPU = spark("processor", edge.Each(points, func(p machinePoint) float32 { return p.v[0] }))
 			row.Memory = spark("memory", edge.Each(points, func(p machinePoint) float32 { return p.v[1] }))
@@ -104,9 +97,6 @@ type workerData struct {
 	fleetRow
 	Plots []plot
 }
-
-// title names the worker in the page's title.
-func (w workerData) title() string { return clip(60, plain(w.Name)) }
 
 func (d *Dashboard) loadWorker(ctx context.Context, v *view) (any, error) {
 	if !store.ValidID(v.id) {

@@ -13,48 +13,30 @@ import (
 // overviewData is the data of the overview.
 type overviewData struct {
 	*situation
-	Builds  bool // the service runs
-	Waiting []waitingRow
-	Active  []runningRow
-	Recent  []store.Build
+	Builds bool // the service runs
+	Queue  queueData
+	Recent []store.Build
 }
-
-// Online returns how many workers get builds, and Pending how many builds wait.
-func (o overviewData) Online() int  { return o.Fleet[""].Able }
-func (o overviewData) Pending() int { return o.Fleet[""].Pending }
 
 // loadOverview reads the overview. While the database is away, the data beside the error has
 // the lists that were read last.
 func (d *Dashboard) loadOverview(ctx context.Context, v *view) (any, error) {
 	data := overviewData{situation: d.situationNow(ctx), Builds: d.runs(api.ServiceBuilds)}
-	err := d.readLists(ctx, &data)
+	few, err := store.Page{Limit: 5}, error(nil)
+	switch {
+	case data.Builds:
+		ended := store.BuildFilter{States: []store.BuildState{store.Completed, store.Failed, store.Cancelled}}
+		if data.Queue, err = d.readQueue(ctx, v, few, few); err == nil {
+			data.Recent, _, err = d.deps.Builds.List(ctx, ended, few)
+		}
+	case data.Away:
+		err = errAway
+	}
 	if was, _, _ := d.known.of(v.data()); err != nil && was != nil {
 		last := was.(overviewData) //nolint:forcetypeassert // only this function makes it
-		data.Waiting, data.Active, data.Recent = last.Waiting, last.Active, last.Recent
+		data.Queue, data.Recent = last.Queue, last.Recent
 	}
 	return data, err
-}
-
-func (d *Dashboard) readLists(ctx context.Context, data *overviewData) error {
-	few := store.Page{Limit: 5}
-	switch {
-	case data.Away:
-		return errAway
-	case !data.Builds:
-		return nil
-	}
-	waiting, _, err := d.deps.Store.Waiting(ctx, few)
-	if err != nil {
-		return err
-	}
-	running, _, err := d.deps.Store.Running(ctx, few)
-	if err != nil {
-		return err
-	}
-	data.Waiting = edge.Each(waiting, func(b store.PendingBuild) waitingRow { return waitingRow{b, whyWaiting(b, data.Fleet[b.Platform])} })
-	data.Active = edge.Each(running, func(b store.RunningBuild) runningRow { return newRunning(b, data.Fleet) })
-	data.Recent, _, err = d.deps.Builds.List(ctx, store.BuildFilter{States: []store.BuildState{store.Completed, store.Failed, store.Cancelled}}, few)
-	return err
 }
 
 // situationAge is how long a situation is shown, and how long reading it may take.
@@ -129,34 +111,14 @@ func (d *Dashboard) readProcess(s *situation) {
 	}
 }
 
-// navItem is a link of the navigation.
-type navItem struct {
-	*page
-	navCount
-}
-
-// navCount is how many things on a page need attention, and what they are; 0 is not shown.
-type navCount struct {
-	Count   int
-	Counted string
-}
-
-// navigation returns the links for a visitor, and how many problems there are. Services that
-// were never used have none, unless an operator chose them.
-func (d *Dashboard) navigation(ctx context.Context, admin bool) (items []navItem, problems int) {
-	s := d.situationNow(ctx)
-	unused := map[string]bool{"throttle": !s.Throttled, "deployments": !s.Deployed}
-	troubled := 0
-	for _, state := range store.WorkerStates()[:troubles] {
-		troubled += s.States[state]
-	}
-	counts := map[string]navCount{
-		"fleet": {troubled, "with a problem"}, "queue": {s.Fleet[""].Pending, "waiting"}, "builds": {s.Failed, "failed in the last hour"}, "tree": {len(s.Down), "not running"},
-	}
+// frame sets what every page of a screen shows: the links to pages, and what needs attention.
+// Services that were never used have no link, unless an operator chose them.
+func (d *Dashboard) frame(ctx context.Context, s *screen, admin bool) {
+	s.Now = d.situationNow(ctx)
+	unused := map[string]bool{"throttle": !s.Now.Throttled, "deployments": !s.Now.Deployed}
 	for _, p := range d.pages {
-		if p.Key != "" && (admin || !p.Operators()) && (!unused[p.name] || len(d.services) > 0 || s.Now.IsZero()) {
-			items = append(items, navItem{p, counts[p.name]})
+		if p.Key != "" && (admin || !p.Operators()) && (!unused[p.name] || len(d.services) > 0 || s.Now.Now.IsZero()) {
+			s.Nav = append(s.Nav, p)
 		}
 	}
-	return items, len(s.Problems())
 }

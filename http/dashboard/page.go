@@ -126,13 +126,10 @@ type screen struct {
 	Done    string // result of the last act
 	Path    string // the page with its query, where acts return to
 	Version string // of the assets
-	// Nav are the links to the pages, and Problems how many problems there are.
-	Nav      []navItem
-	Problems int
+	// Nav are the links to pages. Now is what needs attention.
+	Nav []*page
+	Now *situation
 }
-
-// titled is the data of a page with a title of its own.
-type titled interface{ title() string }
 
 func newView(c echo.Context, p *page) *view {
 	id := c.Param("id")
@@ -184,11 +181,8 @@ func (d *Dashboard) screen(ctx context.Context, v *view) (*screen, error) {
 	s := &screen{Title: v.page.Title, Section: v.page.section(), View: v, Asof: time.Now(), Version: d.version}
 	reading, cancel := context.WithTimeoutCause(ctx, pageLimit, errSlowPage)
 	defer cancel()
-	s.Nav, s.Problems = d.navigation(ctx, v.Admin)
+	d.frame(ctx, s, v.Admin)
 	data, err := v.page.load(reading, v)
-	if t, ok := data.(titled); ok && err == nil {
-		s.Title = t.title()
-	}
 	if err == nil {
 		d.known.keep(v.data(), data, s.Asof)
 		s.Page = data
@@ -198,16 +192,13 @@ func (d *Dashboard) screen(ctx context.Context, v *view) (*screen, error) {
 		err = errSlowPage
 	}
 	known, at, ok := d.known.of(v.data())
-	if data == nil { // else it says itself what is old
-		data = known
+	if overview, is := data.(overviewData); is { // it has what is known
+		known, ok = overview, true
 	}
-	if data == nil || !isAway(err) {
+	if !ok || !isAway(err) {
 		return nil, err
 	}
-	if !ok {
-		at = time.Time{}
-	}
-	s.Page, s.Asof, s.Stale = data, at, awayText
+	s.Page, s.Asof, s.Stale = known, at, awayText
 	return s, nil
 }
 

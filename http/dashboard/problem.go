@@ -48,109 +48,84 @@ const (
 	fullDisk = 90 // percent
 	// fewFailures is how many builds may fail within an hour, whatever their share.
 	fewFailures = 2
-	// troubles is how many of store.WorkerStates need attention.
-	troubles = 4
+	troubles    = 4 // how many of store.WorkerStates need attention
 )
+
+// All returns the whole fleet and queue.
+func (s *situation) All() platformQueue { return s.Fleet[""] }
+
+// Troubled returns how many workers need attention.
+func (s *situation) Troubled() (n int) {
+	for _, state := range store.WorkerStates()[:troubles] {
+		n += s.States[state]
+	}
+	return n
+}
 
 // Problems returns what is wrong, most severe first.
 func (s *situation) Problems() []problem {
-	fleet, now := s.Fleet[""], time.Time{}
-	stuck := s.stuck()
-	s3, s3Text, s3Severity := s.Files.S3, "S3 does not answer: no file can be stored or read.", "bad"
-	if s.Files.Mode == storage.ModeDual {
-		s3Text, s3Severity = "S3 does not answer. Files are stored on this controller; "+counted(s.Copies, "is", "are")+" still to be copied.", "warn"
-	}
+	fleet, none, stuck := s.All(), time.Time{}, false
 	all := []problem{
-		{s.Away, "database", "bad", "/tree", "The database does not answer. No accepted work is lost.", "Tree shows its status. This page updates once it is back.", now},
-		{s.Files.Local != nil, "storage", "bad", "/system", fmt.Sprintf("This controller can't use its disk: %v.", s.Files.Local), "Repair the disk or its mount.", now},
-		{s.Full != nil, "storage", "bad", "/system", "The disk of this controller is nearly full: new builds are rejected.", "Free space on it.", now},
-		{s3 != nil && s3.Err != nil, "s3", s3Severity, "/system", s3Text, "Check the S3 server, its address and its keys.", now},
-		{len(s.Down) > 0 && !s.Away, "tree", "bad", "/tree", counted(len(s.Down), "process is", "processes are") + " not running: " + clip(200, strings.Join(s.Down, ", ")) + ".", "Tree shows the reason.", now},
+		{s.Away, "database", "bad", "/tree", "The database does not answer. No accepted work is lost.", "Tree shows its status. This page updates once it is back.", none},
+		{s.Files.Local != nil, "storage", "bad", "/system", fmt.Sprintf("This controller can't use its disk: %v.", s.Files.Local), "Repair the disk or its mount.", none},
+		{s.Full != nil, "storage", "bad", "/system", "The disk of this controller is nearly full: new builds are rejected.", "Free space on it.", none},
+		{s.s3Away(storage.ModeS3), "s3", "bad", "/system", "S3 does not answer: no file can be stored or read.", "Check the S3 server, its address and its keys.", none},
+		{s.s3Away(storage.ModeDual), "s3", "warn", "/system", "S3 does not answer. Files are stored on this controller; " + counted(s.Copies, "is", "are") + " still to be copied.", "Check the S3 server, its address and its keys.", none},
+		{len(s.Down) > 0 && !s.Away, "tree", "bad", "/tree", counted(len(s.Down), "process is", "processes are") + " not running: " + clip(200, strings.Join(s.Down, ", ")) + ".", "Tree shows the reason.", none},
 	}
-	all = append(all, stuck...)
-	all = append(all, problem{s.Ahead.Abs() > maxAhead, "clock", "bad", "/system", "The clocks of this controller and of the database are " + span(s.Ahead) + " apart.", "Run an NTP client (chrony, systemd-timesyncd) on both machines.", now})
-	for i, todo := range [troubles]string{
-		"Free its disk or memory. It gets builds again by itself.", "Look at its last builds. Resume it, or wait for its trial build.",
-		"Check the machine. Delete the worker if it is gone for good.", "Check the machine and its network.",
-	} {
-		all = append(all, s.troubled(store.WorkerStates()[i], todo))
+	for _, p := range [...]store.Platform{store.IOS, store.Android} {
+		q := s.Fleet[p]
+		is := q.Pending > 0 && q.Able == 0
+		stuck = stuck || is
+		all = append(all, problem{is, "stuck", "bad", "/queue", plural(q.Pending, "build") + " can't start. " + unable(q), "Start or repair a worker for " + string(p) + ", or resume one.", s.Oldest})
 	}
 	all = append(all,
-		problem{s.Disk >= fullDisk && s.States[store.WorkerCritical] == 0, "disk", "warn", "/fleet/" + s.DiskID, fmt.Sprintf("The disk of %s is %.0f %% full.", s.DiskName, s.Disk), "Free space on it.", now},
-		problem{fleet.late() > 0, "overrun", "warn", "/queue#running", counted(fleet.late(), "build is", "builds are") + " running for longer than 90 % of builds do.", "Look at the logs. Cancel what hangs.", now},
-		problem{fleet.Able == 0 && fleet.Draining > 0 && stuck == nil, "draining", "warn", "/fleet?state=draining", "No build could start. " + unable(fleet), "Resume a worker.", now},
-		problem{stuck == nil && fleet.Pending > 0 && s.Now.Sub(s.Oldest) > longWait, "waiting", "warn", "/queue", counted(fleet.Pending, "build is", "builds are") + " waiting.", "Queue shows what each of them waits for.", s.Oldest},
-		problem{s.Failed > fewFailures && s.Failed*4 >= s.Ended, "failures", "warn", "/builds?state=failed&age=1h", s.failures() + ".", "Look at the errors. Retry the builds once the cause is gone.", now},
-		problem{s.Refused > 0, "load", "warn", "/heijunka", counted(s.Refused, "request was", "requests were") + " rejected within five minutes, because too many were running.", "Heijunka shows what keeps this controller busy.", now},
+		problem{s.Ahead.Abs() > maxAhead, "clock", "bad", "/system", "The clocks of this controller and of the database are " + span(s.Ahead) + " apart.", "Run an NTP client (chrony, systemd-timesyncd) on both machines.", none},
+		s.troubled("critical", "bad", "Free its disk or memory. It gets builds again by itself."),
+		s.troubled("quarantined", "bad", "Look at its last builds. Resume it, or wait for its trial build."),
+		s.troubled("offline", "bad", "Check the machine. Delete the worker if it is gone for good."),
+		s.troubled("silent", "warn", "Check the machine and its network."),
+		problem{s.Disk >= fullDisk && s.States[store.WorkerCritical] == 0, "disk", "warn", "/fleet/" + s.DiskID, fmt.Sprintf("The disk of %s is %.0f %% full.", s.DiskName, s.Disk), "Free space on it.", none},
+		problem{fleet.late() > 0, "overrun", "warn", "/queue#running", counted(fleet.late(), "build is", "builds are") + " running for longer than 90 % of builds do.", "Look at the logs. Cancel what hangs.", none},
+		problem{fleet.Able == 0 && fleet.Draining > 0 && !stuck, "draining", "warn", "/fleet?state=draining", "No build could start. " + unable(fleet), "Resume a worker.", none},
+		problem{!stuck && fleet.Pending > 0 && s.Now.Sub(s.Oldest) > longWait, "waiting", "warn", "/queue", counted(fleet.Pending, "build is", "builds are") + " waiting.", "Queue shows what each of them waits for.", s.Oldest},
+		problem{s.Failed > fewFailures && s.Failed*4 >= s.Ended, "failures", "warn", "/builds?state=failed&age=1h", s.Failures() + ".", "Look at the errors. Retry the builds once the cause is gone.", none},
+		problem{s.Refused > 0, "load", "warn", "/heijunka", counted(s.Refused, "request was", "requests were") + " rejected within five minutes, because too many were running.", "Heijunka shows what keeps this controller busy.", none},
 	)
 	return slices.DeleteFunc(all, func(p problem) bool { return !p.is })
 }
 
-// stuck returns the platforms whose builds can't start.
-func (s *situation) stuck() (all []problem) {
-	for _, p := range [...]store.Platform{store.IOS, store.Android} {
-		if q := s.Fleet[p]; q.Pending > 0 && q.Able == 0 {
-			all = append(all, problem{true, "stuck", "bad", "/queue", plural(q.Pending, "build") + " can't start. " + unable(q), "Start or repair a worker for " + string(p) + ", or resume one.", s.Oldest})
-		}
-	}
-	return all
+// s3Away reports whether files are stored so, and S3 does not answer.
+func (s *situation) s3Away(mode storage.Mode) bool {
+	return s.Files.Mode == mode && s.Files.S3 != nil && s.Files.S3.Err != nil
 }
 
 // troubled returns the problem that workers are in a state.
-func (s *situation) troubled(state, todo string) problem {
+func (s *situation) troubled(state, severity, todo string) problem {
 	n := s.States[state]
-	p := problem{n > 0, state, severityOf(state), "/fleet?state=" + state, counted(n, "worker is ", "workers are ") + state, todo, time.Time{}}
-	i := slices.IndexFunc(s.Workers, func(w store.WorkerDetail) bool { return w.State == state })
-	if i < 0 {
-		p.Text += "."
-		return p
-	}
-	w := s.Workers[i]
-	p.Since = w.LastSeenAt
-	if p.Text = w.Name + " is " + state; n > 1 {
-		p.Text = w.Name + " and " + counted(n-1, "other worker are ", "other workers are ") + state
-	} else {
-		p.Link = "/fleet/" + w.ID
-	}
-	switch {
-	case state == store.WorkerQuarantined:
-		p.Text, p.Since = p.Text+": "+w.Quarantine, time.Time{}
-	case state == store.WorkerCritical && w.Finding != "":
-		p.Text, p.Since = p.Text+": "+w.Finding, w.DiagnosedAt
+	p := problem{n > 0, state, severity, "/fleet?state=" + state, counted(n, "worker is ", "workers are ") + state, todo, time.Time{}}
+	for _, w := range s.Workers {
+		if w.State != state {
+			continue
+		}
+		p.Since = w.LastSeenAt
+		if p.Text = w.Name + " is " + state; n > 1 {
+			p.Text = w.Name + " and " + counted(n-1, "other worker are ", "other workers are ") + state
+		}
+		switch {
+		case state == store.WorkerQuarantined:
+			p.Text, p.Since = p.Text+": "+w.Quarantine, time.Time{}
+		case state == store.WorkerCritical && w.Finding != "":
+			p.Text, p.Since = p.Text+": "+w.Finding, w.DiagnosedAt
+		}
+		break
 	}
 	p.Text = strings.TrimSuffix(p.Text, ".") + "."
 	return p
 }
 
-// severityOf returns the severity of a worker's state.
-func severityOf(state string) string {
-	if state == store.WorkerSilent || state == store.WorkerDraining {
-		return "warn"
-	}
-	return "bad"
-}
-
-// Numbers returns how many there are of everything, worst first.
-func (s *situation) Numbers() []problem {
-	fleet, now := s.Fleet[""], time.Time{}
-	var all []problem
-	for _, state := range store.WorkerStates()[:troubles+1] {
-		n := s.States[state]
-		all = append(all, problem{n > 0, state, severityOf(state), "/fleet?state=" + state, strconv.Itoa(n) + " " + state, "", now})
-	}
-	all = append(all,
-		problem{fleet.Pending > 0, "waiting", "", "/queue", strconv.Itoa(fleet.Pending) + " waiting, oldest " + rough(s.Now.Sub(s.Oldest)), "", now},
-		problem{s.Failed > 0, "failures", "", "/builds?state=failed&age=1h", s.failures(), "", now},
-		problem{s.Disk >= fullDisk-10, "disk", "", "/fleet/" + s.DiskID, fmt.Sprintf("disk %.0f %% on %s", s.Disk, s.DiskName), "", now},
-		problem{len(s.Running) > 0, "running", "", "/queue#running", strconv.Itoa(len(s.Running)) + " running", "", now},
-		problem{true, "online", "", "/fleet", plural(fleet.Able, "worker") + " online", "", now},
-		problem{true, "slots", "", "/fleet", fleet.SlotsText(), "", now},
-	)
-	return slices.DeleteFunc(all, func(p problem) bool { return !p.is })
-}
-
-// failures says how many builds failed lately.
-func (s *situation) failures() string {
+// Failures says how many builds failed lately.
+func (s *situation) Failures() string {
 	if s.Ended == store.MaxEnded {
 		return fmt.Sprintf("%d of the last %d builds failed", s.Failed, s.Ended)
 	}

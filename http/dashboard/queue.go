@@ -16,8 +16,8 @@ import (
 
 // queueData is the data of the queue's page.
 type queueData struct {
-	Fleet   []platformQueue
-	Slots   string
+	All     platformQueue
+	Fleet   map[store.Platform]platformQueue // "" is All
 	Waiting list[waitingRow]
 	Running list[runningRow]
 	Plots   []plot
@@ -52,14 +52,8 @@ func (p platformQueue) late() (n int) {
 	return n
 }
 
-// SlotsText counts the slots.
-func (p platformQueue) SlotsText() string {
-	text := plural(p.Slots, "slot") + ": " + strconv.Itoa(p.Held) + " busy, " + strconv.Itoa(p.Free) + " free"
-	if rest := p.Slots - p.Held - p.Free; rest > 0 {
-		text += ", " + strconv.Itoa(rest) + " not polled"
-	}
-	return text
-}
+// Unpolled returns how many slots have no build and a worker that does not poll now.
+func (p platformQueue) Unpolled() int { return max(p.Slots-p.Held-p.Free, 0) }
 
 type waitingRow struct {
 	store.PendingBuild
@@ -75,10 +69,6 @@ type why struct {
 type runningRow struct {
 	store.RunningBuild
 	run
-}
-
-func newRunning(b store.RunningBuild, fleet map[store.Platform]platformQueue) runningRow {
-	return runningRow{b, run{time.Since(b.StartedAt), fleet[b.Platform].Usual}}
 }
 
 // Percent returns the build's progress: the worker's figure, or an estimate from the
@@ -98,31 +88,28 @@ func (r runningRow) Percent() int {
 func (r runningRow) Over() bool { return r.Usual.Median > 0 && r.Elapsed >= r.Usual.Median }
 
 func (d *Dashboard) loadQueue(ctx context.Context, v *view) (any, error) {
+	data, err := d.readQueue(ctx, v, v.rows("after"), v.rows("running"))
+	data.Plots = d.queuePlots(v)
+	return data, err
+}
+
+// readQueue reads what waits and what runs.
+func (d *Dashboard) readQueue(ctx context.Context, v *view, waits, runs store.Page) (data queueData, err error) {
 	now := d.situationNow(ctx)
 	if now.Away {
-		return nil, errAway
+		return data, errAway
 	}
-	fleet := now.Fleet
-	waiting, next, err := d.deps.Store.Waiting(ctx, v.rows("after"))
+	waiting, next, err := d.deps.Store.Waiting(ctx, waits)
 	if err != nil {
-		return nil, err
+		return data, err
 	}
-	running, earlier, err := d.deps.Store.Running(ctx, v.rows("running"))
-	if err != nil {
-		return nil, err
-	}
-	data := queueData{
-		Waiting: listOf(v, "after", edge.Each(waiting, func(b store.PendingBuild) waitingRow { return waitingRow{b, whyWaiting(b, fleet[b.Platform])} }), next),
-		Running: listOf(v, "running", edge.Each(running, func(b store.RunningBuild) runningRow { return newRunning(b, fleet) }), earlier),
-		Plots:   d.queuePlots(v),
-		Slots:   fleet[""].SlotsText(),
-	}
-	for _, p := range []store.Platform{store.IOS, store.Android} {
-		if f := fleet[p]; f.Known > 0 || f.Pending > 0 {
-			data.Fleet = append(data.Fleet, f)
-		}
-	}
-	return data, nil
+	running, earlier, err := d.deps.Store.Running(ctx, runs)
+	data.All, data.Fleet = now.All(), now.Fleet
+	data.Waiting = listOf(v, "after", edge.Each(waiting, func(b store.PendingBuild) waitingRow { return waitingRow{b, whyWaiting(b, now.Fleet[b.Platform])} }), next)
+	data.Running = listOf(v, "running", edge.Each(running, func(b store.RunningBuild) runningRow {
+		return runningRow{b, run{time.Since(b.StartedAt), now.Fleet[b.Platform].Usual}}
+	}), earlier)
+	return data, err
 }
 
 // unable says why no worker for the platform gets builds.
@@ -162,9 +149,13 @@ func whyWaiting(b store.PendingBuild, p platformQueue) why {
 	case number <= p.Slots-p.Held:
 		return why{Kind: "busy", Text: "A slot is free, but its worker does not poll now."}
 	default:
+		busy := "Every slot is busy"
+		if p.Free > 0 {
+			busy = "The free slots go to builds before it"
+		}
 		return why{
 			Kind:  "busy",
-			Text:  fmt.Sprintf("Every slot is busy (%s, %s); number %d of %d for %s.", plural(p.Slots, "slot"), plural(p.Able, "worker"), number, max(p.Pending, number), p.Platform),
+			Text:  fmt.Sprintf(busy+" (%s, %s); number %d of %d for %s.", plural(p.Slots, "slot"), plural(p.Able, "worker"), number, max(p.Pending, number), p.Platform),
 			Start: estimate(number, max(b.Place, number), p),
 		}
 	}

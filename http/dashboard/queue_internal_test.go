@@ -63,19 +63,3 @@ func TestProgressOfABuild(t *testing.T) {
 	told.Progress = &reported
 	require.Equal(t, 7, told.Percent())
 }
-
-func TestTheNameOfABuild(t *testing.T) {
-	t.Parallel()
-	for name, labels := range map[string]store.Labels{
-		"":                  nil,
-		"main":              {"branch": "main"},
-		"main@abcdef1":      {"branch": "main", "commit": "abcdef1234", "os": "17"},
-		"shop main@abcdef1": {"branch": "main", "commit": "abcdef1", "app": "shop"},
-		"@abc":              {"commit": "abc"},
-		"a=1 b=2":           {"b": "2", "c": "3", "a": "1"},
-	} {
-		require.Equal(t, name, nameOf(labels))
-	}
-	require.Equal(t, []string{"os=17"}, others(store.Labels{"branch": "main", "os": "17"}))
-	require.Equal(t, []string{"c=3"}, others(store.Labels{"b": "2", "c": "3", "a": "1"}))
-}

@@ -31,7 +31,6 @@ func (d *Dashboard) parsePages() map[string]*template.Template {
 	frame := template.Must(template.New("layout.html").Funcs(template.FuncMap{
 		"ago": ago, "clock": clock, "span": span, "rough": rough, "size": bytesText, "bytes": func(f float64) string { return bytesText(int64(f)) }, "percent": percent, "num": number3, "num2": func(f float64) string { return number3(math.Round(f*100) / 100) }, "some": some,
 		"plain": func(s any) string { return plain(fmt.Sprint(s)) }, "clip": clip, "plural": plural, "since": time.Since, "periods": func() any { return periods }, "usual": usualText,
-		"name": nameOf, "others": others,
 		"list":   func(v ...any) []any { return v },
 		"escape": url.PathEscape, "query": url.QueryEscape,
 		"reason": func(id string, required bool) reasonField { return reasonField{id, required} },
@@ -102,7 +101,7 @@ func (d *Dashboard) render(c echo.Context, status int, name string, s *screen) (
 		s.Who = sessionOf(c)
 	}
 	if s.Who != nil && s.Nav == nil {
-		s.Nav, s.Problems = d.navigation(c.Request().Context(), s.Who.Admin())
+		d.frame(c.Request().Context(), s, s.Who.Admin())
 	}
 	var b bytes.Buffer
 	if err := d.templates[name].ExecuteTemplate(&b, "layout.html", s); err != nil {
