@@ -66,7 +66,10 @@ func (d *Dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := d.deps.Store.CountBuilds(ctx, f)
+	n := len(rows)
+	if next != "" || v.Get("after") != "" {
+		n, err = d.deps.Store.CountBuilds(ctx, f)
+	}
 	total := plural(n, "build")
 	if n > store.MaxCounted {
 		total = "more than " + plural(store.MaxCounted, "build")

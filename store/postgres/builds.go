@@ -82,7 +82,7 @@ const (
 	AND seq < @after AND seq >= @until
 	AND (@since::timestamptz IS NULL OR submitted_at >= @since) AND (@before::timestamptz IS NULL OR submitted_at < @before)
 	AND (@text::text = '' OR seq > (SELECT max(seq) FROM builds) - @searched::bigint AND (strpos(lower(id), @text) > 0
-		OR strpos(lower(error_message), @text) > 0 OR EXISTS (SELECT FROM build_labels t WHERE t.build = b.seq AND strpos(lower(t.labels::text), @text) > 0)))`
+		OR strpos(lower(error_message), @text) > 0 OR seq IN (SELECT build FROM build_labels WHERE @text <> '' AND build > (SELECT max(seq) FROM builds) - @searched::bigint AND strpos(lower(labels::text), @text) > 0)))`
 
 	buildPage = ` ORDER BY seq DESC OFFSET @skip::int LIMIT @limit::int) b` + buildJoins + ` ORDER BY b.seq DESC`
 
