@@ -50,13 +50,13 @@ func (d *Dashboard) acts() []edge.Route {
 		perform(d, "/heijunka/rebalance", api.Operator, api.RebalanceHeijunka, act{name: "rebalance", done: "Rebalanced."}),
 		perform(d, "/system/timeouts", api.Operator, api.ChangeTimeouts, act{name: "timeouts", done: "The time-outs are changed.", why: true}),
 		perform(d, "/throttle/:id/pause", api.Operator, api.PauseQueue, act{name: "queue-pause", done: "The queue is paused.", why: true}),
-		perform(d, "/throttle/:id/resume", api.Operator, api.ResumeQueue, act{name: "queue-resume", done: "The queue goes on.", why: true}),
+		perform(d, "/throttle/:id/resume", api.Operator, api.ResumeQueue, act{name: "queue-resume", done: "The queue is resumed.", why: true}),
 		perform(d, "/throttle/:id/redrive", api.Operator, api.RedriveQueue, act{name: "queue-redrive", done: "Everything that failed is tried again now.", why: true}),
 		perform(d, "/throttle/:id/rate", api.Reader, api.SetRate, act{name: "rate", done: "The rate is changed.", target: "throttle", why: true}),
 		perform(d, "/deployments/:id/cancel", api.Reader, api.CancelDeployment, act{name: "deployment-cancel", done: "The deployment is cancelled."}),
 		perform(d, "/deployments/:id/pause", api.Reader, api.PauseDeployment, act{name: "deployment-pause", done: "The deployment is paused."}),
-		perform(d, "/deployments/:id/resume", api.Reader, api.ResumeDeployment, act{name: "deployment-resume", done: "The deployment goes on."}),
-		perform(d, "/deployments/:id/retry", api.Reader, api.RetryDeployment, act{name: "deployment-retry", done: "What failed is tried again."}),
+		perform(d, "/deployments/:id/resume", api.Reader, api.ResumeDeployment, act{name: "deployment-resume", done: "The deployment is resumed."}),
+		perform(d, "/deployments/:id/retry", api.Reader, api.RetryDeployment, act{name: "deployment-retry", done: "Everything that failed is tried again."}),
 	}
 }
 
