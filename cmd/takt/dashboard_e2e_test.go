@@ -185,7 +185,7 @@ func TestDashboardRepairsTheTree(t *testing.T) {
 	second.do(chromedp.Poll(`document.querySelector("#live-stale").textContent === ""`, nil, chromedp.WithPollingTimeout(0)))
 	require.True(t, eval[bool](second, `window.stays`), "its stream brought it")
 	second.content()
-	third.sees("h1", "Log of "+id)
+	third.sees("h1", "Log of build "+id)
 	third.content()
 
 	// Restarting what serves the page works, too.
