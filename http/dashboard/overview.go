@@ -82,7 +82,10 @@ func (d *Dashboard) readSituation(ctx context.Context, s *situation) error {
 		q := platformQueue{FleetSummary: f, Usual: usual[f.Platform]}
 		for _, b := range s.Running {
 			if f.Platform == "" || b.Able && (len(b.Platforms) == 0 || slices.Contains(b.Platforms, f.Platform)) {
-				q.Busy = append(q.Busy, run{time.Duration(b.Seconds * float64(time.Second)), usual[b.Platform]})
+				r := run{time.Duration(b.Seconds * float64(time.Second)), usual[b.Platform]}
+				if q.Busy = append(q.Busy, r); r.Late() {
+					q.Late++
+				}
 				q.Shared = q.Shared || len(b.Platforms) != 1
 			}
 		}

@@ -65,12 +65,13 @@ func (s *situation) Troubled() (n int) {
 // Problems returns what is wrong, most severe first.
 func (s *situation) Problems() []problem {
 	fleet, none, stuck := s.All(), time.Time{}, false
+	s3, dual := s.Files.S3 != nil && s.Files.S3.Err != nil, s.Files.Mode == storage.ModeDual
 	all := []problem{
 		{s.Away, "database", "bad", "/tree", "The database does not answer. No accepted work is lost.", "Tree shows its status. This page updates once it is back.", none},
 		{s.Files.Local != nil, "storage", "bad", "/system", fmt.Sprintf("This controller can't use its disk: %v.", s.Files.Local), "Repair the disk or its mount.", none},
 		{s.Full != nil, "storage", "bad", "/system", "The disk of this controller is nearly full: new builds are rejected.", "Free space on it.", none},
-		{s.s3Away(storage.ModeS3), "s3", "bad", "/system", "S3 does not answer: no file can be stored or read.", "Check the S3 server, its address and its keys.", none},
-		{s.s3Away(storage.ModeDual), "s3", "warn", "/system", "S3 does not answer. Files are stored on this controller; " + counted(s.Copies, "is", "are") + " still to be copied.", "Check the S3 server, its address and its keys.", none},
+		{s3 && !dual, "s3", "bad", "/system", "S3 does not answer: no file can be stored or read.", "Check the S3 server, its address and its keys.", none},
+		{s3 && dual, "s3", "warn", "/system", "S3 does not answer. Files are stored on this controller; " + counted(s.Copies, "is", "are") + " still to be copied.", "Check the S3 server, its address and its keys.", none},
 		{len(s.Down) > 0 && !s.Away, "tree", "bad", "/tree", counted(len(s.Down), "process is", "processes are") + " not running: " + clip(200, strings.Join(s.Down, ", ")) + ".", "Tree shows the reason.", none},
 	}
 	for _, p := range [...]store.Platform{store.IOS, store.Android} {
@@ -86,18 +87,13 @@ func (s *situation) Problems() []problem {
 		s.troubled("offline", "bad", "Check the machine. Delete the worker if it is gone for good."),
 		s.troubled("silent", "warn", "Check the machine and its network."),
 		problem{s.Disk >= fullDisk && s.States[store.WorkerCritical] == 0, "disk", "warn", "/fleet/" + s.DiskID, fmt.Sprintf("The disk of %s is %.0f %% full.", s.DiskName, s.Disk), "Free space on it.", none},
-		problem{fleet.late() > 0, "overrun", "warn", "/queue#running", counted(fleet.late(), "build is", "builds are") + " running for longer than 90 % of builds do.", "Look at the logs. Cancel what hangs.", none},
+		problem{fleet.Late > 0, "overrun", "warn", "/queue#running", counted(fleet.Late, "build is", "builds are") + " running for longer than 90 % of builds do.", "Look at the logs. Cancel what hangs.", none},
 		problem{fleet.Able == 0 && fleet.Draining > 0 && !stuck, "draining", "warn", "/fleet?state=draining", "No build could start. " + unable(fleet), "Resume a worker.", none},
 		problem{!stuck && fleet.Pending > 0 && s.Now.Sub(s.Oldest) > longWait, "waiting", "warn", "/queue", counted(fleet.Pending, "build is", "builds are") + " waiting.", "Queue shows what each of them waits for.", s.Oldest},
 		problem{s.Failed > fewFailures && s.Failed*4 >= s.Ended, "failures", "warn", "/builds?state=failed&age=1h", s.Failures() + ".", "Look at the errors. Retry the builds once the cause is gone.", none},
 		problem{s.Refused > 0, "load", "warn", "/heijunka", counted(s.Refused, "request was", "requests were") + " rejected within five minutes, because too many were running.", "Heijunka shows what keeps this controller busy.", none},
 	)
 	return slices.DeleteFunc(all, func(p problem) bool { return !p.is })
-}
-
-// s3Away reports whether files are stored so, and S3 does not answer.
-func (s *situation) s3Away(mode storage.Mode) bool {
-	return s.Files.Mode == mode && s.Files.S3 != nil && s.Files.S3.Err != nil
 }
 
 // troubled returns the problem that workers are in a state.

@@ -12,11 +12,11 @@ import (
 )
 
 // fleetOf is a situation with a fleet that takes ios builds.
-func fleetOf(f store.FleetSummary, busy ...run) situation {
+func fleetOf(f store.FleetSummary) situation {
 	all := f
 	f.Platform = store.IOS
 	return situation{
-		Fleet: map[store.Platform]platformQueue{"": {FleetSummary: all, Busy: busy}, store.IOS: {FleetSummary: f, Busy: busy}}, States: map[string]int{"idle": f.Able},
+		Fleet: map[store.Platform]platformQueue{"": {FleetSummary: all}, store.IOS: {FleetSummary: f}}, States: map[string]int{"idle": f.Able},
 		Figures: store.Figures{Now: time.Now()},
 	}
 }
@@ -30,7 +30,6 @@ func TestTheMostSevereProblemComesFirst(t *testing.T) {
 			s.States[state], s.Workers = n, append(s.Workers, w)
 		}
 	}
-	usual := store.Durations{Count: 9, Quarter: time.Second, Median: time.Second, Most: time.Second, Ninth: 2 * time.Second}
 	worse := fleetOf(well) // gets one after the other, each more severe
 	for _, c := range []struct {
 		kind, text string
@@ -45,7 +44,7 @@ func TestTheMostSevereProblemComesFirst(t *testing.T) {
 		}},
 		{"overrun", "1 build is running for longer than 90 % of builds do.", func(s *situation) {
 			q := s.Fleet[""]
-			q.Busy = []run{{time.Second, usual}, {3 * time.Second, usual}}
+			q.Late = 1
 			s.Fleet[""] = q
 		}},
 		{"disk", "The disk of mini-07 is 91 % full.", func(s *situation) { s.Disk, s.DiskName = 91.2, "mini-07" }},

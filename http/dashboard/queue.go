@@ -27,10 +27,11 @@ type queueData struct {
 type platformQueue struct {
 	store.FleetSummary
 	Usual store.Durations
-	// Busy are the builds whose slots are used for the platform next. There may be more.
-	Busy []run
-	// Shared is true if a worker takes other platforms, too.
-	Shared bool
+	// Busy are the builds whose slots are used for the platform next; there may be more. Late
+	// counts those that run longer than nine of ten.
+	Busy   []run
+	Late   int
+	Shared bool // a worker takes other platforms, too
 }
 
 // run is how long a build has run, and how long builds like it take.
@@ -41,16 +42,6 @@ type run struct {
 
 // Late reports whether the build has run longer than nine of ten builds like it.
 func (r run) Late() bool { return r.Usual.Count >= 5 && r.Elapsed > r.Usual.Ninth }
-
-// late returns how many builds run longer than nine of ten.
-func (p platformQueue) late() (n int) {
-	for _, r := range p.Busy {
-		if r.Late() {
-			n++
-		}
-	}
-	return n
-}
 
 // Unpolled returns how many slots have no build and a worker that does not poll now.
 func (p platformQueue) Unpolled() int { return max(p.Slots-p.Held-p.Free, 0) }
