@@ -98,84 +98,68 @@ func fold(message string) (title string, begins, ends bool) {
 }
 
 // content shows what a line says, with a link to the rest of a long one.
-func content(build string, l store.LogLine, text string) string {
-	html := string(ansi(text))
+func content(build string, l store.LogLine, text string) template.HTML {
+	html := ansi(text)
 	if len(l.Message) > maxLine && l.Number > 0 {
-		html += fmt.Sprintf(" <a href='/builds/%s/log/raw?line=%[2]d&amp;to=%[2]d'>whole line</a>", build, l.Number)
+		html += template.HTML(fmt.Sprintf(" <a href='/builds/%s/log/raw?line=%[2]d&amp;to=%[2]d'>whole line</a>", build, l.Number)) //nolint:gosec // our own text
 	}
 	return html
 }
 
-// HTML shows the lines. A group is folded unless something in it is to be seen. dash.js makes
-// the same elements of lines that arrive later.
-func (l logData) HTML() template.HTML {
-	var b, group strings.Builder
-	inside, seen := false, false
-	end := func(attributes string) {
-		if inside {
-			b.WriteString("<details" + attributes + ">" + group.String() + "</details>")
-		}
-		group.Reset()
-		inside, seen = false, false
-	}
-	open := func() string {
-		if seen {
-			return " open"
-		}
-		return ""
-	}
-	for _, x := range l.Lines {
-		text, begins, ends := fold(x.Message)
-		if l.Query != "" {
-			text, begins, ends = x.Message, false, false
-		}
-		if begins {
-			end(open())
-			inside = true
-		}
-		w := &b
-		if inside {
-			w = &group
-		}
-		hit := x.Number > 0 && l.From <= x.Number && x.Number <= l.To
-		seen = seen || hit || x.Level != store.Info
-		l.line(w, x, text, begins, hit)
-		if ends {
-			end(open())
-		}
-	}
-	end(" open data-open")
-	return template.HTML(b.String()) //nolint:gosec // content is escaped
+// logGroup is consecutive lines; Folds if their first is the title of the others. It is Open if
+// something in it is to be seen, and Last if later lines belong to it.
+type logGroup struct {
+	Folds, Open, Last bool
+	Lines             []template.HTML
 }
 
-// line shows a line.
-func (l logData) line(w *strings.Builder, x store.LogLine, text string, begins, hit bool) {
-	tag, class, id, number := "div", "l", "", "<span class='n'>\t</span>"
-	if begins {
-		tag = "summary"
+// Groups returns the lines as they are shown. What is found by a search is in no group. dash.js
+// makes the same elements of lines that arrive later.
+func (l logData) Groups() []logGroup {
+	all := make([]logGroup, 1)
+	for _, x := range l.Lines {
+		text, begins, ends := x.Message, false, false
+		if l.Query == "" {
+			text, begins, ends = fold(text)
+		}
+		if begins {
+			all = append(all, logGroup{Folds: true})
+		}
+		g, hit := &all[len(all)-1], l.From > 0 && l.From <= x.Number && x.Number <= l.To
+		g.Lines = append(g.Lines, l.line(x, text, begins, hit))
+		g.Open = g.Open || hit || x.Level != store.Info
+		if ends && g.Folds {
+			all = append(all, logGroup{})
+		}
 	}
+	all[len(all)-1].Last = true
+	return all
+}
+
+// line shows a line, without the template, which takes ten times as long.
+func (l logData) line(x store.LogLine, text string, title, hit bool) template.HTML {
+	tag, class, id, number, at := "div", "l", "", "<span class='n'>\t</span>", template.HTML("")
 	if x.Level != store.Info {
 		class += " " + string(x.Level)
 	}
 	if hit {
 		class += " hit"
 	}
-	switch {
-	case x.Number > 0 && begins: // a summary holds no link
-		id, number = fmt.Sprintf(" id='L%d'", x.Number), fmt.Sprintf("<span class='n'>%d\t</span>", x.Number)
-	case x.Number > 0:
+	if x.Number > 0 {
 		id = fmt.Sprintf(" id='L%d'", x.Number)
 		number = fmt.Sprintf("<a class='n' href='%s#L%[2]d' aria-label='line %[2]d'>%[2]d\t</a>", template.HTMLEscapeString(l.Page("line", x.Number)), x.Number)
 	}
-	w.WriteString("<" + tag + " class='" + class + "'" + id + ">" + number)
-	if l.Times {
-		w.WriteString(timeOf(x) + " ")
+	if title { // it holds no link
+		tag, number = "summary", fmt.Sprintf("<span class='n'>%d\t</span>", x.Number)
 	}
-	w.WriteString("<span class='m'>" + content(l.Build, x, text) + "</span></" + tag + ">\n")
+	if l.Times {
+		at = timeOf(x) + " "
+	}
+	return template.HTML("<"+tag+" class='"+class+"'"+id+">"+number) + at + "<span class='m'>" + content(l.Build, x, text) + template.HTML("</span></"+tag+">\n") //nolint:gosec // escaped piece by piece
 }
 
-func timeOf(l store.LogLine) string {
-	return string(stamp(l.At, time.RFC3339, l.At.UTC().Format("15:04:05 UTC"), "hms"))
+func timeOf(l store.LogLine) template.HTML {
+	return stamp(l.At, time.RFC3339, l.At.UTC().Format("15:04:05 UTC"), "hms")
 }
 
 // loadLog reads a page of a log: lines after or before one, those around a line's number, what
@@ -191,11 +175,9 @@ func (d *Dashboard) loadLog(ctx context.Context, v *view) (any, error) {
 	if known, _, ok := d.known.of(v.data()); ok && v.tail != nil {
 		return known, nil
 	}
-	var n [4]int64
-	for i, name := range []string{"line", "to", "before", "after"} {
-		if n[i], err = edge.Sequence(name, v.Get(name)); err != nil {
-			return nil, err
-		}
+	n, err := numbersIn(v.Get, "line", "to", "before", "after")
+	if err != nil {
+		return nil, err
 	}
 	line, to, before, after := int(min(n[0], math.MaxInt32)), int(min(n[1], math.MaxInt32)), n[2], min(n[3], math.MaxInt64-1)
 	at, last, err := d.deps.Store.FindLine(ctx, v.id, line)
@@ -218,36 +200,38 @@ func (d *Dashboard) loadLog(ctx context.Context, v *view) (any, error) {
 	return l, err
 }
 
+// numbersIn reads numbers from a query.
+func numbersIn(get func(name string) string, names ...string) (n []int64, err error) {
+	n = make([]int64, len(names))
+	for i, name := range names {
+		if n[i], err = edge.Sequence(name, get(name)); err != nil {
+			break
+		}
+	}
+	return n, err
+}
+
 // readLines reads lines from seq at on, and those before it: about as many bytes as most.
 func (d *Dashboard) readLines(ctx context.Context, l *logData, at int64, older, newer, most int) error {
 	lines, err := d.deps.Store.LogPage(ctx, l.Build, at, older+1, newer+1)
 	middle, _ := slices.BinarySearchFunc(lines, at, func(l store.LogLine, at int64) int { return cmp.Compare(l.Seq, at) })
-	from, to := middle, middle
-	for size := 0; size < most; {
-		next := to
-		switch {
-		case to < len(lines) && to-middle < newer:
-			to++
-		case from > 0 && middle-from < older:
-			from--
-			next = from
-		default:
-			size = most
-			continue
-		}
-		lines[next].Message = clipLine(lines[next].Message)
-		size += len(lines[next].Message)
+	from, to, size := middle, middle, 0
+	for ; to < len(lines) && to-middle < newer && size < most; to++ {
+		size += clipLine(&lines[to])
+	}
+	for ; from > 0 && middle-from < older && size < most; from-- {
+		size += clipLine(&lines[from-1])
 	}
 	l.Lines, l.Older, l.Newer = slices.Clone(lines[from:to]), from > 0, to < len(lines) // without what is not shown
 	return err
 }
 
-// clipLine returns what a page can show of a message, so that nothing keeps the rest.
-func clipLine(message string) string {
-	if len(message) > maxLine+1 {
-		return strings.Clone(message[:maxLine+1])
+// clipLine keeps what a page can show of a message, and returns how long that is.
+func clipLine(l *store.LogLine) int {
+	if len(l.Message) > maxLine+1 {
+		l.Message = strings.Clone(l.Message[:maxLine+1])
 	}
-	return message
+	return len(l.Message)
 }
 
 // newestLines returns the last lines of a build's log. An open view reads on where it is.
@@ -271,9 +255,8 @@ type logTail struct {
 // add adds the lines that follow, and forgets the oldest ones.
 func (t *logTail) add(lines []store.LogLine) {
 	for _, l := range lines {
-		l.Message = clipLine(l.Message)
+		t.size += clipLine(&l) + store.LogLineCost
 		t.lines = append(t.lines, l) // readers of an older logTail see fewer
-		t.size += len(l.Message) + store.LogLineCost
 	}
 	for t.size > liveLogBytes {
 		t.base, t.size = t.lines[0].Seq, t.size-len(t.lines[0].Message)-store.LogLineCost
@@ -354,11 +337,11 @@ func (lv *liveView) addLines(st *edge.Stream, read int64, joined time.Time) (int
 
 // mark changes how the following lines of an event are shown.
 type mark struct {
-	Gap   bool        `json:"gap,omitempty"` // lines are missing here
-	Level store.Level `json:"level,omitempty"`
-	Time  string      `json:"time,omitempty"`
-	Begin bool        `json:"begin,omitempty"` // the next line begins a group
-	End   bool        `json:"end,omitempty"`   // the group ends here
+	Gap   bool          `json:"gap,omitempty"` // lines are missing here
+	Level store.Level   `json:"level,omitempty"`
+	Time  template.HTML `json:"time,omitempty"`
+	Begin bool          `json:"begin,omitempty"` // the next line begins a group
+	End   bool          `json:"end,omitempty"`   // the group ends here
 }
 
 // after lists the lines after seq read, in few bytes: each is its HTML, before the first is
@@ -368,7 +351,7 @@ func (t logTail) after(read int64, build string, times bool) []any {
 	if read < t.base {
 		items = append(items, mark{Gap: true})
 	}
-	next, level, at := -1, store.Info, ""
+	next, level, at := -1, store.Info, template.HTML("")
 	from, _ := slices.BinarySearchFunc(t.lines, read+1, func(l store.LogLine, at int64) int { return cmp.Compare(l.Seq, at) })
 	for _, l := range t.lines[from:] {
 		if l.Number != next {
@@ -413,14 +396,11 @@ func (d *Dashboard) rawLogRoute() edge.Route {
 
 func (d *Dashboard) rawLog(c echo.Context) error {
 	id, ctx := c.Param("id"), c.Request().Context()
-	line, err := edge.Sequence("line", c.QueryParam("line"))
+	n, err := numbersIn(c.QueryParam, "line", "to")
 	if err != nil {
 		return err
 	}
-	to, err := edge.Sequence("to", c.QueryParam("to"))
-	if err != nil {
-		return err
-	}
+	line, to := int(min(n[0], math.MaxInt32)), n[1]
 	read := func(after int64) (t store.Tail, err error) {
 		err = d.places.Do(ctx, "", func() error {
 			t, err = d.deps.Builds.Tail(ctx, id, after, logPageRows)
@@ -433,7 +413,7 @@ func (d *Dashboard) rawLog(c echo.Context) error {
 	}
 	at := int64(1)
 	if line > 0 {
-		if at, _, err = d.deps.Store.FindLine(ctx, id, int(min(line, math.MaxInt32))); err != nil {
+		if at, _, err = d.deps.Store.FindLine(ctx, id, line); err != nil {
 			return err
 		}
 	}
