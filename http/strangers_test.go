@@ -248,7 +248,7 @@ func dialFrom(t *testing.T, local, url string) (net.Conn, *bufio.Reader) {
 
 func TestOneAddressDoesNotHoldAllConnections(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{Tree: bigTree(1)}, func(c *takthttp.Config) {
+	s, _ := newServer(t, takthttp.Deps{Tree: bigTree(1), Ready: func() bool { return false }}, func(c *takthttp.Config) {
 		c.MaxConnections, c.MaxPerAddress = 100, 3
 	})
 	address, _ := serve(t, s, listen(t))

@@ -109,7 +109,7 @@ func (d *Dashboard) readProcess(s *situation) {
 		}
 	}
 	s.Refused = int(refused + 0.5)
-	if d.runs(api.ServiceBuilds) {
+	if d.deps.Files != nil { // with the service builds
 		s.Files, s.Full = d.deps.Files.Health(), d.deps.Files.Room()
 	}
 }
