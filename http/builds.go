@@ -1,6 +1,7 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -76,10 +77,10 @@ func (h *builds) show(ctx context.Context, in api.BuildPath) (api.BuildItem, err
 }
 
 func (h *builds) list(_ context.Context, in api.BuildFilter) (edge.List, error) {
-	f := store.BuildFilter{WorkerID: in.WorkerID, Platform: store.Platform(in.Platform)}
-	switch v := store.BuildState(in.Status); v {
-	case "":
-	case store.Failed: // for old clients, failed includes cancelled
+	f := store.BuildFilter{WorkerID: in.WorkerID, Platform: store.Platform(in.Platform), Text: in.Q}
+	switch v := store.BuildState(cmp.Or(in.State, in.Status)); {
+	case v == "":
+	case v == store.Failed && in.State == "": // for old clients, failed includes cancelled
 		f.States = []store.BuildState{store.Failed, store.Cancelled}
 	default:
 		f.States = []store.BuildState{v}

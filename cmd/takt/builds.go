@@ -43,7 +43,8 @@ func newListCommand(env environment) *cobra.Command {
 				}
 			})
 		})
-	cmd.Flags().StringVar(&f.Status, "status", "", "only builds in this state")
+	cmd.Flags().StringVar(&f.State, "status", "", "only builds in this state")
+	cmd.Flags().StringVarP(&f.Q, "query", "q", "", "only builds with this text in their id, labels or error")
 	cmd.Flags().StringVarP(&f.Platform, "platform", "p", "", "only builds for ios or android")
 	cmd.Flags().StringVar(&f.WorkerID, "worker", "", "only builds of the worker with this id or name")
 	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 50, "at most so many; 0 for all")
@@ -81,24 +82,38 @@ func newCancelCommand(env environment) *cobra.Command {
 	return clientCommand(env, &cobra.Command{
 		Use: "cancel ID", Short: "Cancel a build that has not ended", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, s *session, args []string) error {
+		id, err := s.buildID(ctx, args[0])
+		if err != nil {
+			return err
+		}
 		// Cancel is sent once because a repeat would fail: the build has ended by then.
-		reply, err := s.client.Cancel(ctx, args[0])
-		return showReply(s, reply, err, func(w io.Writer, c api.Cancelled) { fmt.Fprintf(w, "%s %s\n", args[0], c.Status) })
+		reply, err := s.client.Cancel(ctx, id)
+		return showReply(s, reply, err, func(w io.Writer, c api.Cancelled) { fmt.Fprintf(w, "%s %s\n", id, c.Status) })
 	})
 }
 
 func newRequeueCommand(env environment) *cobra.Command {
 	var reason string
-	cmd := order(env, &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "requeue ID --reason TEXT",
 		Short: "Take a build from its worker, so that it waits again",
 		Long: `Take an assigned or running build from its worker, so that it waits at its old
 position for another one. It uses up no attempt. Needs the admin key in
 TAKT_ADMIN_KEY.`,
 		Args: cobra.ExactArgs(1),
-	}, calls(api.RequeueBuild, func(args []string) (api.RequeueBuildIn, error) {
-		return api.RequeueBuildIn{ID: api.BuildID(args[0]), Body: api.Order{Reason: reason}}, needReason(reason)
-	}), func(w io.Writer, b api.BuildItem) { fmt.Fprintf(w, "%s %s\n", b.ID, b.Status) })
+	}
+	clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
+		if err := needReason(reason); err != nil {
+			return err
+		}
+		id, err := s.buildID(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		// The call is made once because a repeat would fail: the build is pending by then.
+		reply, err := client.Call(ctx, s.client, api.RequeueBuild, api.RequeueBuildIn{ID: api.BuildID(id), Body: api.Order{Reason: reason}})
+		return showReply(s, reply, err, func(w io.Writer, b api.BuildItem) { fmt.Fprintf(w, "%s %s\n", b.ID, b.Status) })
+	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required)")
 	return cmd
 }
@@ -117,8 +132,12 @@ before the id, because N may be negative.`,
 		if err != nil {
 			return cli.AsUsage(err)
 		}
-		build, err := s.client.SetPriority(ctx, args[0], priority)
-		return showReply(s, build, err, func(w io.Writer, _ api.BuildItem) { fmt.Fprintf(w, "%s priority %d\n", args[0], priority) })
+		id, err := s.buildID(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		build, err := s.client.SetPriority(ctx, id, priority)
+		return showReply(s, build, err, func(w io.Writer, _ api.BuildItem) { fmt.Fprintf(w, "%s priority %d\n", id, priority) })
 	})
 	cmd.Flags().SetInterspersed(false)
 	return cmd
@@ -129,12 +148,52 @@ before the id, because N may be negative.`,
 func buildCommand(env environment, cmd *cobra.Command, do func(ctx context.Context, w *waiter) error) *cobra.Command {
 	cmd.Args = cobra.ExactArgs(1)
 	return clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
-		token, err := s.tokens.Find(s.client.BaseURL(), args[0])
+		id, err := s.buildID(ctx, args[0])
 		if err != nil {
 			return err
 		}
-		return do(ctx, &waiter{session: s, id: args[0], auth: client.BuildAuth{Token: token}})
+		token, err := s.tokens.Find(s.client.BaseURL(), id)
+		if err != nil {
+			return err
+		}
+		return do(ctx, &waiter{session: s, id: id, auth: client.BuildAuth{Token: token}})
 	})
+}
+
+// idLength is how long ids are.
+const idLength = 21
+
+// buildID returns the id of the only build whose id begins with prefix: of those whose token is
+// kept here, and then of the last ones that the controller has.
+func (s *session) buildID(ctx context.Context, prefix string) (string, error) {
+	if len(prefix) >= idLength {
+		return prefix, nil
+	}
+	found := s.tokens.Begin(prefix)
+	if len(found) == 0 {
+		const most = 1000
+		list, err := again(ctx, s, func(ctx context.Context) ([]api.BuildItem, error) {
+			return s.client.List(ctx, client.Filter{Q: prefix, Limit: most})
+		})
+		if err != nil {
+			return "", err
+		}
+		for _, b := range list {
+			if b.ID == prefix {
+				return prefix, nil
+			}
+			if strings.HasPrefix(b.ID, prefix) {
+				found = append(found, b.ID)
+			}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", store.NewError(store.NotFound, fmt.Sprintf("There is no build %s; takt list shows the newest", prefix))
+	case 1:
+		return found[0], nil
+	}
+	return "", cli.Usage("%d builds begin with %s: %s", len(found), prefix, strings.Join(found[:min(5, len(found))], ", "))
 }
 
 func newStatusCommand(env environment) *cobra.Command {

@@ -154,8 +154,11 @@ type SubmitBuildIn struct {
 
 // BuildFilter selects builds.
 type BuildFilter struct {
-	// Status selects a state; failed includes cancelled ones.
-	Status   string `query:"status" enum:"pending,assigned,building,completed,failed,cancelled" invalid:"Invalid status"`
+	// Status selects a state; failed includes cancelled ones. State selects exactly one.
+	Status string `query:"status" enum:"pending,assigned,building,completed,failed,cancelled" invalid:"Invalid status"`
+	State  string `query:"state" enum:"pending,assigned,building,completed,failed,cancelled" invalid:"Invalid state"`
+	// Q selects those of the last 100,000 builds that have this text in their id, labels or error.
+	Q        string `query:"q" max:"200"`
 	Platform string `query:"platform" enum:"ios,android" invalid:"Valid platform required (ios|android)"`
 	WorkerID string `query:"worker_id" schema:"ID" invalid:"Invalid worker_id"`
 	// Limit is the most to return, 10,000 without one.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"takt/store"
@@ -73,6 +74,17 @@ func (t Tokens) Find(controller, buildID string) (string, error) {
 		return "", nil
 	}
 	return kept.Token, nil
+}
+
+// Begin returns the ids of the builds whose tokens are kept and that begin with prefix.
+func (t Tokens) Begin(prefix string) (ids []string) {
+	entries, _ := os.ReadDir(t.Dir) // without it there is none
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) && store.ValidID(e.Name()) {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids
 }
 
 // forget deletes old files. It ignores errors, because the next call tries again.

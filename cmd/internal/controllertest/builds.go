@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"takt/http/api"
@@ -52,6 +53,9 @@ func (c *Controller) list(_ http.ResponseWriter, r *http.Request) (int, any) {
 	for _, id := range slices.Backward(c.order) {
 		b := c.builds[id]
 		if s := query.Get("status"); s != "" && s != b.State.Wire() {
+			continue
+		}
+		if s := query.Get("state"); s != "" && s != string(b.State) || !strings.Contains(b.ID, query.Get("q")) {
 			continue
 		}
 		if p := query.Get("platform"); p != "" && p != b.Platform {
