@@ -61,7 +61,7 @@ SELECT w.* FROM unnest(@numbers::bigint[]) AS p(worker) CROSS JOIN LATERAL (SELE
 	claimColumns = `seq, position, id, platform, attempt, has_certs, submitted_at, updated_at, coalesce(worker_id, ''), handed`
 
 	sqlLockRepeats = `/* lock_repeats */
-SELECT ` + claimColumns + ` FROM builds WHERE worker_id = ANY ($1) AND state = 'assigned' ORDER BY handed, seq FOR NO KEY UPDATE SKIP LOCKED`
+SELECT ` + claimColumns + `, last_seen_at IS NULL FROM builds WHERE worker_id = ANY ($1) AND state = 'assigned' ORDER BY handed, seq FOR NO KEY UPDATE SKIP LOCKED`
 
 	pending = `SELECT ` + claimColumns + ` FROM builds WHERE state = 'pending' AND `
 	forUs   = ` FOR NO KEY UPDATE SKIP LOCKED`
@@ -100,6 +100,10 @@ UPDATE workers SET used = p.used, handed = p.handed, held = p.held, last_seen_at
 	status = CASE WHEN p.held > 0 THEN 'building' ELSE 'idle' END
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::int[]) AS p(worker, used, handed, held) CROSS JOIN LATERAL (SELECT w.ctid` + newest + `) w
 WHERE workers.ctid = w.ctid`
+
+	// sqlRepeatBuilds makes the silence of builds begin anew, because their workers hear of them
+	// only now. It does so once for each hand-out, or a worker that never begins would keep one.
+	sqlRepeatBuilds = `/* repeat_builds */ UPDATE builds SET last_seen_at = now() WHERE seq = ANY ($1)`
 
 	sqlCommit   = `/* commit */ COMMIT`
 	sqlRollback = `/* rollback */ ROLLBACK`
@@ -330,7 +334,7 @@ func (b *lockedBuild) columns() []any {
 }
 
 func scanRepeat(row pgx.CollectableRow) (b lockedBuild, err error) {
-	err = row.Scan(b.columns()...)
+	err = row.Scan(append(b.columns(), &b.unheard)...)
 	b.SubmittedAt = b.SubmittedAt.UTC()
 	return b, err
 }
@@ -369,6 +373,9 @@ func (q *Queue) write(ctx context.Context, c *pgx.Conn, d *decision) error {
 			numbers[i], used[i], handed[i], held[i] = int64(w.Number), int64(w.Used), int64(w.Handed), w.Held
 		}
 		batch.Queue(sqlAssignWorkers, numbers, used, handed, held)
+	}
+	if len(d.repeated) > 0 {
+		batch.Queue(sqlRepeatBuilds, d.repeated)
 	}
 	for _, platform := range d.unused { // other controllers may have passed over these builds
 		batch.Queue(sqlNotify, "job:available "+string(platform))

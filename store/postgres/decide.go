@@ -70,6 +70,8 @@ type lockedBuild struct {
 	// worker and handed are the holder of an assigned build and the counter of the hand-out.
 	worker string
 	handed uint64
+	// unheard is true if the holder has given no sign since the hand-out.
+	unheard bool
 }
 
 // held is what a transaction holds locked to decide by.
@@ -97,6 +99,7 @@ type decision struct {
 	// served again: its worker's row is not locked, or less was locked than it may get.
 	results  []*store.PollResult
 	handOuts []handOut
+	repeated []int64          // builds that are handed out again for the first time
 	written  []*row           // workers whose rows change
 	unused   []store.Platform // of the builds that were locked and not handed out
 	stored   bool             // the hand-outs are written
@@ -123,6 +126,9 @@ func decide(turns []*turn, h *held) decision {
 				continue
 			}
 			if b := t.repeated(w, h.repeats); b != nil {
+				if b.unheard {
+					d.repeated = append(d.repeated, b.seq)
+				}
 				d.serve(i, w, &store.PollResult{Job: &b.Job, Handed: b.handed, Redelivered: true})
 				continue
 			}

@@ -89,3 +89,22 @@ func TestABuildThatEndedIsNotHandedOutAgain(t *testing.T) {
 	require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
 	w.gets("")
 }
+
+// A worker that hears of its build only now is given the whole time to begin, once.
+func TestTheSilenceOfABuildBeginsAnewWithItsSecondHandOut(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.lost()
+	age := func() {
+		b.exec(`UPDATE builds SET started_at = started_at - interval '200 s', last_seen_at = last_seen_at - interval '200 s'`)
+	}
+	age()
+	require.True(t, w.gets(build.ID).Redelivered)
+	age()
+	require.Empty(t, b.sweep().Requeued, "400 s after the first hand-out, and 200 s after the second")
+	require.True(t, w.gets(build.ID).Redelivered)
+	age()
+	require.Len(t, b.sweep().Requeued, 1, "it never begins")
+}
