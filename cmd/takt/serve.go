@@ -352,8 +352,8 @@ func (c *controller) run(ctx context.Context) error {
 	begin := time.Now()
 	switch err := c.start(ctx); {
 	case err != nil && ctx.Err() != nil:
-		c.log.Info().Msg("stopping before it has served")
-		return nil
+		c.log.Info().AnErr("cause", err).Msg("stopping before it has served")
+		return nil //nolint:nilerr // as ordered
 	case err != nil:
 		return err
 	}
@@ -412,14 +412,14 @@ func (c *controller) wait(ctx context.Context) error {
 		}
 		if ctx.Err() != nil {
 			c.log.Info().Msg("stopping: running requests get time to end")
-			return nil
+			return nil //nolint:nilerr // as ordered, also while it starts again
 		}
 		reason := c.tree.Reason()
 		if !errors.Is(reason, actors.ErrRestart) {
 			return fmt.Errorf("the supervision tree gave up: %w", reason)
 		}
 		c.log.Info().Msg("starting the tree again, for an operator")
-		if err := c.start(ctx); err != nil && ctx.Err() == nil {
+		if err := c.start(ctx); err != nil && ctx.Err() == nil { // otherwise it stops as ordered
 			return err
 		}
 	}

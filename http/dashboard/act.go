@@ -173,7 +173,7 @@ func (d *Dashboard) redirect(c echo.Context, path, done string) error {
 }
 
 func (d *Dashboard) setDone(c echo.Context, done string) {
-	cookie := d.sessions.cookie(c.Request(), done)
+	cookie := d.sessions.cookie(c.Request(), done) //nolint:gosec // it has all attributes of a session's
 	cookie.Name, cookie.MaxAge = doneCookie, min(cookie.MaxAge, 60)
 	c.SetCookie(cookie)
 }

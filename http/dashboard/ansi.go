@@ -18,7 +18,7 @@ var (
 	// address matches a link in a log line, which ends in no punctuation.
 	address = regexp.MustCompile("https?://[!#-&(-;=?-_a-z{}|~]*[#-&*+/-9=@-Z_a-z|~]")
 	// escaped escapes what must be between tags.
-	escaped = strings.NewReplacer("&", "&amp;", "<", "&lt;")
+	escaped = strings.NewReplacer("&", "&amp;", "<", "&lt;") //nolint:gochecknoglobals // a constant
 )
 
 // ansi shows a log line with the styles of its escape sequences as classes, and with its
@@ -85,7 +85,9 @@ func (s style) classes() string {
 		is    bool
 		class string
 	}{
-		{s.bold, "a1"}, {s.underline, "a4"}, {s.text != 0, "a" + strconv.Itoa(s.text)},
+		{s.bold, "a1"},
+		{s.underline, "a4"},
+		{s.text != 0, "a" + strconv.Itoa(s.text)},
 		{s.ground != 0 || s.inverse, "b" + strconv.Itoa(s.ground)},
 	} {
 		if c.is {
@@ -169,8 +171,22 @@ func coded(n int) int {
 func nearest(r, g, b int) (code int) {
 	least := 1 << 30
 	for i, c := range [16][3]int{
-		{0, 0, 0}, {205, 0, 0}, {0, 205, 0}, {205, 205, 0}, {0, 0, 238}, {205, 0, 205}, {0, 205, 205}, {229, 229, 229},
-		{127, 127, 127}, {255, 0, 0}, {0, 255, 0}, {255, 255, 0}, {92, 92, 255}, {255, 0, 255}, {0, 255, 255}, {255, 255, 255},
+		{0, 0, 0},
+		{205, 0, 0},
+		{0, 205, 0},
+		{205, 205, 0},
+		{0, 0, 238},
+		{205, 0, 205},
+		{0, 205, 205},
+		{229, 229, 229},
+		{127, 127, 127},
+		{255, 0, 0},
+		{0, 255, 0},
+		{255, 255, 0},
+		{92, 92, 255},
+		{255, 0, 255},
+		{0, 255, 255},
+		{255, 255, 255},
 	} {
 		if d := (r-c[0])*(r-c[0]) + (g-c[1])*(g-c[1]) + (b-c[2])*(b-c[2]); d < least {
 			least, code = d, coded(i)

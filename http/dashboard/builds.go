@@ -116,7 +116,7 @@ func (d *Dashboard) bulk(ctx context.Context, c echo.Context) (any, error) {
 			data.Done++
 		}
 	}
-	return d.render(c, http.StatusOK, "bulk", &screen{Title: "Builds", Section: "/builds", Path: ownPath(fields.Get("back"), "/builds"), Page: data})
+	return d.render(ctx, c, http.StatusOK, "bulk", &screen{Title: "Builds", Section: "/builds", Path: ownPath(fields.Get("back"), "/builds"), Page: data})
 }
 
 // buildData is the data of a build's page.

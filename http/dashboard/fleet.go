@@ -162,7 +162,7 @@ func (d *Dashboard) search(ctx context.Context, c echo.Context) (any, error) {
 	if len(found) == 1 || len(found) > 1 && strings.EqualFold(found[0].Name, q) && !strings.EqualFold(found[1].Name, q) {
 		return nil, c.Redirect(303, "/fleet/"+found[0].ID)
 	}
-	return d.render(c, 200, "search", &screen{Title: "Search", Page: struct {
+	return d.render(ctx, c, 200, "search", &screen{Title: "Search", Page: struct {
 		Q     string
 		Found []store.Named
 	}{q, found}})

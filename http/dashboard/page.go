@@ -168,7 +168,7 @@ func (d *Dashboard) showPage(ctx context.Context, c echo.Context, v *view) (any,
 		}
 	}
 	s.Path = c.Request().URL.Path + v.With()
-	return d.render(c, status, name, s)
+	return d.render(ctx, c, status, name, s)
 }
 
 // isAway reports whether a page can't be read now, but can be later.

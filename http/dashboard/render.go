@@ -95,13 +95,13 @@ type rendered struct {
 	html   []byte
 }
 
-func (d *Dashboard) render(c echo.Context, status int, name string, s *screen) (any, error) {
+func (d *Dashboard) render(ctx context.Context, c echo.Context, status int, name string, s *screen) (any, error) {
 	s.Version = d.version
 	if s.Who == nil {
 		s.Who = sessionOf(c)
 	}
 	if s.Who != nil && s.Nav == nil {
-		d.frame(c.Request().Context(), s, s.Who.Admin())
+		d.frame(ctx, s, s.Who.Admin())
 	}
 	var b bytes.Buffer
 	if err := d.templates[name].ExecuteTemplate(&b, "layout.html", s); err != nil {
@@ -112,10 +112,11 @@ func (d *Dashboard) render(c echo.Context, status int, name string, s *screen) (
 
 // errorPage renders an error as a page, and logs it.
 func (d *Dashboard) errorPage(c echo.Context, err error) (any, error) {
+	ctx := c.Request().Context()
 	p, retry := edge.ProblemOf(err, edge.RequestID(c))
-	d.server.LogError(c, err, p.Status, c.Request().Context().Err() != nil)
+	d.server.LogError(c, err, p.Status, ctx.Err() != nil)
 	edge.SetRetryAfter(c.Response().Header(), retry)
-	return d.render(c, p.Status, "error", &screen{Title: p.Title, Path: d.backOf(c), Page: p})
+	return d.render(ctx, c, p.Status, "error", &screen{Title: p.Title, Path: d.backOf(c), Page: p})
 }
 
 // backOf returns where the visitor of an error page came from, or else the first page.

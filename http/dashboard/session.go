@@ -189,24 +189,24 @@ type loginData struct {
 	Possible          bool
 }
 
-func (d *Dashboard) loginPage(_ context.Context, c echo.Context) (any, error) {
+func (d *Dashboard) loginPage(ctx context.Context, c echo.Context) (any, error) {
 	next := ownPath(c.QueryParam("next"), "")
 	if d.sessions.of(c.Request()) != nil {
 		return nil, c.Redirect(http.StatusSeeOther, cmp.Or(next, d.front))
 	}
-	return d.renderLogin(c, http.StatusOK, loginData{Next: next})
+	return d.renderLogin(ctx, c, http.StatusOK, loginData{Next: next})
 }
 
-func (d *Dashboard) renderLogin(c echo.Context, status int, data loginData) (any, error) {
+func (d *Dashboard) renderLogin(ctx context.Context, c echo.Context, status int, data loginData) (any, error) {
 	data.Possible = d.sessions.possible(c.Request())
-	return d.render(c, status, "login", &screen{Title: "Log in", Page: data})
+	return d.render(ctx, c, status, "login", &screen{Title: "Log in", Page: data})
 }
 
 // login handles POST /login.
 func (d *Dashboard) login(ctx context.Context, c echo.Context) (any, error) {
 	r := c.Request()
 	if !d.sessions.possible(r) {
-		return d.renderLogin(c, http.StatusForbidden, loginData{})
+		return d.renderLogin(ctx, c, http.StatusForbidden, loginData{})
 	}
 	if err := d.server.Within(d.logins, c, func() error { return readForm(r) }); err != nil { //nolint:contextcheck // within takes the context of the request
 		return nil, err
@@ -224,7 +224,7 @@ func (d *Dashboard) login(ctx context.Context, c echo.Context) (any, error) {
 		if edge.SetRetryAfter(c.Response().Header(), failure.RetryAfter); failure.RetryAfter > 0 {
 			message += ": try again in " + c.Response().Header().Get("Retry-After") + " s"
 		}
-		return d.renderLogin(c, edge.StatusOf(failure.Code), loginData{Next: next, Name: r.PostForm.Get("name"), Error: message})
+		return d.renderLogin(ctx, c, edge.StatusOf(failure.Code), loginData{Next: next, Name: r.PostForm.Get("name"), Error: message})
 	}
 	d.server.Log.Info().Str("actor", edge.Caller{Session: &v.Session, Remote: edge.RemoteHost(r)}.Actor()).Str("session", v.ID).Msg("login")
 	c.SetCookie(d.sessions.cookie(r, d.sessions.issue(v)))

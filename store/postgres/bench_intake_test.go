@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"crypto/sha256"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -90,6 +91,43 @@ func BenchmarkAccept(b *testing.B) {
 				return err
 			})
 			b.ReportMetric(float64(b.N*c.batch)/b.Elapsed().Seconds(), "actions/s")
+		})
+	}
+}
+
+// BenchmarkLog reads pages of a log of 500 000 lines.
+func BenchmarkLog(b *testing.B) {
+	db := storetest.New(b)
+	id := store.NewID()
+	_, err := postgres.NewBuilds(db.DB, postgres.BuildsConfig{}).Submit(b.Context(), store.Submission{
+		ID: id, Platform: store.IOS, TokenHash: store.HashToken(id), Source: storetest.File("builds/"+id+"/source.zip", id),
+	})
+	require.NoError(b, err)
+	_, err = db.Pool.Exec(b.Context(), `WITH b AS (UPDATE builds SET log_lines = 500000, log_bytes = 50000000 RETURNING seq) INSERT INTO build_logs (build, number, message, by_worker)
+		SELECT b.seq, n, 'line ' || n || ': CompileSwift normal arm64 /Users/ci/App/Sources/View.swift (in target App)', true FROM b, generate_series(2, 500000) n ORDER BY n`)
+	require.NoError(b, err)
+	d := postgres.NewDashboard(db.DB)
+	page := func(at int64, err error) error {
+		if err == nil {
+			_, err = d.LogPage(b.Context(), id, at, 500, 500)
+		}
+		return err
+	}
+	for name, read := range map[string]func() error{
+		"last": func() error { return page(math.MaxInt64, nil) },
+		"middle": func() error {
+			at, _, err := d.FindLine(b.Context(), id, 250_000)
+			return page(at, err)
+		},
+		"search": func() error {
+			_, _, err := d.SearchLog(b.Context(), id, "nothing like it", 0, 100)
+			return err
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				require.NoError(b, read())
+			}
 		})
 	}
 }
