@@ -707,8 +707,13 @@ func TestDashboardScreenshots(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(open))
 	ours := map[string]bool{}
-	for range 6 {
-		ours[submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))] = true
+	for i := range 6 {
+		sent, err := c.Client.Submit(t.Context(), client.Submit{
+			Platform: store.Android, Source: client.Bytes(zipOf(t, map[string]string{"order.txt": "x"})), Priority: 3 - i/2,
+			Labels: store.Labels{"app": "shop", "branch": []string{"main", "checkout", "release/4.2"}[i%3], "commit": fmt.Sprintf("%07x", 0x3fa91c*(i+7)%0xfffffff)},
+		})
+		require.NoError(t, err)
+		ours[sent.ID] = true
 	}
 	running := ""
 	eventually(t, "builds run", func() bool {
@@ -722,6 +727,8 @@ func TestDashboardScreenshots(t *testing.T) {
 		}
 		return n == 3
 	})
+	b.open("/overview")
+	b.sees("main", "3 busy")
 	for i, path := range append(x.pages(), "/builds/"+running, "/builds/"+running+"/log") {
 		short, _, _ := strings.Cut(path, "?")
 		name := fmt.Sprintf("%02d-%s", i, strings.Trim(strings.NewReplacer("/", "-", x.build, "build", x.worker, "worker", running, "running").Replace(short), "-"))

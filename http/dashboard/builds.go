@@ -207,7 +207,7 @@ func timeline(b store.Build, told []store.Milestone, waits *why) []step {
 	case store.Assigned:
 		return append(steps, step{Kind: "now", Title: "Handed out", Text: "its worker has given no sign of life yet"}, step{Kind: "coming", Title: "Done"})
 	case store.Building:
-		return append(steps, step{At: b.StartedAt, Kind: "now", Title: "Building", Text: "last sign of life " + rough(time.Since(b.LastSeenAt)) + " ago"},
+		return append(steps, step{At: b.StartedAt, Kind: "now", Title: "Building", Text: "last heartbeat " + rough(time.Since(b.LastSeenAt)) + " ago"},
 			step{Kind: "coming", Title: "Upload"}, step{Kind: "coming", Title: "Done"})
 	case store.Completed:
 		if b.Result != nil {
