@@ -166,7 +166,10 @@ const idLength = 21
 // buildID returns the id of the only build whose id begins with prefix: of those whose token is
 // kept here, and then of the last ones that the controller has.
 func (s *session) buildID(ctx context.Context, prefix string) (string, error) {
-	if len(prefix) >= idLength {
+	switch {
+	case !store.ValidID(prefix):
+		return "", cli.Usage("%q is not a valid build id", prefix)
+	case len(prefix) >= idLength:
 		return prefix, nil
 	}
 	found := s.tokens.Begin(prefix)

@@ -111,11 +111,10 @@ func TestBuildsByTheBeginningOfTheirIDs(t *testing.T) {
 	for range 10 {
 		d.Submit("ios", nil, nil)
 	}
-	mine := strings.TrimSpace(d.ok(t, "submit", "-p", "ios", d.source(t)))
-	require.Equal(t, "build-11", mine)
+	d.fails(t, 2, "10 builds begin with b: build-10, build-9, build-8, build-7, build-6", "cancel", "b")
+	require.Equal(t, "build-11\n", d.ok(t, "submit", "-p", "ios", d.source(t)))
 	require.Contains(t, d.ok(t, "status", "build-9"), "build      build-9\n")
 	require.Contains(t, d.ok(t, "status", "build-1"), "build      build-11\n", "the one that was submitted here")
-	d.fails(t, 2, "10 builds begin with b: build-10, build-9, build-8, build-7, build-6", "cancel", "--api-key", controllertest.APIKey, "--", "b")
 	require.Equal(t, "build-2 cancelled\n", d.ok(t, "cancel", "build-2"))
 	require.Contains(t, d.ok(t, "list", "--status", "cancelled"), "build-2")
 	require.NotContains(t, d.ok(t, "list", "--status", "failed"), "build-2")
@@ -302,7 +301,7 @@ func TestExitCodes(t *testing.T) {
 		{"bad URL", []string{"list", "--url", "localhost"}, nil, 2, "controller URL"},
 		{"empty key file", []string{"list", "--api-key-file", empty}, nil, 2, "is empty"},
 		{"not found", []string{"status", "nope"}, nil, 3, "There is no build nope; takt list shows the newest"},
-		{"not an id", []string{"status", "../x"}, nil, 1, "not a valid build id"},
+		{"not an id", []string{"status", "../x"}, nil, 2, "not a valid build id"},
 		{"wrong key", []string{"list", "--api-key", "wrong"}, nil, 4, "Invalid API key"},
 		{"wrong admin key", []string{"tree"}, map[string]string{"TAKT_ADMIN_KEY": "wrong"}, 4, "Invalid admin key"},
 		{"ended already", []string{"cancel", done}, nil, 1, "Build already finished"},

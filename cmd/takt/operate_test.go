@@ -33,15 +33,16 @@ func (d *terminal) answers(line string, status int, body string) {
 func TestRequeueCommand(t *testing.T) {
 	t.Parallel()
 	d := newTerminal(t)
+	d.Submit("ios", nil, nil)
 	d.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Method+" "+r.URL.Path != "POST /api/builds/b1/requeue" || r.Header.Get("X-Admin-Key") != controllertest.AdminKey {
+		if r.Method+" "+r.URL.Path != "POST /api/builds/build-1/requeue" || r.Header.Get("X-Admin-Key") != controllertest.AdminKey {
 			return false
 		}
-		fmt.Fprint(w, `{"id":"b1","status":"pending","state":"pending"}`)
+		fmt.Fprint(w, `{"id":"build-1","status":"pending","state":"pending"}`)
 		return true
 	})
-	require.Equal(t, "b1 pending\n", d.ok(t, "requeue", "b1", "--reason", "stuck"))
-	d.fails(t, 2, "--reason is required", "requeue", "b1")
+	require.Equal(t, "build-1 pending\n", d.ok(t, "requeue", "build-1", "--reason", "stuck"))
+	d.fails(t, 2, "--reason is required", "requeue", "build-1")
 }
 
 func TestRestartCommand(t *testing.T) {
