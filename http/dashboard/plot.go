@@ -37,7 +37,7 @@ type tick struct{ At, Anchor, Text, Time, Form string }
 
 const (
 	plotWidth, plotHeight        = 380, 130
-	plotLeft, plotTop, plotBelow = 52, 8, 20
+	plotLeft, plotTop, plotBelow = 60, 8, 20
 	tableRows                    = 8
 	manyPoints                   = 360 // in a line
 )

@@ -48,5 +48,5 @@ func TestMachinePlotCoversTheWholeTime(t *testing.T) {
 		h.machine("w", store.Telemetry{CPUPercent: &load}, begun.Add(time.Duration(second)*time.Second))
 	}
 	plots := d.machinePlots("w", begun, begun.Add(44*time.Second))
-	require.Regexp(t, `^M52 [0-9.]+L[^M]*L380 [0-9.]+$`, plots[0].Lines[0].Path, "from its left to its right edge, without a gap")
+	require.Regexp(t, `^M60 [0-9.]+L[^M]*L380 [0-9.]+$`, plots[0].Lines[0].Path, "from its left to its right edge, without a gap")
 }
