@@ -118,11 +118,14 @@ func TestLogsCanBeReadOn(t *testing.T) {
 
 	some := decode[api.Logs](t, b.send("GET", fmt.Sprintf("%s?after=%d&limit=10", path, all.Logs[4].Seq), key(), ""))
 	require.Equal(t, all.Logs[5:15], some.Logs)
-	for _, bad := range []string{"after=x", "after=-1", "limit=0", "limit=x"} {
+	for _, bad := range []string{"after=x", "after=-1", "limit=0", "limit=x", "tail=-1"} {
 		require.Equal(t, 400, b.send("GET", path+"?"+bad, key(), "").status, bad)
 	}
 	last := all.Logs[len(all.Logs)-1].Seq
 	require.Contains(t, b.send("GET", fmt.Sprintf("%s?after=%d", path, last), key(), "").body, `"logs":[]`)
+	newest := decode[api.Logs](t, b.send("GET", path+"?tail=1", key(), ""))
+	require.Len(t, newest.Logs, 1)
+	require.Equal(t, last, newest.Logs[0].Seq)
 }
 
 func TestCancel(t *testing.T) {

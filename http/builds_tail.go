@@ -57,6 +57,7 @@ func (h *tails) routes() []edge.Route {
 // linesIn is an [api.ReadLogsIn] whose id is checked last.
 type linesIn struct {
 	After int64 `query:"after" min:"0"`
+	Tail  int64 `query:"tail" min:"0"`
 	Limit int   `query:"limit" min:"1"`
 	api.BuildAccess
 }
@@ -108,6 +109,9 @@ func (h *tails) serveLines(c echo.Context, r *edge.Route) error {
 	in, err := h.lines(c)
 	if err != nil {
 		return err
+	}
+	if in.Tail > 0 {
+		in.After = -in.Tail
 	}
 	left := cmp.Or(in.Limit, math.MaxInt)
 	var b store.Build

@@ -248,7 +248,7 @@ func printStatus(w io.Writer, b api.BuildStatus) {
 
 func newLogsCommand(env environment) *cobra.Command {
 	var follow bool
-	var after int64
+	var after, last int64
 	var style cli.LogStyle
 	cmd := buildCommand(env, &cobra.Command{
 		Use:   "logs ID",
@@ -256,7 +256,10 @@ func newLogsCommand(env environment) *cobra.Command {
 		Long: `Show a build's log. With --json each line is one JSON object; its seq may be
 given to --after to read on.`,
 	}, func(ctx context.Context, w *waiter) error {
-		w.follow, w.style, w.after.Seq = true, style, after
+		if last < 0 {
+			return cli.Usage("--tail: %d is less than 0", last)
+		}
+		w.follow, w.style, w.after = true, style, client.LogsAfter{Seq: after, Last: last}
 		if !follow {
 			return w.showLogs(ctx)
 		}
@@ -265,6 +268,8 @@ given to --after to read on.`,
 	})
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show new lines until the build ends; exit code 6 if it failed")
 	cmd.Flags().Int64Var(&after, "after", 0, "begin after the line with this seq")
+	cmd.Flags().Int64VarP(&last, "tail", "n", 0, "begin with the last lines, so many")
+	cmd.MarkFlagsMutuallyExclusive("after", "tail")
 	cmd.Flags().BoolVar(&style.Raw, "raw", false, "only what the build wrote")
 	cmd.Flags().BoolVarP(&style.Timestamps, "timestamps", "t", false, "date and time of each line")
 	cmd.MarkFlagsMutuallyExclusive("raw", "timestamps")

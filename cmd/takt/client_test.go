@@ -96,6 +96,8 @@ func TestSubmitAndLookWithoutTheKey(t *testing.T) {
 	require.Contains(t, d.ok(t, "status", id), "pending")
 	d.finish(id, store.Completed, "app", "")
 	require.Contains(t, d.ok(t, "logs", id), "Build submitted\n")
+	require.Equal(t, "the end\n", d.ok(t, "logs", id, "--tail", "1", "--raw"))
+	require.Equal(t, "the end\n", d.ok(t, "logs", id, "-f", "-n", "1", "--raw"))
 	out := filepath.Join(d.dir, "out.ipa")
 	require.Contains(t, d.ok(t, "download", id, "-o", out), "3 B, SHA-256 right")
 	content, err := os.ReadFile(out)

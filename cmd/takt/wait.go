@@ -24,7 +24,7 @@ type waiter struct {
 	follow bool
 	style  cli.LogStyle
 
-	after client.LogsAfter
+	after client.LogsAfter // Last only for the first lines
 	shown int
 	begun time.Time
 	state string // last state shown
@@ -47,6 +47,11 @@ func (w *waiter) wait(ctx context.Context) (_ api.BuildStatus, err error) {
 	}
 	w.retry.Patience, w.retry.Max = 0, 30*time.Second
 	if w.follow {
+		if w.after.Last > 0 {
+			if err := w.showLogs(ctx); err != nil {
+				return api.BuildStatus{}, err
+			}
+		}
 		if err := w.tail(ctx); err != nil && !errors.Is(err, client.ErrNoStream) {
 			return api.BuildStatus{}, err
 		}
@@ -160,7 +165,7 @@ func (w *waiter) showLogs(ctx context.Context) error {
 			if err := w.show(line); err != nil {
 				return err
 			}
-			w.after.Seq = max(w.after.Seq, line.Seq)
+			w.after.Seq, w.after.Last = max(w.after.Seq, line.Seq), 0
 		}
 		w.shown += len(fresh)
 		if len(fresh) < logPage {

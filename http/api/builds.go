@@ -190,6 +190,8 @@ type ReadLogsIn struct {
 	BuildAccess
 	// After begins after the line with this number.
 	After int64 `query:"after" min:"0"`
+	// Tail begins with the last lines instead, so many; not in a stream.
+	Tail int64 `query:"tail" min:"0"`
 	// Limit is the most lines; all by default.
 	Limit int `query:"limit" min:"1"`
 	// LastEventID is read in a stream instead of After.

@@ -82,13 +82,15 @@ func (c *Client) Retry(ctx context.Context, buildID string, auth BuildAuth) (api
 type LogsAfter struct {
 	// Seq is the last line already known; 0 starts at the beginning.
 	Seq int64
+	// Last, if it is not 0, returns only so many of the last lines, and Seq does not count.
+	Last int64
 	// Limit is the most lines to return; 0 means all.
 	Limit int
 }
 
 // Logs returns a build's log, oldest first. Safe to repeat.
 func (c *Client) Logs(ctx context.Context, buildID string, auth BuildAuth, after LogsAfter) (api.Logs, error) {
-	return Call(ctx, c, api.ReadLogs, api.ReadLogsIn{BuildAccess: auth.of(buildID), After: after.Seq, Limit: after.Limit})
+	return Call(ctx, c, api.ReadLogs, api.ReadLogsIn{BuildAccess: auth.of(buildID), After: after.Seq, Tail: after.Last, Limit: after.Limit})
 }
 
 // Cancel ends a build that has not finished. A repeat fails, because the build has

@@ -10,21 +10,23 @@ import (
 )
 
 // sqlTail returns one row without a line for a build without lines, and no row for an
-// unknown build. Of at most $3 lines it returns those that begin within the first $4
-// bytes.
+// unknown build. Of at most $3 lines after seq $2, or of the last -$2 ones, it returns those
+// that begin within the first $4 bytes.
 const sqlTail = `/* tail */
 SELECT b.state, coalesce(l.seq, 0), coalesce(l.number, 0), coalesce(l.at, now()), coalesce(l.level, ''), coalesce(l.message, '')
 FROM builds b LEFT JOIN LATERAL (
 	SELECT * FROM (
 		SELECT p.*, sum(octet_length(message)) OVER (ORDER BY seq) - octet_length(message) AS before FROM (
-			SELECT seq, number, at, level, message FROM build_logs WHERE build = b.seq AND seq > $2 ORDER BY seq LIMIT $3
+			SELECT seq, number, at, level, message FROM build_logs WHERE build = b.seq AND seq > CASE
+				WHEN $2::bigint >= 0 THEN $2 ELSE coalesce((SELECT seq FROM build_logs WHERE build = b.seq ORDER BY seq DESC OFFSET greatest(-$2, 0) LIMIT 1), 0)
+			END ORDER BY seq LIMIT $3
 		) p
 	) s WHERE before < $4
 ) l ON true
 WHERE b.seq = (SELECT seq FROM build_ids WHERE id = $1) ORDER BY l.seq`
 
-// Tail returns up to limit lines of a build after line seq after, about
-// store.LogPage bytes of them, and the build's state at the same moment. Error:
+// Tail returns up to limit lines of a build after line seq after, or of its last -after
+// lines, about store.LogPage bytes of them, and the build's state at the same moment. Error:
 // NotFound.
 func (b *Builds) Tail(ctx context.Context, id string, after int64, limit int) (t store.Tail, err error) {
 	var line store.LogLine

@@ -32,6 +32,8 @@ func TestTailShowsLinesAndStateOfOneMoment(t *testing.T) {
 	require.Equal(t, store.LogMark{Seq: tail.Lines[1].Seq, State: store.Assigned}, after[build.ID])
 
 	require.Equal(t, tail.Lines[:1], must(b.builds.Tail(t.Context(), build.ID, 0, 1))(t).Lines)
+	require.Equal(t, tail.Lines[1:], must(b.builds.Tail(t.Context(), build.ID, -1, 10))(t).Lines)
+	require.Equal(t, tail.Lines, must(b.builds.Tail(t.Context(), build.ID, -3, 10))(t).Lines)
 	require.Equal(t, store.Tail{State: store.Assigned}, must(b.builds.Tail(t.Context(), build.ID, tail.Lines[1].Seq, 10))(t))
 	require.Equal(t, store.NotFound, codeOf(b.builds.Tail(t.Context(), "none", 0, 10)))
 }

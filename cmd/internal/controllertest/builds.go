@@ -94,6 +94,9 @@ func (c *Controller) logs(w http.ResponseWriter, r *http.Request, b Build) {
 		return
 	}
 	after, _ := strconv.Atoi(r.URL.Query().Get("after"))
+	if last, _ := strconv.Atoi(r.URL.Query().Get("tail")); last > 0 {
+		after = max(len(b.Logs)-last, 0)
+	}
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 	out := api.Logs{BuildID: b.ID, Logs: []api.LogEntry{}}
 	for i := after; i < len(b.Logs) && (limit == 0 || len(out.Logs) < limit); i++ {
