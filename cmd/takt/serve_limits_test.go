@@ -40,7 +40,7 @@ func TestServeRaisesAndTellsTheLimitOfFiles(t *testing.T) {
 	defer cancel(nil)
 	cmd := exec.CommandContext(ctx, "sh", "-c", `ulimit -n 4096; ulimit -Sn 256; exec "$0" serve`, s.Takt)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.Env = s.Environment("TAKT_DATA_DIR="+dir, "TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=warn")
+	cmd.Env = s.Environment("TAKT_DATA_DIR="+dir, "TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=warn", "TAKT_MAX_PARKED=20000")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	require.NoError(t, cmd.Start())
