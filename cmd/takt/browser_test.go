@@ -142,9 +142,6 @@ func (b *browser) submit(form string, fields map[string]string) {
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	_, err := chromedp.RunResponse(ctx, chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%q).requestSubmit()`, form), nil))
-	if err != nil && strings.Contains(err.Error(), "ERR_EMPTY_RESPONSE") { // what serves the next page is being restarted
-		_, err = chromedp.RunResponse(ctx, chromedp.Reload())
-	}
 	require.NoError(b.t, err)
 }
 

@@ -160,8 +160,8 @@ func buildCommand(env environment, cmd *cobra.Command, do func(ctx context.Conte
 	})
 }
 
-// idLength is how long ids are.
-const idLength = 21
+// idLength is how long ids are, and shortest how much of one has to be given: less may be a slip.
+const idLength, shortest = 21, 4
 
 // buildID returns the id of the only build whose id begins with prefix: of those whose token is
 // kept here, and then of the last ones that the controller has.
@@ -171,8 +171,10 @@ func (s *session) buildID(ctx context.Context, prefix string) (string, error) {
 		return "", cli.Usage("%q is not a valid build id", prefix)
 	case len(prefix) >= idLength:
 		return prefix, nil
+	case len(prefix) < shortest:
+		return "", cli.Usage("%q is too short: give at least %d characters of a build's id", prefix, shortest)
 	}
-	found := s.tokens.Begin(prefix)
+	found := s.tokens.Begin(s.client.BaseURL(), prefix)
 	if len(found) == 0 {
 		const most = 1000
 		list, err := again(ctx, s, func(ctx context.Context) ([]api.BuildItem, error) {

@@ -113,7 +113,8 @@ func TestBuildsByTheBeginningOfTheirIDs(t *testing.T) {
 	for range 10 {
 		d.Submit("ios", nil, nil)
 	}
-	d.fails(t, 2, "10 builds begin with b: build-10, build-9, build-8, build-7, build-6", "cancel", "b")
+	d.fails(t, 2, "10 builds begin with buil: build-10, build-9, build-8, build-7, build-6", "cancel", "buil")
+	d.fails(t, 2, "give at least 4 characters", "cancel", "bui")
 	require.Equal(t, "build-11\n", d.ok(t, "submit", "-p", "ios", d.source(t)))
 	require.Contains(t, d.ok(t, "status", "build-9"), "build      build-9\n")
 	require.Contains(t, d.ok(t, "status", "build-1"), "build      build-11\n", "the one that was submitted here")

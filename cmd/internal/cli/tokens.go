@@ -76,11 +76,15 @@ func (t Tokens) Find(controller, buildID string) (string, error) {
 	return kept.Token, nil
 }
 
-// Begin returns the ids of the builds whose tokens are kept and that begin with prefix.
-func (t Tokens) Begin(prefix string) (ids []string) {
+// Begin returns the ids of the builds of this controller whose tokens are kept and that begin
+// with prefix.
+func (t Tokens) Begin(controller, prefix string) (ids []string) {
 	entries, _ := os.ReadDir(t.Dir) // without it there is none
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), prefix) && store.ValidID(e.Name()) {
+		if !strings.HasPrefix(e.Name(), prefix) {
+			continue
+		}
+		if token, err := t.Find(controller, e.Name()); err == nil && token != "" {
 			ids = append(ids, e.Name())
 		}
 	}
