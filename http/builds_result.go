@@ -47,7 +47,9 @@ func (h *holders) upload(ctx context.Context, c echo.Context, sent api.UploadRes
 	if err != nil {
 		return nil, err
 	}
-	return h.recordResult(context.WithoutCancel(ctx), in, success)
+	ctx, done := in.body.Keep(ctx)
+	defer done()
+	return h.recordResult(ctx, in, success)
 }
 
 func uploaded(success bool) api.Uploaded {

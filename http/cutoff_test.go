@@ -392,3 +392,56 @@ func TestRequestThatBreaksOffGetsNoAnswer(t *testing.T) {
 		})
 	}
 }
+
+// locked is a store whose build's row somebody has locked.
+type locked struct {
+	finder
+	began chan context.Context
+}
+
+func (l locked) Finish(ctx context.Context, _ store.Result, _ ...store.Staged) (bool, error) {
+	l.began <- ctx
+	<-ctx.Done()
+	return false, context.Cause(ctx)
+}
+
+func TestARecordThatWaitsEndsWithItsProcess(t *testing.T) {
+	t.Parallel()
+	began := make(chan context.Context, 1)
+	b := locked{began: began, finder: finder{find: func(context.Context) (store.Build, error) {
+		return store.Build{ID: "b", WorkerID: "w", State: store.Assigned}, nil
+	}}}
+	c := &cut{T: t, processes: newProcesses(t)}
+	c.server, c.logs = newServer(t, takthttp.Deps{Builds: b, Files: emptyFiles{}, Requests: c.processes}, func(cfg *takthttp.Config) {
+		cfg.RequestGrace = 100 * time.Millisecond
+	})
+	url, _ := serve(t, c.server, listen(t))
+	c.url, c.client = url, http.DefaultClient
+	for _, leaves := range []bool{false, true} {
+		id, who, ok := uploadParts("b", "w", "false")
+		kind, body := form(id, who, ok)
+		ctx, leave := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/api/workers/upload", strings.NewReader(string(body)))
+		require.NoError(t, err)
+		req.Header.Set("X-API-Key", apiKey)
+		req.Header.Set("Content-Type", kind)
+		answered := make(chan error, 1)
+		go func() {
+			_, err := http.DefaultClient.Do(req) //nolint:bodyclose // there is none
+			answered <- err
+		}()
+		proc, recording := <-c.processes.begun, <-began
+		if leaves {
+			leave()
+			require.Error(t, <-answered)
+			require.NoError(t, recording.Err(), "what has arrived is recorded all the same")
+		}
+		proc.Exit(otp.ErrShutdown)
+		<-recording.Done()
+		require.ErrorContains(t, context.Cause(recording), "given up")
+		<-proc.Done()
+		require.Zero(t, c.processes.sys.Leaked())
+		leave()
+	}
+	c.requireIdle()
+}

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -51,6 +52,8 @@ type Body struct {
 
 	ended atomic.Bool // written by the reader: all of the body has arrived
 	off   atomic.Bool // written by any goroutine: the request was told to end
+	// kept ends what Keep keeps; it is nothingKept once the grace period is over.
+	kept atomic.Pointer[context.CancelCauseFunc]
 }
 
 // pace judges how fast a client sends or reads.
@@ -109,6 +112,26 @@ func (b *Body) cut() {
 	b.off.Store(true)
 	if !b.ended.Load() {
 		_ = b.conn.SetReadDeadline(longAgo()) // fails on a dead connection only
+	}
+}
+
+// Keep returns a context for work that goes on although its client has left, such as the
+// record of a file that arrived whole. It ends when the request was told to end and has used
+// its grace period up, so that it does not outlive its process. A body keeps one at a time.
+func (b *Body) Keep(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	if !b.kept.CompareAndSwap(nil, &end) {
+		end(errCut())
+	}
+	return ctx, func() { end(nil) }
+}
+
+var nothingKept context.CancelCauseFunc = func(error) {}
+
+// expire ends what is kept, now and later.
+func (b *Body) expire() {
+	if end := b.kept.Swap(&nothingKept); end != nil {
+		(*end)(errCut())
 	}
 }
 

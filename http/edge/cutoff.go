@@ -79,6 +79,9 @@ func (k *cutoff) expire() {
 		return
 	}
 	k.lost = true
+	if k.body != nil {
+		k.body.expire()
+	}
 	k.server.Log.Warn().Str("route", k.work.Route).Str("request_id", k.work.ID).Dur("grace", k.server.Config.RequestGrace).
 		Msg("request did not end when it was told to: its connection is cut off")
 	hangUp(k.c)() // HTTP/2 resets the stream by itself
