@@ -9,6 +9,7 @@ import (
 
 	"takt/http/api"
 	"takt/http/edge"
+	"takt/http/forecast"
 	"takt/store"
 )
 
@@ -19,6 +20,7 @@ type builds struct {
 	store     Builds
 	files     Files
 	queue     Queue
+	forecast  *forecast.Reader
 	publish   Publish
 	tokenLife time.Duration // see Config.BuildTokenLife
 	// perBuild counts the downloads of each build that show only its token.
@@ -28,7 +30,7 @@ type builds struct {
 func newBuilds(s *edge.Server, audit *audit, cfg Config, d Deps) *builds {
 	guests := max(1, cfg.MaxTransfers/4)
 	return &builds{
-		edge: s, audit: audit, store: d.Builds, files: d.Files, queue: d.Queue, publish: d.Publish, tokenLife: cfg.BuildTokenLife,
+		edge: s, audit: audit, store: d.Builds, files: d.Files, queue: d.Queue, forecast: d.Forecast, publish: d.Publish, tokenLife: cfg.BuildTokenLife,
 		perBuild: edge.NewLimiter(edge.Limit{Rule: "downloads of a build", Most: guests + edge.TransferQueue, Each: max(4, guests/8)}),
 	}
 }
@@ -43,6 +45,7 @@ func (h *builds) routes() []edge.Route {
 		edge.OnList(h.edge, api.ListActiveBuilds, h.active),
 		edge.On(h.edge, api.ShowBuild, h.show),
 		edge.On(h.edge, api.ShowBuildStatus, h.status),
+		edge.On(h.edge, api.ExplainWait, h.why),
 		edge.On(h.edge, api.PatchBuild, h.patch),
 		edge.On(h.edge, api.CancelBuild, h.cancel),
 		edge.On(h.edge, api.RequeueBuild, h.requeue),
@@ -69,6 +72,20 @@ func (h *builds) find(ctx context.Context, in api.BuildAccess) (store.Build, err
 func (h *builds) status(ctx context.Context, in api.BuildAccess) (api.BuildStatus, error) {
 	b, err := h.find(ctx, in)
 	return api.NewBuildStatus(b), err
+}
+
+// why says why a build waits, and when it may start.
+func (h *builds) why(ctx context.Context, in api.BuildAccess) (reply api.BuildWhy, err error) {
+	b, err := h.find(ctx, in)
+	if err != nil {
+		return reply, err
+	}
+	reply.ID, reply.State = b.ID, string(b.State)
+	waits, why, err := h.forecast.Why(ctx, b.ID)
+	if waits != nil {
+		reply.State, reply.Number, reply.Reason, reply.Start = string(store.Pending), waits.Number, why.Text, why.Start
+	}
+	return reply, err
 }
 
 func (h *builds) show(ctx context.Context, in api.BuildPath) (api.BuildItem, error) {

@@ -40,6 +40,27 @@ func TestStatusFollowsTheBuild(t *testing.T) {
 	require.Nil(t, st.ErrorMessage)
 }
 
+func TestWhyABuildWaits(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.submit()
+	s := b.submit()
+	ask := func(id string, header map[string]string) (why api.BuildWhy) {
+		r := b.send("GET", "/api/builds/"+id+"/why", header, "")
+		require.Equal(t, 200, r.status, r.body)
+		return decode[api.BuildWhy](t, r)
+	}
+	want := api.BuildWhy{ID: s.ID, State: "pending", Number: 2, Reason: "There is no worker for ios."}
+	require.Equal(t, want, ask(s.ID, key()))
+	token := key("X-Build-Token", s.AccessToken)
+	delete(token, "X-API-Key")
+	require.Equal(t, want, ask(s.ID, token))
+	require.Equal(t, 403, b.send("GET", "/api/builds/"+b.submit().ID+"/why", token, "").status)
+	require.Equal(t, 404, b.send("GET", "/api/builds/nosuch/why", key(), "").status)
+	require.Equal(t, 200, b.send("POST", "/api/builds/"+s.ID+"/cancel", key(), "").status)
+	require.Equal(t, api.BuildWhy{ID: s.ID, State: "cancelled"}, ask(s.ID, key()))
+}
+
 func TestListIsABareArrayNewestFirst(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

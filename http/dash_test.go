@@ -539,13 +539,6 @@ func (o *outage) Fleet(ctx context.Context, f store.WorkerFilter, p store.Page) 
 	return o.Store.Fleet(ctx, f, p)
 }
 
-func (o *outage) FleetSummary(ctx context.Context) ([]store.FleetSummary, error) {
-	if o.away.Load() {
-		return nil, store.NewError(store.Unavailable, "The database is not available")
-	}
-	return o.Store.FleetSummary(ctx)
-}
-
 func (o *outage) Waiting(ctx context.Context, p store.Page) ([]store.PendingBuild, store.Cursor, error) {
 	if o.away.Load() {
 		return nil, "", store.NewError(store.Unavailable, "The database is not available")

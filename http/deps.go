@@ -10,6 +10,7 @@ import (
 
 	"takt/http/api"
 	"takt/http/edge"
+	"takt/http/forecast"
 	"takt/storage"
 	"takt/store"
 	"takt/store/metrics"
@@ -222,6 +223,8 @@ type Deps struct {
 	Publish  Publish
 	Requests edge.Requests
 	Files    Files
+	// Forecast says why builds wait.
+	Forecast *forecast.Reader
 	// Ready reports whether this process can work: the database is reachable and
 	// migrated.
 	Ready func() bool

@@ -20,6 +20,7 @@ import (
 	takthttp "takt/http"
 	"takt/http/api"
 	"takt/http/dashboard"
+	"takt/http/forecast"
 	"takt/storage"
 	"takt/store"
 	"takt/store/postgres"
@@ -81,6 +82,7 @@ func setupPages(
 		Deployments: deploying, DeploymentStore: deploying, Throttle: pace, ThrottleStore: pace.Throttle, OAuth: installer{},
 		Audit: postgres.NewAudit(d.DB), Background: func(run func(context.Context)) { go run(t.Context()) },
 	}
+	deps.Forecast = forecast.NewReader(postgres.NewDashboard(d.DB))
 	replace(&deps)
 	s, l := newServerWith(t, deps, pages(postgres.NewDashboard(d.DB)), change...)
 	b.logs = l

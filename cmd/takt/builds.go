@@ -208,7 +208,12 @@ func newStatusCommand(env environment) *cobra.Command {
 			return w.end(ctx)
 		}
 		status, err := again(ctx, w.session, w.status)
-		return showReply(w.session, status, err, printStatus)
+		return showReply(w.session, status, err, func(out io.Writer, status api.BuildStatus) {
+			printStatus(out, status)
+			if why := w.why(ctx); stateOf(status) == store.Pending && why != "" {
+				fmt.Fprintln(out, why)
+			}
+		})
 	})
 	cmd.Flags().BoolVarP(&wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
 	return cmd

@@ -170,19 +170,28 @@ func TestSubmitADirectoryAndWait(t *testing.T) {
 
 func TestWaitTellsWhereTheBuildStands(t *testing.T) {
 	t.Parallel()
+	for _, command := range []string{"status --wait", "logs -f"} {
+		t.Run(command, func(t *testing.T) { t.Parallel(); tellsWhereTheBuildStands(t, strings.Fields(command)) })
+	}
+}
+
+func tellsWhereTheBuildStands(t *testing.T, command []string) {
 	d := newTerminal(t)
-	d.Submit("ios", nil, nil)
 	id := d.Submit("ios", nil, nil)
+	require.Contains(t, d.ok(t, "status", id), "\nEvery slot is busy. Estimated start: within 20 s.\n")
+	asked := d.Requests("GET /api/builds/" + id + "/why")
 	go func() {
-		d.Await(t, "the build is looked at", func() bool { return d.Requests("GET /api/builds") > 1 }) // so the first was answered
+		d.Await(t, "the build is looked at", func() bool { return d.Requests("GET /api/builds/"+id+"/why") > asked+1 }) // so the first was answered
 		d.Edit(id, func(b *controllertest.Build) { b.State = store.Building })
 		d.Await(t, "its log is looked at", func() bool { return d.Requests("GET /api/builds/"+id+"/logs") > 0 })
 		d.finish(id, store.Completed, "app", "")
 	}()
-	code, _, errs := d.takt(t.Context(), "status", "--wait", id)
+	code, _, errs := d.takt(t.Context(), append(command, id)...)
 	require.Zero(t, code)
-	require.Contains(t, errs, id+": pending, position 2\n")
-	require.Contains(t, errs, id+": building\n")
+	require.Contains(t, errs, id+": pending. Every slot is busy. Estimated start: within 20 s.\n")
+	if command[0] == "status" {
+		require.Contains(t, errs, id+": building\n")
+	}
 	require.NotContains(t, errs, "\x1b", "this is no terminal")
 }
 

@@ -17,6 +17,7 @@ import (
 	"takt/actors/queue"
 	"takt/http"
 	"takt/http/api"
+	"takt/http/forecast"
 	"takt/store"
 	"takt/store/postgres"
 )
@@ -102,6 +103,7 @@ func (c *controller) openBuilds(p *parts) error {
 	p.handles = append(p.handles, func(web *http.Deps) {
 		workers.ReadySince = c.tree.ReadySince
 		web.Builds, web.Workers, web.Files, web.Tokens = builds, workers, c.files, tokens
+		web.Forecast = forecast.NewReader(postgres.NewDashboard(p.db))
 		web.Queue, web.Heartbeat = c.tree.Queue, c.tree.Monitor
 	})
 	return nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -27,8 +26,8 @@ type waiter struct {
 	after client.LogsAfter // Last only for the first lines
 	shown int
 	begun time.Time
-	state string // last state shown
-	last  string // last line of the log
+	state store.BuildState // last state shown
+	last  string           // last line of the log
 }
 
 // logPage is the maximum number of lines in one request.
@@ -46,7 +45,13 @@ func (w *waiter) wait(ctx context.Context) (_ api.BuildStatus, err error) {
 		pace.Max = time.Second
 	}
 	w.retry.Patience, w.retry.Max = 0, 30*time.Second
+	w.begun = time.Now()
 	if w.follow {
+		if !w.JSON {
+			if err := w.queued(ctx, pace); err != nil {
+				return api.BuildStatus{}, err
+			}
+		}
 		if w.after.Last > 0 {
 			if err := w.showLogs(ctx); err != nil {
 				return api.BuildStatus{}, err
@@ -56,7 +61,6 @@ func (w *waiter) wait(ctx context.Context) (_ api.BuildStatus, err error) {
 			return api.BuildStatus{}, err
 		}
 	}
-	w.begun = time.Now()
 	defer w.Status("")
 	for n := 0; ; n++ {
 		status, err := again(ctx, w.session, w.status)
@@ -69,7 +73,7 @@ func (w *waiter) wait(ctx context.Context) (_ api.BuildStatus, err error) {
 				return status, err
 			}
 		}
-		if store.BuildState(status.State).Final() || store.BuildState(status.Status).Final() {
+		if stateOf(status).Final() {
 			return status, nil
 		}
 		if !w.follow && !w.JSON {
@@ -88,11 +92,11 @@ func (w *waiter) status(ctx context.Context) (api.BuildStatus, error) {
 // tell shows the build's state: on a terminal always, elsewhere only after a change. It
 // leaves out what it can't read.
 func (w *waiter) tell(ctx context.Context, status api.BuildStatus) {
-	state, took := cmp.Or(status.State, status.Status), time.Since(w.begun).Round(time.Second)
-	text := state
-	if state == string(store.Pending) {
-		if n := w.position(ctx, status); n > 0 {
-			text += fmt.Sprintf(", position %d", n)
+	state, took := stateOf(status), time.Since(w.begun).Round(time.Second)
+	text := string(state)
+	if state == store.Pending {
+		if why := w.why(ctx); why != "" {
+			text += ". " + why
 		}
 	} else if page, err := w.client.Logs(ctx, w.id, w.auth, client.LogsAfter{Seq: w.after.Seq, Limit: logPage}); err == nil {
 		if n := len(page.Logs); n > 0 {
@@ -103,23 +107,38 @@ func (w *waiter) tell(ctx context.Context, status api.BuildStatus) {
 		w.state = state
 		w.Note("%s: %s", w.id, text)
 	}
-	w.Status(fmt.Sprintf("%s, %s  %s", text, took, w.last))
+	w.Status(text + "  " + took.String() + "  " + w.last)
 }
 
-// position returns the build's position in the queue. It returns 0 if the list can't be
-// read, for example with only a build's token.
-func (w *waiter) position(ctx context.Context, mine api.BuildStatus) int {
-	list, err := w.client.List(ctx, client.Filter{Status: string(store.Pending), Platform: mine.Platform})
-	if err != nil {
-		return 0
-	}
-	for i, b := range list { // newest first
-		if b.ID == w.id {
-			return len(list) - i
+// queued shows why the build waits, until it does not wait any more.
+func (w *waiter) queued(ctx context.Context, pace backoff.Backoff) error {
+	defer w.Status("")
+	for n := 0; ; n++ {
+		status, err := again(ctx, w.session, w.status)
+		if err != nil || stateOf(status) != store.Pending {
+			return err
+		}
+		w.tell(ctx, status)
+		if err := backoff.Pause(ctx, pace.Wait(n)); err != nil {
+			return err
 		}
 	}
-	return 0
 }
+
+// why says why the build waits, and when it may start; "" if it does not wait, or if the
+// controller is too old to know.
+func (w *waiter) why(ctx context.Context) string {
+	why, err := w.client.Why(ctx, w.id, w.auth)
+	if err != nil || why.Reason == "" {
+		return ""
+	}
+	if why.Start != "" {
+		why.Reason += " Estimated start: " + why.Start + "."
+	}
+	return why.Reason
+}
+
+func stateOf(s api.BuildStatus) store.BuildState { return store.BuildState(cmp.Or(s.State, s.Status)) }
 
 // end waits until the build has ended, shows its result, and returns an error unless the
 // build completed.
@@ -184,13 +203,12 @@ func (w *waiter) show(line api.LogEntry) error {
 
 // verdict returns nil for a completed build, else an error.
 func verdict(status api.BuildStatus) error {
-	state := cmp.Or(status.State, status.Status)
-	switch store.BuildState(state) {
+	switch state := stateOf(status); state {
 	case store.Completed:
 		return nil
 	case store.Failed, store.Cancelled:
-		return cli.BuildFailedError{ID: status.ID, State: state, Reason: cli.Or(status.ErrorMessage, "")}
+		return cli.BuildFailedError{ID: status.ID, State: string(state), Reason: cli.Or(status.ErrorMessage, "")}
 	default:
-		return errors.New("build " + status.ID + " is " + state)
+		return errors.New("build " + status.ID + " is " + string(state))
 	}
 }

@@ -119,6 +119,18 @@ func NewStats(t store.Totals) Stats {
 	}
 }
 
+// BuildWhy answers GET /api/builds/:id/why.
+type BuildWhy struct {
+	ID    string `json:"id" schema:"ID"`
+	State string `json:"state" enum:"pending,assigned,building,completed,failed,cancelled"`
+	// Number is the build's place among those that wait for its platform, from 1; 0 if it
+	// does not wait. Reason is "" then.
+	Number int    `json:"number"`
+	Reason string `json:"reason"`
+	// Start is an estimate of the time until it starts, in words; "" if there is none.
+	Start string `json:"start"`
+}
+
 // BuildPatch is the body of PATCH /api/builds/:id.
 type BuildPatch struct {
 	// Priority is -10 to 10; higher is built first. Only a pending build can change
@@ -256,6 +268,11 @@ var PatchBuild = declare[PatchBuildIn, BuildItem](builds, APIKey, Submit, "PATCH
 // ShowBuildStatus is GET /api/builds/:id/status.
 var ShowBuildStatus = declare[BuildAccess, BuildStatus](builds, BuildKey, Query, "GET /api/builds/:id/status", Route{
 	ID: "showBuildStatus", Summary: "Show where a build stands",
+})
+
+// ExplainWait is GET /api/builds/:id/why.
+var ExplainWait = declare[BuildAccess, BuildWhy](builds, BuildKey, Query, "GET /api/builds/:id/why", Route{
+	ID: "explainWait", Summary: "Say why a build waits, and when it may start",
 })
 
 // ReadLogs is GET /api/builds/:id/logs.

@@ -61,6 +61,11 @@ func (c *Client) Status(ctx context.Context, buildID string, auth BuildAuth) (ap
 	return Call(ctx, c, api.ShowBuildStatus, auth.of(buildID))
 }
 
+// Why returns why a build waits, and when it may start. Safe to repeat.
+func (c *Client) Why(ctx context.Context, buildID string, auth BuildAuth) (api.BuildWhy, error) {
+	return Call(ctx, c, api.ExplainWait, auth.of(buildID))
+}
+
 // Filter selects builds; empty members match all.
 type Filter = api.BuildFilter
 

@@ -14,6 +14,7 @@ import (
 
 	"takt/http/api"
 	"takt/http/edge"
+	"takt/http/forecast"
 	"takt/store"
 )
 
@@ -124,7 +125,7 @@ type buildData struct {
 	store.Build
 	Steps []step
 	Log   logData
-	Why   *why
+	Why   *forecast.Reason
 	Plots []plot
 }
 
@@ -170,9 +171,8 @@ func (d *Dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 		}
 	}
 	if b.State == store.Pending {
-		if waiting, err := d.deps.Store.WaitingBuild(ctx, b.ID); err == nil && waiting != nil {
-			w := whyWaiting(*waiting, d.situationNow(ctx).Fleet[b.Platform])
-			data.Why = &w
+		if waiting, why, err := d.deps.Forecast.Why(ctx, b.ID); err == nil && waiting != nil {
+			data.Why = &why
 		}
 	}
 	data.Steps = timeline(b, told, data.Why)
@@ -187,7 +187,7 @@ func (d *Dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 }
 
 // timeline returns the steps of a build's life.
-func timeline(b store.Build, told []store.Milestone, waits *why) []step {
+func timeline(b store.Build, told []store.Milestone, waits *forecast.Reason) []step {
 	steps := []step{{At: b.SubmittedAt, Kind: "done", Title: "Submitted", Text: string(b.Platform) + ", priority " + strconv.Itoa(b.Priority)}}
 	assigned := false
 	for _, m := range told {
@@ -207,7 +207,7 @@ func timeline(b store.Build, told []store.Milestone, waits *why) []step {
 	case store.Assigned:
 		return append(steps, step{Kind: "now", Title: "Handed out", Text: "its worker has given no sign of life yet"}, step{Kind: "coming", Title: "Done"})
 	case store.Building:
-		return append(steps, step{At: b.StartedAt, Kind: "now", Title: "Building", Text: "last heartbeat " + rough(time.Since(b.LastSeenAt)) + " ago"},
+		return append(steps, step{At: b.StartedAt, Kind: "now", Title: "Building", Text: "last heartbeat " + forecast.Rough(time.Since(b.LastSeenAt)) + " ago"},
 			step{Kind: "coming", Title: "Upload"}, step{Kind: "coming", Title: "Done"})
 	case store.Completed:
 		if b.Result != nil {

@@ -11,20 +11,17 @@ import (
 	"takt/http"
 	"takt/http/api"
 	"takt/http/edge"
+	"takt/http/forecast"
 	"takt/store"
 )
 
 // Store reads the data of the pages.
 type Store interface {
 	Fleet(ctx context.Context, f store.WorkerFilter, p store.Page) (rows []store.WorkerDetail, next store.Cursor, states map[string]int, err error)
-	FleetSummary(ctx context.Context) ([]store.FleetSummary, error)
-	Figures(ctx context.Context) (store.Figures, error)
 	CountBuilds(ctx context.Context, f store.BuildFilter) (int, error)
 	NamedWorkers(ctx context.Context, text string, limit int) ([]store.Named, error)
 	Waiting(ctx context.Context, p store.Page) ([]store.PendingBuild, store.Cursor, error)
-	WaitingBuild(ctx context.Context, id string) (*store.PendingBuild, error)
 	Running(ctx context.Context, p store.Page) ([]store.RunningBuild, store.Cursor, error)
-	Durations(ctx context.Context) (map[store.Platform]store.Durations, error)
 	LogPage(ctx context.Context, id string, at int64, older, newer int) ([]store.LogLine, error)
 	FindLine(ctx context.Context, id string, number int) (seq int64, last store.LogLine, err error)
 	SearchLog(ctx context.Context, id, text string, seq int64, limit int) (found []store.LogLine, last store.LogLine, err error)
@@ -77,7 +74,6 @@ type Dashboard struct {
 	live      *live
 	known     *lastKnown
 
-	durations *edge.Memo[map[store.Platform]store.Durations]
 	situation *edge.Memo[*situation]
 	last      situation // used while the situation is read
 
@@ -94,8 +90,7 @@ func New(server *http.Server, deps Deps, cfg Config) *Dashboard {
 		server: server, deps: deps, sessions: newSessions(cfg, server.Config, server.Keys),
 		services: cfg.Services, done: orderTexts(),
 		places: edge.NewLimiter(placeLimit), logins: edge.NewLimiter(edge.Limit{Rule: "logins", Most: 512, Each: 64}), live: newLive(), known: newLastKnown(),
-		durations: edge.NewMemo[map[store.Platform]store.Durations](10 * time.Second),
-		situation: edge.NewMemo[*situation](situationAge),
+		situation: edge.NewMemo[*situation](forecast.Age),
 		build:     cfg.Version, started: time.Now(), rates: edge.NewMemo[rates](time.Second),
 	}
 	d.pages = slices.DeleteFunc(d.allPages(), func(p *page) bool { return !d.runs(p.service) })

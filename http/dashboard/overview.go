@@ -2,11 +2,11 @@ package dashboard
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"takt/http/api"
 	"takt/http/edge"
+	"takt/http/forecast"
 	"takt/store"
 )
 
@@ -39,14 +39,11 @@ func (d *Dashboard) loadOverview(ctx context.Context, v *view) (any, error) {
 	return data, err
 }
 
-// situationAge is how long a situation is shown, and how long reading it may take.
-const situationAge = 2 * time.Second
-
-// situationNow returns the situation. All pages share it, so reading it does not end with the
+// situationNow returns the situation, which is read within [forecast.Age]. All pages share it, so reading it does not end with the
 // request that began it.
 func (d *Dashboard) situationNow(ctx context.Context) *situation {
 	s, err := d.situation.Get(ctx, func(ctx context.Context) (*situation, error) {
-		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), situationAge, errSlowPage)
+		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), forecast.Age, errSlowPage)
 		defer cancel()
 		s := &situation{}
 		if away := !d.deps.Ready() || d.runs(api.ServiceBuilds) && d.readSituation(ctx, s) != nil; away {
@@ -65,32 +62,11 @@ func (d *Dashboard) situationNow(ctx context.Context) *situation {
 
 // readSituation reads what a situation has from the database.
 func (d *Dashboard) readSituation(ctx context.Context, s *situation) error {
-	usual, err := d.durations.Get(ctx, d.deps.Store.Durations)
+	now, err := d.deps.Forecast.Now(ctx)
 	if err != nil {
 		return err
 	}
-	fleet, err := d.deps.Store.FleetSummary(ctx)
-	if err != nil {
-		return err
-	}
-	asked := time.Now()
-	if s.Figures, err = d.deps.Store.Figures(ctx); err != nil {
-		return err
-	}
-	s.Ahead, s.Fleet = s.Now.Sub(asked)-time.Since(asked)/2, map[store.Platform]platformQueue{}
-	for _, f := range fleet {
-		q := platformQueue{FleetSummary: f, Usual: usual[f.Platform]}
-		for _, b := range s.Running {
-			if f.Platform == "" || b.Able && (len(b.Platforms) == 0 || slices.Contains(b.Platforms, f.Platform)) {
-				r := run{time.Duration(b.Seconds * float64(time.Second)), usual[b.Platform]}
-				if q.Busy = append(q.Busy, r); r.Late() {
-					q.Late++
-				}
-				q.Shared = q.Shared || len(b.Platforms) != 1
-			}
-		}
-		s.Fleet[f.Platform] = q
-	}
+	s.Reading = *now
 	s.Workers, _, s.States, err = d.deps.Store.Fleet(ctx, store.WorkerFilter{Sort: "state", Present: true}, store.Page{Limit: pageRows})
 	return err
 }

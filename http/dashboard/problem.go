@@ -3,10 +3,10 @@ package dashboard
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"takt/http/forecast"
 	"takt/storage"
 	"takt/store"
 )
@@ -14,13 +14,10 @@ import (
 // situation is what the overview judges and the navigation counts. It is immutable. While the
 // database is Away, most of it is as it was known last.
 type situation struct {
-	Away    bool
-	Fleet   map[store.Platform]platformQueue // "" is all
-	States  map[string]int                   // workers by state
-	Workers []store.WorkerDetail             // those with problems first; not all
-	store.Figures
-	// Ahead is by how much the database's clock is ahead of this machine's.
-	Ahead time.Duration
+	Away bool
+	forecast.Reading
+	States  map[string]int       // workers by state
+	Workers []store.WorkerDetail // those with problems first; not all
 	// Files is the storage; its Mode is "" without the service builds. Full says why it
 	// takes no more files.
 	Files storage.Health
@@ -52,7 +49,7 @@ const (
 )
 
 // All returns the whole fleet and queue.
-func (s *situation) All() platformQueue { return s.Fleet[""] }
+func (s *situation) All() forecast.Queue { return s.Fleet[""] }
 
 // Troubled returns how many workers need attention.
 func (s *situation) Troubled() (n int) {
@@ -71,14 +68,14 @@ func (s *situation) Problems() []problem {
 		{s.Files.Local != nil, "storage", "bad", "/system", fmt.Sprintf("This controller can't use its disk: %v.", s.Files.Local), "Repair the disk or its mount.", none},
 		{s.Full != nil, "storage", "bad", "/system", "The disk of this controller is nearly full: new builds are rejected.", "Free space on it.", none},
 		{s3 && !dual, "s3", "bad", "/system", "S3 does not answer: no file can be stored or read.", "Check the S3 server, its address and its keys.", none},
-		{s3 && dual, "s3", "warn", "/system", "S3 does not answer. Files are stored on this controller; " + counted(s.Copies, "is", "are") + " still to be copied.", "Check the S3 server, its address and its keys.", none},
-		{len(s.Down) > 0 && !s.Away, "tree", "bad", "/tree", counted(len(s.Down), "process is", "processes are") + " not running: " + clip(200, strings.Join(s.Down, ", ")) + ".", "Tree shows the reason.", none},
+		{s3 && dual, "s3", "warn", "/system", "S3 does not answer. Files are stored on this controller; " + forecast.Count(s.Copies, "is", "are") + " still to be copied.", "Check the S3 server, its address and its keys.", none},
+		{len(s.Down) > 0 && !s.Away, "tree", "bad", "/tree", forecast.Count(len(s.Down), "process is", "processes are") + " not running: " + clip(200, strings.Join(s.Down, ", ")) + ".", "Tree shows the reason.", none},
 	}
 	for _, p := range [...]store.Platform{store.IOS, store.Android} {
 		q := s.Fleet[p]
 		is := q.Pending > 0 && q.Able == 0
 		stuck = stuck || is
-		all = append(all, problem{is, "stuck", "bad", "/queue", plural(q.Pending, "build") + " can't start. " + unable(q), "Start or repair a worker for " + string(p) + ", or resume one.", s.Oldest})
+		all = append(all, problem{is, "stuck", "bad", "/queue", plural(q.Pending, "build") + " can't start. " + forecast.Unable(q), "Start or repair a worker for " + string(p) + ", or resume one.", s.Oldest})
 	}
 	all = append(all,
 		problem{s.Ahead.Abs() > maxAhead, "clock", "bad", "/system", "The clocks of this controller and of the database are " + span(s.Ahead) + " apart.", "Run an NTP client (chrony, systemd-timesyncd) on both machines.", none},
@@ -87,11 +84,11 @@ func (s *situation) Problems() []problem {
 		s.troubled("offline", "bad", "Check the machine. Delete the worker if it is gone for good."),
 		s.troubled("silent", "warn", "Check the machine and its network."),
 		problem{s.Disk >= fullDisk && s.States[store.WorkerCritical] == 0, "disk", "warn", "/fleet/" + s.DiskID, fmt.Sprintf("The disk of %s is %.0f %% full.", s.DiskName, s.Disk), "Free space on it.", none},
-		problem{fleet.Late > 0, "overrun", "warn", "/queue#running", counted(fleet.Late, "build is", "builds are") + " running for longer than 90 % of builds do.", "Look at the logs. Cancel what hangs.", none},
-		problem{fleet.Able == 0 && fleet.Draining > 0 && !stuck, "draining", "warn", "/fleet?state=draining", "No build could start. " + unable(fleet), "Resume a worker.", none},
-		problem{!stuck && fleet.Pending > 0 && s.Now.Sub(s.Oldest) > longWait, "waiting", "warn", "/queue", counted(fleet.Pending, "build is", "builds are") + " waiting.", "Queue shows what each of them waits for.", s.Oldest},
+		problem{fleet.Late > 0, "overrun", "warn", "/queue#running", forecast.Count(fleet.Late, "build is", "builds are") + " running for longer than 90 % of builds do.", "Look at the logs. Cancel what hangs.", none},
+		problem{fleet.Able == 0 && fleet.Draining > 0 && !stuck, "draining", "warn", "/fleet?state=draining", "No build could start. " + forecast.Unable(fleet), "Resume a worker.", none},
+		problem{!stuck && fleet.Pending > 0 && s.Now.Sub(s.Oldest) > longWait, "waiting", "warn", "/queue", forecast.Count(fleet.Pending, "build is", "builds are") + " waiting.", "Queue shows what each of them waits for.", s.Oldest},
 		problem{s.Failed > fewFailures && s.Failed*4 >= s.Ended, "failures", "warn", "/builds?state=failed&age=1h", s.Failures() + ".", "Look at the errors. Retry the builds once the cause is gone.", none},
-		problem{s.Refused > 0, "load", "warn", "/heijunka", counted(s.Refused, "request was", "requests were") + " rejected within five minutes, because too many were running.", "Heijunka shows what keeps this controller busy.", none},
+		problem{s.Refused > 0, "load", "warn", "/heijunka", forecast.Count(s.Refused, "request was", "requests were") + " rejected within five minutes, because too many were running.", "Heijunka shows what keeps this controller busy.", none},
 	)
 	return slices.DeleteFunc(all, func(p problem) bool { return !p.is })
 }
@@ -99,14 +96,14 @@ func (s *situation) Problems() []problem {
 // troubled returns the problem that workers are in a state.
 func (s *situation) troubled(state, severity, todo string) problem {
 	n := s.States[state]
-	p := problem{n > 0, state, severity, "/fleet?state=" + state, counted(n, "worker is ", "workers are ") + state, todo, time.Time{}}
+	p := problem{n > 0, state, severity, "/fleet?state=" + state, forecast.Count(n, "worker is ", "workers are ") + state, todo, time.Time{}}
 	for _, w := range s.Workers {
 		if w.State != state {
 			continue
 		}
 		p.Since = w.LastSeenAt
 		if p.Text = w.Name + " is " + state; n > 1 {
-			p.Text = w.Name + " and " + counted(n-1, "other worker are ", "other workers are ") + state
+			p.Text = w.Name + " and " + forecast.Count(n-1, "other worker are ", "other workers are ") + state
 		}
 		switch {
 		case state == store.WorkerQuarantined:
@@ -126,12 +123,4 @@ func (s *situation) Failures() string {
 		return fmt.Sprintf("%d of the last %d builds failed", s.Failed, s.Ended)
 	}
 	return fmt.Sprintf("%d of %d failed in the last hour", s.Failed, s.Ended)
-}
-
-// counted returns a number with what it counts.
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + many
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/http/forecast"
 	"takt/storage"
 	"takt/store"
 )
@@ -16,8 +17,11 @@ func fleetOf(f store.FleetSummary) situation {
 	all := f
 	f.Platform = store.IOS
 	return situation{
-		Fleet: map[store.Platform]platformQueue{"": {FleetSummary: all}, store.IOS: {FleetSummary: f}}, States: map[string]int{"idle": f.Able},
-		Figures: store.Figures{Now: time.Now()},
+		Reading: forecast.Reading{
+			Fleet:   map[store.Platform]forecast.Queue{"": {FleetSummary: all}, store.IOS: {FleetSummary: f}},
+			Figures: store.Figures{Now: time.Now()},
+		},
+		States: map[string]int{"idle": f.Able},
 	}
 }
 
@@ -54,7 +58,7 @@ func TestTheMostSevereProblemComesFirst(t *testing.T) {
 		{"critical", "mini-03 is critical: disk full.", workers(store.WorkerCritical, 1, store.WorkerDetail{Finding: "disk full"})},
 		{"clock", "apart", func(s *situation) { s.Ahead = -time.Minute }},
 		{"stuck", "4 builds can't start. No worker for android gets builds: 2 draining.", func(s *situation) {
-			s.Fleet[store.Android] = platformQueue{FleetSummary: store.FleetSummary{Platform: store.Android, Known: 2, Draining: 2, Pending: 4}}
+			s.Fleet[store.Android] = forecast.Queue{FleetSummary: store.FleetSummary{Platform: store.Android, Known: 2, Draining: 2, Pending: 4}}
 		}},
 		{"tree", "2 processes are not running: takt/a, takt/b.", func(s *situation) { s.Down = []string{"takt/a", "takt/b"} }},
 		{"s3", "S3 does not answer: no file", func(s *situation) {
@@ -86,7 +90,7 @@ func TestTheMostSevereProblemComesFirst(t *testing.T) {
 
 func TestFailuresAreCountedUpToABound(t *testing.T) {
 	t.Parallel()
-	s := situation{Figures: store.Figures{Ended: 30, Failed: 9}}
+	s := situation{Reading: forecast.Reading{Figures: store.Figures{Ended: 30, Failed: 9}}}
 	require.Equal(t, "9 of 30 failed in the last hour", s.Failures())
 	s.Ended = store.MaxEnded
 	require.Equal(t, "9 of the last 5000 builds failed", s.Failures())

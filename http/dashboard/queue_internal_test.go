@@ -6,59 +6,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/http/forecast"
 	"takt/store"
 )
-
-func TestWhyABuildWaits(t *testing.T) {
-	t.Parallel()
-	usual := store.Durations{Count: 10, Quarter: time.Minute, Median: 2 * time.Minute, Most: 3 * time.Minute, Ninth: 4 * time.Minute}
-	fleet := func(f store.FleetSummary, elapsed ...time.Duration) platformQueue {
-		f.Platform, f.Pending = "ios", 9
-		q := platformQueue{FleetSummary: f, Usual: usual}
-		for _, e := range elapsed {
-			q.Busy = append(q.Busy, run{e, usual})
-		}
-		return q
-	}
-	full, long := store.FleetSummary{Known: 2, Able: 2, Slots: 2, Held: 2}, 5*time.Minute
-	shared := fleet(full, 0, 0)
-	shared.Shared = true
-	const busy = "Every slot is busy (2 slots, 2 workers); number 5 of 9 for ios."
-	for name, c := range map[string]struct {
-		fleet platformQueue
-		want  why
-	}{
-		"nobody":            {fleet(store.FleetSummary{}), why{"worker", "There is no worker for ios.", ""}},
-		"all offline":       {fleet(store.FleetSummary{Known: 3}), why{"worker", "No worker for ios is online (3 known).", ""}},
-		"all draining":      {fleet(store.FleetSummary{Known: 3, Draining: 2}), why{"paused", "No worker for ios gets builds: 2 draining.", ""}},
-		"some quarantined":  {fleet(store.FleetSummary{Known: 3, Quarantined: 2, Silent: 1}), why{"paused", "No worker for ios gets builds: 2 quarantined, 1 silent.", ""}},
-		"all silent":        {fleet(store.FleetSummary{Known: 3, Silent: 3}), why{"worker", "No worker for ios gets builds: 3 silent.", ""}},
-		"a slot free":       {fleet(store.FleetSummary{Known: 3, Able: 3, Slots: 6, Held: 1, Free: 5}), why{"next", "A slot is free: the next poll of a worker gets it.", "any moment"}},
-		"no poll":           {fleet(store.FleetSummary{Known: 3, Able: 3, Slots: 6, Held: 1, Free: 4}), why{"busy", "A slot is free, but its worker does not poll now.", ""}},
-		"just begun":        {fleet(full, 0, 0), why{"busy", busy, "3 min to 12 min"}},
-		"half done":         {fleet(full, time.Minute, time.Minute), why{"busy", busy, "2 min to 11 min"}},
-		"one runs too long": {fleet(full, time.Minute, long), why{"busy", busy, "2 min to 19 min"}},
-		"all run too long":  {fleet(full, long, long), why{"busy", busy, "unknown: 2 builds run much longer than usual"}},
-		"shared":            {shared, why{"busy", busy, "3 min to 16 min"}},
-	} {
-		require.Equal(t, c.want, whyWaiting(store.PendingBuild{Platform: "ios", Number: 5, Place: 7}, c.fleet), name)
-	}
-	soon := fleet(full, time.Minute, 3*time.Minute+40*time.Second)
-	require.Equal(t, "within 20 s", whyWaiting(store.PendingBuild{Platform: "ios", Number: 1, Place: 1}, soon).Start)
-	many := fleet(store.FleetSummary{Known: 9, Able: 9, Slots: 4000, Held: 4000}, make([]time.Duration, store.MaxRunning)...)
-	require.Equal(t, "1 min to 4 min", whyWaiting(store.PendingBuild{Platform: "ios", Number: 4000}, many).Start, "they are a half of those that run")
-}
 
 func TestProgressOfABuild(t *testing.T) {
 	t.Parallel()
 	usual, reported := store.Durations{Count: 9, Median: time.Minute, Ninth: 2 * time.Minute}, 7
-	row := func(elapsed time.Duration) runningRow { return runningRow{run: run{elapsed, usual}} }
+	row := func(elapsed time.Duration) runningRow {
+		return runningRow{Run: forecast.Run{Elapsed: elapsed, Usual: usual}}
+	}
 	require.Equal(t, 50, row(30*time.Second).Percent())
 	require.Equal(t, -1, row(time.Minute).Percent(), "it does not stand at 99 %")
 	require.True(t, row(time.Minute).Over())
 	require.False(t, row(time.Minute).Late())
 	require.True(t, row(3*time.Minute).Late())
-	require.Equal(t, -1, runningRow{run: run{Elapsed: time.Minute}}.Percent())
+	require.Equal(t, -1, runningRow{Run: forecast.Run{Elapsed: time.Minute}}.Percent())
 	told := row(time.Hour)
 	told.Progress = &reported
 	require.Equal(t, 7, told.Percent())

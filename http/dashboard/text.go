@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
+
+	"takt/http/forecast"
 )
 
 // plain makes untrusted text safe to read beside our own. It shows characters that
@@ -82,28 +84,12 @@ func twoUnits(a int, unit string, b int, small string) string {
 	return text
 }
 
-// rough is span for estimates. It has fewer digits, so that it changes less often.
-func rough(d time.Duration) string {
-	switch d = d.Abs(); {
-	case d < 10*time.Second:
-		return "a few seconds"
-	case d < time.Minute:
-		return strconv.Itoa(int(d.Seconds())/10*10) + " s"
-	case d < time.Hour:
-		return strconv.Itoa(int(d.Minutes())) + " min"
-	case d < 48*time.Hour:
-		return strconv.Itoa(int(d.Hours())) + " h"
-	default:
-		return strconv.Itoa(int(d.Hours())/24) + " d"
-	}
-}
-
 // ago shows how long ago t was, with t itself as the title.
 func ago(t time.Time) template.HTML {
-	said := rough(time.Since(t)) + " ago"
+	said := forecast.Rough(time.Since(t)) + " ago"
 	switch until := time.Until(t); {
 	case until > 0:
-		said = "in " + rough(until)
+		said = "in " + forecast.Rough(until)
 	case until > -10*time.Second:
 		said = "just now"
 	}

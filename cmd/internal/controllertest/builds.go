@@ -88,6 +88,14 @@ func line(b Build, i int) api.LogEntry {
 
 // logs returns a page of the log. It streams only after Stream, because some controllers
 // do not stream.
+func (c *Controller) why(w http.ResponseWriter, _ *http.Request, b Build) {
+	why := api.BuildWhy{ID: b.ID, State: string(b.State)}
+	if b.State == store.Pending {
+		why.Number, why.Reason, why.Start = 1, "Every slot is busy.", "within 20 s"
+	}
+	JSON(w, http.StatusOK, why)
+}
+
 func (c *Controller) logs(w http.ResponseWriter, r *http.Request, b Build) {
 	if r.Header.Get("Accept") == "text/event-stream" && c.streams.Load() {
 		c.tail(w, r)

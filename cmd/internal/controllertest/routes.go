@@ -53,6 +53,7 @@ func (c *Controller) Answer(w http.ResponseWriter, r *http.Request) {
 		mux.HandleFunc(pattern, withKey(h))
 	}
 	mux.HandleFunc("GET /api/builds/{id}/status", c.withBuild(c.status))
+	mux.HandleFunc("GET /api/builds/{id}/why", c.withBuild(c.why))
 	mux.HandleFunc("GET /api/builds/{id}/logs", c.withBuild(c.logs))
 	mux.HandleFunc("GET /api/builds/{id}/download", c.withBuild(c.download))
 	mux.HandleFunc("POST /api/builds/{id}/retry", c.withBuild(c.retry))

@@ -1,0 +1,160 @@
+// Package forecast says why a build waits, and when it may start. It judges by what the fleet
+// runs now, and by how long the builds of the last day took.
+package forecast
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"takt/store"
+)
+
+// Queue is a platform's part of the queue and of the fleet.
+type Queue struct {
+	store.FleetSummary
+	Usual store.Durations
+	// Busy are the builds whose slots are used for the platform next; there may be more. Late
+	// counts those that run longer than nine of ten.
+	Busy   []Run
+	Late   int
+	Shared bool // a worker takes other platforms, too
+}
+
+// Run is how long a build has run, and how long builds like it take.
+type Run struct {
+	Elapsed time.Duration
+	Usual   store.Durations
+}
+
+// Late reports whether the build has run longer than nine of ten builds like it.
+func (r Run) Late() bool { return r.Usual.Count >= 5 && r.Elapsed > r.Usual.Ninth }
+
+// Unpolled returns how many slots have no build and a worker that does not poll now.
+func (p Queue) Unpolled() int { return max(p.Slots-p.Held-p.Free, 0) }
+
+// Reason is why a build waits, and when it may start.
+type Reason struct {
+	// Kind is worker (there is none), paused (none gets builds), busy or next.
+	Kind, Text, Start string
+}
+
+// Unable says why no worker for the platform gets builds.
+func Unable(p Queue) string {
+	of := "worker"
+	if p.Platform != "" {
+		of += " for " + string(p.Platform)
+	}
+	var paused []string
+	for _, c := range [...]struct {
+		n     int
+		state string
+	}{{p.Draining, "draining"}, {p.Quarantined, "quarantined"}, {p.Critical, "critical"}, {p.Silent, "silent"}} {
+		if c.n > 0 {
+			paused = append(paused, strconv.Itoa(c.n)+" "+c.state)
+		}
+	}
+	switch {
+	case p.Known == 0:
+		return "There is no " + of + "."
+	case paused != nil:
+		return "No " + of + " gets builds: " + strings.Join(paused, ", ") + "."
+	default:
+		return "No " + of + " is online (" + strconv.Itoa(p.Known) + " known)."
+	}
+}
+
+// Why says why a build waits. p is the part of the fleet that could build it.
+func Why(b store.PendingBuild, p Queue) Reason {
+	switch number := max(b.Number, 1); {
+	case p.Able == 0 && p.Draining+p.Critical+p.Quarantined > 0:
+		return Reason{Kind: "paused", Text: Unable(p)}
+	case p.Able == 0:
+		return Reason{Kind: "worker", Text: Unable(p)}
+	case number <= p.Free:
+		return Reason{Kind: "next", Text: "A slot is free: the next poll of a worker gets it.", Start: "any moment"}
+	case number <= p.Slots-p.Held:
+		return Reason{Kind: "busy", Text: "A slot is free, but its worker does not poll now."}
+	default:
+		busy := "Every slot is busy"
+		if p.Free > 0 {
+			busy = "The free slots go to builds before it"
+		}
+		return Reason{
+			Kind:  "busy",
+			Text:  fmt.Sprintf(busy+" (%s, %s); number %d of %d for %s.", Count(p.Slots, "slot", "slots"), Count(p.Able, "worker", "workers"), number, max(p.Pending, number), p.Platform),
+			Start: estimate(number, max(b.Place, number), p),
+		}
+	}
+}
+
+// estimate says when the nth build for a platform starts, or the latest-th if its workers take
+// other platforms, too. It is made from what is left of the builds that run.
+func estimate(n, latest int, p Queue) string {
+	switch {
+	case p.Usual.Count == 0 || len(p.Busy) == 0:
+		return ""
+	case !p.Shared:
+		latest = n
+	}
+	soon, late := make([]time.Duration, p.Free), make([]time.Duration, p.Free) // until each slot becomes free
+	for _, r := range p.Busy {
+		soon = append(soon, max(r.Usual.Quarter-r.Elapsed, 0))
+		if r.Elapsed < r.Usual.Ninth {
+			late = append(late, r.Usual.Ninth-r.Elapsed)
+		}
+	}
+	if len(late) == 0 {
+		return "unknown: " + Count(len(p.Busy), "build runs", "builds run") + " much longer than usual"
+	}
+	// Of very many builds that run, Busy has a part.
+	scale := func(n int) int { return max(1, n*len(p.Busy)/max(p.Held, len(p.Busy))) }
+	from, to := nth(scale(n), soon, p.Usual.Quarter), nth(scale(latest), late, p.Usual.Ninth)
+	if from < 10*time.Second {
+		return "within " + Rough(to)
+	}
+	return Rough(from) + " to " + Rough(max(from, to))
+}
+
+// nth returns when the nth build gets a slot, if each slot becomes free after a time of free,
+// and again each time that a build took.
+func nth(n int, free []time.Duration, took time.Duration) time.Duration {
+	took = max(took, time.Millisecond)
+	last := slices.Max(free) + time.Duration(n)*took
+	return time.Duration(sort.Search(int(last), func(t int) bool {
+		started := 0
+		for _, f := range free {
+			if after := time.Duration(t) - f; after >= 0 {
+				started += 1 + int(after/took)
+			}
+		}
+		return started >= n
+	}))
+}
+
+// Count returns a number with what it counts.
+func Count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// Rough formats a duration for an estimate, with few digits, so that it changes rarely.
+func Rough(d time.Duration) string {
+	switch d = d.Abs(); {
+	case d < 10*time.Second:
+		return "a few seconds"
+	case d < time.Minute:
+		return strconv.Itoa(int(d.Seconds())/10*10) + " s"
+	case d < time.Hour:
+		return strconv.Itoa(int(d.Minutes())) + " min"
+	case d < 48*time.Hour:
+		return strconv.Itoa(int(d.Hours())) + " h"
+	default:
+		return strconv.Itoa(int(d.Hours())/24) + " d"
+	}
+}
