@@ -162,9 +162,12 @@ func took(b store.Build) time.Duration {
 	return time.Since(b.StartedAt)
 }
 
-func (h *builds) cancel(ctx context.Context, in api.BuildPath) (reply api.Cancelled, err error) {
+func (h *builds) cancel(ctx context.Context, in api.CancelBuildIn) (reply api.Cancelled, err error) {
 	id := string(in.ID)
-	if err := h.store.Cancel(ctx, id); err != nil {
+	err = h.audit.do(ctx, entry{"cancel", "build/" + id, in.Body.Reason, map[string]any{}}, func(ctx context.Context) error {
+		return h.store.Cancel(ctx, id)
+	})
+	if err != nil {
 		return reply, err
 	}
 	u := store.BuildUpdate{BuildID: id, State: store.Cancelled, Step: store.Step{What: store.StepEnded}}
@@ -184,7 +187,12 @@ func (h *builds) patch(ctx context.Context, in api.PatchBuildIn) (reply api.Buil
 	if p := *in.Body.Priority; p < store.MinPriority || p > store.MaxPriority {
 		return reply, edge.Invalid("priority must be -10 to 10")
 	}
-	ref, err := h.store.SetPriority(ctx, string(in.ID), *in.Body.Priority)
+	var ref store.BuildRef
+	what := entry{"priority", "build/" + string(in.ID), in.Body.Reason, change(map[string]any{"priority": *in.Body.Priority})}
+	err = h.audit.do(ctx, what, func(ctx context.Context) (err error) {
+		ref, err = h.store.SetPriority(ctx, string(in.ID), *in.Body.Priority)
+		return err
+	})
 	if err != nil {
 		return reply, err
 	}

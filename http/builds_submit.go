@@ -183,8 +183,8 @@ func (in *submission) stage(ctx context.Context, sub *store.Submission) (files [
 
 // retry creates a build with copies of the old one's files, so that the client need not send
 // them again. The old build may be in any state.
-func (h *submissions) retry(ctx context.Context, in api.BuildAccess) (reply api.Retried, err error) {
-	old, err := h.builds.find(ctx, in)
+func (h *submissions) retry(ctx context.Context, in api.RetryBuildIn) (reply api.Retried, err error) {
+	old, err := h.builds.find(ctx, in.BuildAccess)
 	if err != nil {
 		return reply, err
 	}
@@ -197,17 +197,21 @@ func (h *submissions) retry(ctx context.Context, in api.BuildAccess) (reply api.
 	if err := h.store.RetryWaits(ctx, old.ID); err != nil {
 		return reply, err
 	}
-	made := &submission{id: submissionID(ctx), platform: old.Platform, priority: old.Priority, labels: old.Labels, retryOf: old.ID}
-	defer made.discard()
-	if err := h.copyFiles(ctx, old, made); err != nil {
-		return reply, err
-	}
-	token := store.NewBuildToken()
-	b, err := h.record(ctx, made, api.RetryBuild.Status, token)
-	first := api.NewSubmitted(b, token)
-	return api.Retried{
-		ID: first.ID, Status: first.Status, SubmittedAt: first.SubmittedAt, AccessToken: token, OriginalBuildID: old.ID,
-	}, err
+	err = h.builds.audit.do(ctx, entry{"retry", "build/" + old.ID, in.Body.Reason, map[string]any{}}, func(ctx context.Context) error {
+		made := &submission{id: submissionID(ctx), platform: old.Platform, priority: old.Priority, labels: old.Labels, retryOf: old.ID}
+		defer made.discard()
+		if err := h.copyFiles(ctx, old, made); err != nil {
+			return err
+		}
+		token := store.NewBuildToken()
+		b, err := h.record(ctx, made, api.RetryBuild.Status, token)
+		first := api.NewSubmitted(b, token)
+		reply = api.Retried{
+			ID: first.ID, Status: first.Status, SubmittedAt: first.SubmittedAt, AccessToken: token, OriginalBuildID: old.ID,
+		}
+		return err
+	})
+	return reply, err
 }
 
 // copyFiles adds copies of old's files to in.

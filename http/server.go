@@ -59,12 +59,6 @@ func New(deps Deps, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Audited runs do, and writes what the caller does with it, to what and why, before it and its
-// outcome after it. What the handlers within do gets no entry of its own.
-func (s *Server) Audited(ctx context.Context, action, target, reason string, do func(ctx context.Context) error) error {
-	return s.audit.do(ctx, entry{action, target, reason, map[string]any{}}, do)
-}
-
 // Order carries out the order to the tree that r asks for, as POST /admin/tree/* does. accepted
 // answers before an order that stops this server; others return the node.
 func (s *Server) Order(ctx context.Context, r api.Request, accepted func(shown api.Plan) error) (any, error) {

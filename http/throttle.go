@@ -150,7 +150,7 @@ func (h *throttle) install(ctx context.Context, c echo.Context, in api.InstallPo
 type rate map[string]json.RawMessage
 
 // setPlainRate is setRate within the process.
-func (h *throttle) setPlainRate(ctx context.Context, in api.ThrottleConfig) (reply api.ThrottleConfig, err error) {
+func (h *throttle) setPlainRate(ctx context.Context, in api.SetRateIn) (reply api.ThrottleConfig, err error) {
 	raw, err := json.Marshal(in)
 	if err != nil {
 		return reply, err
@@ -169,7 +169,11 @@ func (h *throttle) setRate(ctx context.Context, in rate) (api.ThrottleConfig, er
 		return api.ThrottleConfig{}, err
 	}
 	var saved store.ThrottleConfig
-	e := entry{action: "set rate", target: fmt.Sprintf("%d/%d", config.PortalID, config.ActionID), detail: change(api.NewThrottleConfig(config))}
+	var why string
+	if raw := in["reason"]; raw != nil && (json.Unmarshal(raw, &why) != nil || len(why) > api.MaxReason) {
+		return api.ThrottleConfig{}, edge.Invalid("reason must be a text of at most 1000 bytes")
+	}
+	e := entry{action: "set rate", target: fmt.Sprintf("%d/%d", config.PortalID, config.ActionID), reason: why, detail: change(api.NewThrottleConfig(config))}
 	err = h.audit.do(ctx, e, func(ctx context.Context) (err error) {
 		saved, err = h.throttle.PutConfig(ctx, config)
 		return err
@@ -190,8 +194,8 @@ func (h *throttle) showRate(ctx context.Context, in api.RatePath) (api.ThrottleC
 }
 
 // deleteRate has new actions refused; waiting ones keep their rate.
-func (h *throttle) deleteRate(ctx context.Context, in api.RatePath) (api.None, error) {
-	e := entry{"delete rate", fmt.Sprintf("%d/%d", in.PortalID, in.ActionID), "", map[string]any{}}
+func (h *throttle) deleteRate(ctx context.Context, in api.DeleteRateIn) (api.None, error) {
+	e := entry{"delete rate", fmt.Sprintf("%d/%d", in.PortalID, in.ActionID), in.Reason, map[string]any{}}
 	return api.None{}, h.audit.do(ctx, e, func(ctx context.Context) error {
 		return h.throttle.DeleteConfig(ctx, int64(in.PortalID), int64(in.ActionID))
 	})

@@ -134,8 +134,8 @@ func (h *workers) unregisterID(ctx context.Context, in api.WorkerPath) (api.Unre
 	return h.left(ctx, gone, false, err)
 }
 
-func (h *workers) delete(ctx context.Context, in api.WorkerPath) (reply api.Unregistered, err error) {
-	err = h.audit.do(ctx, entry{"delete worker", string(in.ID), "", map[string]any{}}, func(ctx context.Context) error {
+func (h *workers) delete(ctx context.Context, in api.DeleteWorkerIn) (reply api.Unregistered, err error) {
+	err = h.audited(ctx, "delete", in.ID, in.Reason, func(ctx context.Context) error {
 		gone, err := h.store.Delete(ctx, string(in.ID))
 		gone.WorkerID = string(in.ID)
 		reply, err = h.left(ctx, gone, true, err)
@@ -192,17 +192,26 @@ func (h *workers) stats(ctx context.Context, in api.WorkerPath) (api.WorkerStats
 	return api.NewWorkerStats(w.Worker, time.Now()), err
 }
 
+// audited audits what do does with a worker, whose name tells people more than its id.
+func (h *workers) audited(ctx context.Context, action string, id api.WorkerID, reason string, do func(ctx context.Context) error) error {
+	w, err := h.store.Show(ctx, string(id))
+	if err != nil {
+		return err
+	}
+	return h.audit.do(ctx, entry{action, "worker/" + w.ID, reason, map[string]any{"name": w.Name}}, do)
+}
+
 func (h *workers) drain(ctx context.Context, in api.WorkerOrder) (api.Worker, error) {
-	return h.setDraining(ctx, in, "drain worker", store.StepDrained)
+	return h.setDraining(ctx, in, "drain", store.StepDrained)
 }
 
 func (h *workers) resume(ctx context.Context, in api.WorkerOrder) (api.Worker, error) {
-	return h.setDraining(ctx, in, "resume worker", store.StepResumed)
+	return h.setDraining(ctx, in, "resume", store.StepResumed)
 }
 
 func (h *workers) setDraining(ctx context.Context, in api.WorkerOrder, action, step string) (reply api.Worker, err error) {
 	id, draining := string(in.ID), step == store.StepDrained
-	err = h.audit.do(ctx, entry{action, id, in.Body.Reason, map[string]any{}}, func(ctx context.Context) error {
+	err = h.audited(ctx, action, in.ID, in.Body.Reason, func(ctx context.Context) error {
 		status, err := h.store.Drain(ctx, id, draining)
 		if err != nil {
 			return err

@@ -124,24 +124,40 @@ func TestUnregisterGivesBuildsBack(t *testing.T) {
 	requireProblem(t, r, "Missing X-Worker-Token header", "unauthorized")
 }
 
-func TestWhatTheAPIKeyChangesIsAudited(t *testing.T) {
+func TestWhatIsChangedByAKeyIsAudited(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	w := b.register("w")
-	require.Equal(t, 200, b.send("POST", "/api/workers/"+w.ID+"/drain", key(), "").status)
-	require.Equal(t, 200, b.send("POST", "/api/workers/"+w.ID+"/resume", key(), "").status)
-	require.Equal(t, 404, b.send("DELETE", "/api/workers/nobody", key(), "").status)
-	require.Less(t, b.json("POST", "/api/config", key(), `{"portal_id":1,"action_id":2,"max_throughput":3,"time_period":4,"time_unit":"seconds"}`).status, 300)
-	require.Equal(t, 204, b.send("DELETE", "/api/config/1/2", key(), "").status)
+	w, gone := b.register("w"), b.register("gone")
+	do := func(status int, method, path, body string) {
+		require.Equal(t, status, b.json(method, path, key(), body).status, path)
+	}
+	do(200, "POST", "/api/workers/"+w.ID+"/drain", `{"reason":"a new disk"}`)
+	do(200, "POST", "/api/workers/"+w.ID+"/resume", "")
+	do(404, "DELETE", "/api/workers/nobody", "")
+	do(200, "DELETE", "/api/workers/"+gone.ID+"?reason=sold", "")
+	do(200, "POST", "/api/config", `{"portal_id":1,"action_id":2,"max_throughput":3,"time_period":4,"time_unit":"seconds","reason":"slow CRM"}`)
+	do(400, "POST", "/api/config", `{"portal_id":1,"action_id":2,"max_throughput":3,"time_period":4,"time_unit":"seconds","reason":1}`)
+	do(204, "DELETE", "/api/config/1/2", "")
+	s := b.submit()
+	do(200, "PATCH", "/api/builds/"+s.ID, `{"priority":3,"reason":"a release"}`)
+	do(200, "POST", "/api/builds/"+s.ID+"/cancel", `{"reason":"a typo"}`)
+	do(400, "POST", "/api/builds/"+s.ID+"/cancel", "")
+	token := map[string]string{"X-Build-Token": s.AccessToken}
+	require.Equal(t, 200, b.send("POST", "/api/builds/"+s.ID+"/retry", token, "").status)
 	r := b.send("GET", "/admin/audit", map[string]string{"X-Admin-Key": adminKey}, "")
 	require.Equal(t, 200, r.status, r.body)
 	var got []string
 	for _, e := range decode[api.Audit](t, r).Entries {
-		require.Regexp(t, `^api@`, e.Actor)
-		got = append(got, e.Action+" "+e.Target+": "+*e.Outcome)
+		actor, _, _ := strings.Cut(e.Actor, "@")
+		got = append(got, actor+" "+e.Action+" "+e.Target+" ("+e.Reason+"): "+*e.Outcome)
 	}
 	require.Equal(t, []string{
-		"delete rate 1/2: done", "set rate 1/2: done", "delete worker nobody: Worker not found",
-		"resume worker " + w.ID + ": done", "drain worker " + w.ID + ": done",
+		"build token retry build/" + s.ID + " (): done",
+		"api cancel build/" + s.ID + " (): Build already finished", "api cancel build/" + s.ID + " (a typo): done",
+		"api priority build/" + s.ID + " (a release): done",
+		"api delete rate 1/2 (): done", "api set rate 1/2 (slow CRM): done",
+		"api delete worker/" + gone.ID + " (sold): done",
+		"api resume worker/" + w.ID + " (): done", "api drain worker/" + w.ID + " (a new disk): done",
 	}, got)
+	require.Contains(t, r.body, `"name":"gone"`)
 }

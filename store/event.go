@@ -118,3 +118,17 @@ type AuditEntry struct {
 	// Outcome is how the action ended; "" while unknown.
 	Outcome string
 }
+
+// TargetName returns the target of an audit entry, with the name that detail has of it.
+func TargetName(target string, detail json.RawMessage) string {
+	var of struct {
+		Name string `json:"name"`
+	}
+	if json.Unmarshal(detail, &of) != nil || of.Name == "" {
+		return target
+	}
+	return target + " (" + of.Name + ")"
+}
+
+// TargetName returns the target with its name.
+func (e AuditEntry) TargetName() string { return TargetName(e.Target, e.Detail) }

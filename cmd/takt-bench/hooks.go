@@ -77,9 +77,9 @@ func (r *run) hooks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := client.Call(ctx, host.Client, api.SetRate, api.ThrottleConfig{
+	if _, err := client.Call(ctx, host.Client, api.SetRate, api.SetRateIn{ThrottleConfig: api.ThrottleConfig{
 		PortalID: hookPortal, ActionID: hookAction, MaxThroughput: 1, TimePeriod: 1, TimeUnit: "day",
-	}); err != nil {
+	}}); err != nil {
 		return err
 	}
 	naive, err := startNaiveHooks(ctx, host)

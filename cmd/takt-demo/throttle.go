@@ -48,9 +48,9 @@ func (s *stage) paceAll(ctx context.Context, hs *hubspottest.HubSpot) error {
 	if err := hs.Install(ctx, s.controller.URL+"/api/oauth/authorize", s.controller.URL+"/api/oauth/callback", throttlePortal); err != nil {
 		return err
 	}
-	set, err := client.Call(ctx, s.controller.Client, api.SetRate, api.ThrottleConfig{
+	set, err := client.Call(ctx, s.controller.Client, api.SetRate, api.SetRateIn{ThrottleConfig: api.ThrottleConfig{
 		PortalID: throttlePortal, ActionID: throttleAction, MaxThroughput: throttleRate, TimePeriod: 1, TimeUnit: "second",
-	})
+	}})
 	if err != nil {
 		return err
 	}

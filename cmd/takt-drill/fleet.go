@@ -148,7 +148,7 @@ func (d *drill) register(ctx context.Context, w *worker) error {
 func (d *drill) unregister(ctx context.Context, w *worker) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	_, _ = client.Call(ctx, d.site.client, api.DeleteWorker, api.WorkerPath{ID: api.WorkerID(w.id)})
+	_, _ = client.Call(ctx, d.site.client, api.DeleteWorker, api.DeleteWorkerIn{WorkerPath: api.WorkerPath{ID: api.WorkerID(w.id)}})
 }
 
 // build fetches a source, works for so long and delivers the result, with a beat each

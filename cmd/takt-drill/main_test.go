@@ -63,7 +63,7 @@ func TestDrillTellsWhatWasLost(t *testing.T) {
 		for ctx.Err() == nil { // somebody cancels the drill's first build
 			builds, _ := d.site.client.List(ctx, client.Filter{Status: string(store.Pending), Limit: 1})
 			if len(builds) > 0 {
-				if _, err := d.site.client.Cancel(ctx, builds[0].ID); err == nil {
+				if _, err := d.site.client.Cancel(ctx, builds[0].ID, ""); err == nil {
 					cancelled <- builds[0].ID
 					return
 				}

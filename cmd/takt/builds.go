@@ -79,15 +79,15 @@ func labelText(labels map[string]string) string {
 }
 
 func newCancelCommand(env environment) *cobra.Command {
-	return clientCommand(env, &cobra.Command{
-		Use: "cancel ID", Short: "Cancel a build that has not ended", Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, s *session, args []string) error {
+	cmd := &cobra.Command{Use: "cancel ID", Short: "Cancel a build that has not ended", Args: cobra.ExactArgs(1)}
+	reason := reasonFlag(cmd)
+	return clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
 		id, err := s.buildID(ctx, args[0])
 		if err != nil {
 			return err
 		}
 		// Cancel is sent once because a repeat would fail: the build has ended by then.
-		reply, err := s.client.Cancel(ctx, id)
+		reply, err := s.client.Cancel(ctx, id, *reason)
 		return showReply(s, reply, err, func(w io.Writer, c api.Cancelled) { fmt.Fprintf(w, "%s %s\n", id, c.Status) })
 	})
 }
@@ -119,6 +119,7 @@ TAKT_ADMIN_KEY.`,
 }
 
 func newPriorityCommand(env environment) *cobra.Command {
+	var reason *string
 	cmd := clientCommand(env, &cobra.Command{
 		Use:   "priority [flags] ID N",
 		Short: "Change the priority of a build that waits",
@@ -136,9 +137,10 @@ before the id, because N may be negative.`,
 		if err != nil {
 			return err
 		}
-		build, err := s.client.SetPriority(ctx, id, priority)
+		build, err := s.client.SetPriority(ctx, id, priority, *reason)
 		return showReply(s, build, err, func(w io.Writer, _ api.BuildItem) { fmt.Fprintf(w, "%s priority %d\n", id, priority) })
 	})
+	reason = reasonFlag(cmd)
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
@@ -285,6 +287,7 @@ given to --after to read on.`,
 
 func newRetryCommand(env environment) *cobra.Command {
 	var wait, follow bool
+	var reason *string
 	cmd := buildCommand(env, &cobra.Command{
 		Use:   "retry ID",
 		Short: "Submit a build again, with the files that the controller has",
@@ -294,7 +297,7 @@ directory, as submit does.`,
 	}, func(ctx context.Context, w *waiter) error {
 		// Retry is sent once because a repeat after a lost reply could queue the build
 		// twice.
-		build, err := w.client.Retry(ctx, w.id, w.auth)
+		build, err := w.client.Retry(ctx, w.id, w.auth, *reason)
 		if err != nil {
 			return err
 		}
@@ -308,6 +311,7 @@ directory, as submit does.`,
 		w.id, w.auth, w.follow = build.ID, client.BuildAuth{Token: build.AccessToken}, follow
 		return w.end(ctx)
 	})
+	reason = reasonFlag(cmd)
 	cmd.Flags().BoolVarP(&wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show the log while waiting (implies --wait)")
 	return cmd

@@ -282,7 +282,7 @@ func TestDashboardWaitsForWhoTypes(t *testing.T) {
 	id := submit(t, c, []byte("x"))
 	b.open("/builds/" + id)
 	b.do(chromedp.Focus("#priority-reason", chromedp.ByQuery), chromedp.KeyEvent("because"))
-	_, err := c.Client.Cancel(t.Context(), id)
+	_, err := c.Client.Cancel(t.Context(), id, "")
 	require.NoError(t, err)
 	b.sees("#live-head .badge", "cancelled")
 	require.Equal(t, "because", eval[string](b, `document.querySelector("#priority-reason").value`))

@@ -121,14 +121,16 @@ credential, set TAKT_ADMIN_KEY.`,
 }
 
 func newDeploymentOrder(env environment, name, short string, e api.Endpoint[api.DeploymentOrder, api.Deployment]) *cobra.Command {
-	return order(env, &cobra.Command{Use: name + " ID", Short: short, Args: cobra.ExactArgs(1)},
-		calls(e, func(args []string) (api.DeploymentOrder, error) {
-			return api.DeploymentOrder{ID: api.DeploymentID(args[0])}, nil
-		}), printDeployment)
+	cmd := &cobra.Command{Use: name + " ID", Short: short, Args: cobra.ExactArgs(1)}
+	reason := reasonFlag(cmd)
+	return order(env, cmd, calls(e, func(args []string) (api.DeploymentOrder, error) {
+		return api.DeploymentOrder{ID: api.DeploymentID(args[0]), Body: api.Reason{Reason: *reason}}, nil
+	}), printDeployment)
 }
 
 func newDeploymentRetry(env environment) *cobra.Command {
 	var repo, tokenFile string
+	var reason *string
 	cmd := order(env, &cobra.Command{
 		Use:   "retry ID",
 		Short: "Try again what has failed",
@@ -142,8 +144,9 @@ TAKT_GITHUB_TOKEN or --token-file.`,
 		if err != nil {
 			return done, err
 		}
-		return c.RetryDeployment(ctx, args[0], api.DeploymentRetry{Repo: repo, Token: token})
+		return c.RetryDeployment(ctx, args[0], api.DeploymentRetry{Repo: repo, Token: token, Reason: *reason})
 	}, func(w io.Writer, done api.DeploymentRetried) { fmt.Fprintf(w, "%d to be tried again\n", done.Retried) })
+	reason = reasonFlag(cmd)
 	cmd.Flags().StringVar(&repo, "repo", "", "only this repository")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "file that holds the forge credential")
 	return cmd

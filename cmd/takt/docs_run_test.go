@@ -120,7 +120,7 @@ func TestDocsShellWorkerLeavesNothingBehind(t *testing.T) {
 	cancelled, next := submit(t, c, []byte("one")), submit(t, c, []byte("two"))
 	worker := start()
 	runs(cancelled, "one", 1)
-	_, err = c.Client.Cancel(t.Context(), cancelled)
+	_, err = c.Client.Cancel(t.Context(), cancelled, "")
 	require.NoError(t, err)
 	gone("one")
 	runs(next, "two", 1)

@@ -141,7 +141,7 @@ func (d *doctor) longPoll(ctx context.Context, c *client.Client) {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), checkLimit, errSlowCheck)
 	defer cancel()
-	if _, err := client.Call(ctx, c, api.DeleteWorker, api.WorkerPath{ID: api.WorkerID(me.ID)}); err != nil {
+	if _, err := client.Call(ctx, c, api.DeleteWorker, api.DeleteWorkerIn{WorkerPath: api.WorkerPath{ID: api.WorkerID(me.ID)}, Why: api.Why{Reason: "takt doctor"}}); err != nil {
 		d.bad(check, "takt workers delete "+me.ID, "the worker of this check stays: %s", cli.Message(err))
 	}
 }

@@ -39,7 +39,7 @@ func TestWhatHappensIsTold(t *testing.T) {
 	w := register(t, c, 1)
 	id := submit(t, c, zipOf(t, map[string]string{"x": "y"}))
 	require.Equal(t, id, w.poll(t).ID)
-	_, err = c.Client.Cancel(t.Context(), id)
+	_, err = c.Client.Cancel(t.Context(), id, "")
 	require.NoError(t, err)
 	_, err = c.Client.Operate(t.Context(), client.Order{Action: "restart", Path: "takt/orchestration/heartbeat_monitor", Reason: "to see it published"})
 	require.NoError(t, err)

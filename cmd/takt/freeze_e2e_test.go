@@ -61,7 +61,7 @@ func TestAFrozenDatabaseTakesNoBuildFromALiveWorker(t *testing.T) {
 			status, err := owner.Client.Status(t.Context(), id, client.BuildAuth{})
 			return err == nil && status.Status == "pending"
 		})
-		_, err := owner.Client.Cancel(t.Context(), id)
+		_, err := owner.Client.Cancel(t.Context(), id, "")
 		require.NoError(t, err)
 	}
 	keepTheirBuilds := func() {

@@ -33,7 +33,7 @@ func TestALoadedControllerTellsWhatHappens(t *testing.T) {
 	eventually(t, "the victim builds", func() bool { return status(t, c, lost).Status == string(store.Building) })
 	waits, err := c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes(zipOf(t, nil)), Priority: 5})
 	require.NoError(t, err)
-	_, err = c.Client.SetPriority(ctx, waits.ID, 7)
+	_, err = c.Client.SetPriority(ctx, waits.ID, 7, "")
 	require.NoError(t, err)
 	victim.Kill()
 	eventually(t, "its attempt is lost", func() bool { return status(t, c, lost).Status == string(store.Pending) })
@@ -47,7 +47,7 @@ func TestALoadedControllerTellsWhatHappens(t *testing.T) {
 	stuck := s.worker(c, "stuck-worker", "exec sleep 300")
 	cancelled := submit(t, c, zipOf(t, nil))
 	eventually(t, "it is built", func() bool { return status(t, c, cancelled).Status == string(store.Building) })
-	_, err = c.Client.Cancel(ctx, cancelled)
+	_, err = c.Client.Cancel(ctx, cancelled, "")
 	require.NoError(t, err)
 	eventually(t, "its worker is told", func() bool {
 		n, err := c.Metric(ctx, "takt_build_cancel_seconds_count")
@@ -64,7 +64,7 @@ func TestALoadedControllerTellsWhatHappens(t *testing.T) {
 	require.Error(t, err)
 	for range 9 {
 		id := submit(t, c, zipOf(t, nil))
-		_, err := c.Client.Cancel(ctx, id)
+		_, err := c.Client.Cancel(ctx, id, "")
 		require.NoError(t, err)
 	}
 	eventually(t, "cancelled builds are not shown as pending", func() bool {

@@ -26,6 +26,11 @@ func needReason(reason string) error {
 	return nil
 }
 
+// reasonFlag adds --reason to a command whose change is audited.
+func reasonFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().String("reason", "", "why, for the audit")
+}
+
 func newAuditCommand(env environment) *cobra.Command {
 	var limit int
 	cmd := ask(env, &cobra.Command{
@@ -37,7 +42,7 @@ func newAuditCommand(env environment) *cobra.Command {
 	}, func(w io.Writer, audit api.Audit) {
 		cli.List(w, []string{"AT", "WHO", "ACTION", "TARGET", "OUTCOME", "REASON"}, audit.Entries, func(e api.AuditEntry) []string {
 			return []string{
-				cli.TimeText(e.At), store.Lines(e.Actor), store.Lines(e.Action), store.Lines(e.Target), store.Lines(cli.Or(e.Outcome, "-")), store.Lines(e.Reason),
+				cli.TimeText(e.At), store.Lines(e.Actor), store.Lines(e.Action), store.Lines(store.TargetName(e.Target, e.Detail)), store.Lines(cli.Or(e.Outcome, "-")), store.Lines(e.Reason),
 			}
 		})
 	})

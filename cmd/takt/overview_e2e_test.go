@@ -70,7 +70,7 @@ func TestTheOverviewSaysFirstWhatIsWrong(t *testing.T) {
 	}
 	remove := func(name string) {
 		t.Helper()
-		_, err := client.Call(t.Context(), c.Client, api.DeleteWorker, api.WorkerPath{ID: api.WorkerID(fleetOf(t, c)[name].ID)})
+		_, err := client.Call(t.Context(), c.Client, api.DeleteWorker, api.DeleteWorkerIn{WorkerPath: api.WorkerPath{ID: api.WorkerID(fleetOf(t, c)[name].ID)}})
 		require.NoError(t, err)
 	}
 
@@ -110,20 +110,20 @@ func TestTheOverviewSaysFirstWhatIsWrong(t *testing.T) {
 		INSERT INTO build_ids SELECT id, seq FROM n`)
 	exec(`UPDATE builds SET started_at = now() - interval '2 h' WHERE id = $1`, id)
 	o.says("overrun", "1 build is running for longer than 90 % of builds do.")
-	_, err := c.Client.Cancel(t.Context(), id)
+	_, err := c.Client.Cancel(t.Context(), id, "")
 	require.NoError(t, err)
 
-	_, err = client.Call(t.Context(), c.Client, api.DrainWorker, workerOrder(api.WorkerID(w.id)))
+	_, err = client.Call(t.Context(), c.Client, api.DrainWorker, workerOrder(api.WorkerID(w.id), ""))
 	require.NoError(t, err)
 	o.says("draining", "No build could start. No worker gets builds: 1 draining.")
 	begin(store.IOS)
 	o.says("stuck", "1 build can't start. No worker for ios gets builds: 1 draining.")
-	_, err = client.Call(t.Context(), c.Client, api.ResumeWorker, workerOrder(api.WorkerID(w.id)))
+	_, err = client.Call(t.Context(), c.Client, api.ResumeWorker, workerOrder(api.WorkerID(w.id), ""))
 	require.NoError(t, err)
 	job := w.poll(t)
 	_, err = c.Client.Upload(t.Context(), client.Upload{Held: client.Held{BuildID: job.ID, WorkerID: w.id, Attempt: job.Attempt}, ErrorMessage: "no engine", Fault: store.FaultEngine})
 	require.NoError(t, err)
-	_, err = c.Client.Cancel(t.Context(), job.ID)
+	_, err = c.Client.Cancel(t.Context(), job.ID, "")
 	require.NoError(t, err)
 	o.says("quarantined", "hand is quarantined: 1 of the last 1 attempts")
 	remove("hand")
@@ -132,7 +132,7 @@ func TestTheOverviewSaysFirstWhatIsWrong(t *testing.T) {
 	s3.Kill()
 	kept := begin(store.IOS)
 	o.says("s3", "S3 does not answer. Files are stored on this controller; 1 is still to be copied.")
-	_, err = c.Client.Cancel(t.Context(), kept)
+	_, err = c.Client.Cancel(t.Context(), kept, "")
 	require.NoError(t, err)
 	s3.Restart()
 	o.says("", "1 worker online, nothing waiting")

@@ -134,7 +134,7 @@ func works(t *testing.T, c *process.Controller, service string) {
 		id := submit(t, c, zipOf(t, nil))
 		require.Equal(t, string(store.Pending), status(t, c, id).Status)
 	case api.ServiceThrottle:
-		_, err = client.Call(t.Context(), c.Client, api.SetRate, api.ThrottleConfig{PortalID: 1, ActionID: 1, MaxThroughput: 1, TimePeriod: 1, TimeUnit: "second"})
+		_, err = client.Call(t.Context(), c.Client, api.SetRate, api.SetRateIn{ThrottleConfig: api.ThrottleConfig{PortalID: 1, ActionID: 1, MaxThroughput: 1, TimePeriod: 1, TimeUnit: "second"}})
 	default:
 		_, err = c.Client.Deployments(t.Context(), 1)
 	}

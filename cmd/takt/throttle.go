@@ -84,7 +84,7 @@ func age(at *string) string {
 }
 
 func newRateCommand(env environment) *cobra.Command {
-	var set api.ThrottleConfig
+	var set api.SetRateIn
 	var remove, yes bool
 	cmd := &cobra.Command{
 		Use:   "config PORTAL [ACTION]",
@@ -101,12 +101,13 @@ With --delete new actions are refused; those that wait keep their rate.`,
 	cmd.Flags().StringVar(&set.TimeUnit, "unit", "second", "set: second, minute, hour or day")
 	cmd.Flags().BoolVar(&remove, "delete", false, "delete it")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before --delete")
+	cmd.Flags().StringVar(&set.Reason.Reason, "reason", "", "why, for the audit")
 	return clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
 		ids, err := numbers(args)
 		if err != nil {
 			return cli.AsUsage(err)
 		}
-		change, err := changes(cmd.Flags().Changed, set, remove, len(args))
+		change, err := changes(cmd.Flags().Changed, set.ThrottleConfig, remove, len(args))
 		if err != nil {
 			return cli.AsUsage(err)
 		}
@@ -121,7 +122,7 @@ With --delete new actions are refused; those that wait keep their rate.`,
 					return err
 				}
 			}
-			_, err := client.Call(ctx, s.client, api.DeleteRate, path)
+			_, err := client.Call(ctx, s.client, api.DeleteRate, api.DeleteRateIn{RatePath: path, Why: api.Why(set.Reason)})
 			return showReply(s, map[string]bool{"deleted": true}, err, func(w io.Writer, _ map[string]bool) { fmt.Fprintln(w, "deleted") })
 		}
 		set.PortalID, set.ActionID = ids[0], ids[1]
@@ -176,11 +177,10 @@ func printRates(w io.Writer, list ...api.ThrottleConfig) {
 
 // queueOrder returns an operator's command for one queue, and its call.
 func queueOrder[Out any](name, short string, e api.Endpoint[api.QueueOrderIn, Out]) (*cobra.Command, callFunc[Out]) {
-	var reason string
 	cmd := &cobra.Command{Use: name + " QUEUE", Short: short, Long: short + ". Needs the admin key in TAKT_ADMIN_KEY.", Args: cobra.ExactArgs(1)}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	reason := reasonFlag(cmd)
 	return cmd, calls(e, func(args []string) (api.QueueOrderIn, error) {
-		return api.QueueOrderIn{ID: args[0], Body: api.ThrottleOrder{Reason: reason}}, nil
+		return api.QueueOrderIn{ID: args[0], Body: api.ThrottleOrder{Reason: *reason}}, nil
 	})
 }
 

@@ -61,7 +61,7 @@ func (s *hookSite) install(c *process.Controller, rate api.ThrottleConfig, porta
 	rate.ActionID = 7
 	for _, rate.PortalID = range portals {
 		require.NoError(s.t, s.hs.Install(s.t.Context(), c.URL+"/api/oauth/authorize", c.URL+"/api/oauth/callback", rate.PortalID))
-		_, err := client.Call(s.t.Context(), c.Client, api.SetRate, rate)
+		_, err := client.Call(s.t.Context(), c.Client, api.SetRate, api.SetRateIn{ThrottleConfig: rate})
 		require.NoError(s.t, err)
 	}
 }

@@ -14,7 +14,6 @@ import (
 
 func newTimeoutsCommand(env environment) *cobra.Command {
 	var check, build, worker time.Duration
-	var reason string
 	cmd := &cobra.Command{
 		Use:   "timeouts",
 		Short: "Show and set after how much silence a build or a worker counts as lost",
@@ -26,15 +25,15 @@ are set again. Needs the admin key in TAKT_ADMIN_KEY.`,
 	durationFlag(cmd.Flags(), &build, "build", 0, "set: silence after which a build is taken from its worker")
 	durationFlag(cmd.Flags(), &worker, "worker", 0, "set: silence after which a worker is offline")
 	durationFlag(cmd.Flags(), &check, "check", 0, "set: time between two checks")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	reason := reasonFlag(cmd)
 	return ask(env, cmd, func(ctx context.Context, c *client.Client, _ []string) (api.HeartbeatSettings, error) {
-		set := api.HeartbeatSettings{Reason: reason}
+		set := api.HeartbeatSettings{Reason: *reason}
 		for d, to := range map[*time.Duration]**float64{&check: &set.CheckInterval, &build: &set.BuildTimeout, &worker: &set.WorkerTimeout} {
 			if seconds := d.Seconds(); seconds != 0 {
 				*to = &seconds
 			}
 		}
-		if set == (api.HeartbeatSettings{Reason: reason}) {
+		if set == (api.HeartbeatSettings{Reason: *reason}) {
 			return client.Call(ctx, c, api.ShowTimeouts, api.None{})
 		}
 		return client.Call(ctx, c, api.ChangeTimeouts, set)

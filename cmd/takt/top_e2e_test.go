@@ -158,7 +158,7 @@ func TestTopShowsAndActs(t *testing.T) {
 	audit, err := c.Client.Audit(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, audit.Entries, 1, "what was not confirmed was not done")
-	require.Equal(t, []string{"drain worker", h.id, "again, it is warm"}, []string{audit.Entries[0].Action, audit.Entries[0].Target, audit.Entries[0].Reason})
+	require.Equal(t, []string{"drain", "worker/" + h.id, "again, it is warm"}, []string{audit.Entries[0].Action, audit.Entries[0].Target, audit.Entries[0].Reason})
 
 	// The tree is sorted, and a part of it restarted.
 	w.types("3ssss") // from BUSY on

@@ -38,7 +38,7 @@ resume.`,
 	cmd.Flags().AddFlagSet(list.Flags())
 	cmd.AddCommand(
 		list,
-		newWorkerOrder(env, "show", "Show a worker", api.ShowWorker, func(id api.WorkerID) api.WorkerPath { return api.WorkerPath{ID: id} }, printWorker),
+		newWorkerOrder(env, "show", "Show a worker", api.ShowWorker, func(id api.WorkerID, _ string) api.WorkerPath { return api.WorkerPath{ID: id} }, printWorker),
 		newWorkerOrder(env, "drain", "Give a worker no more builds", api.DrainWorker, workerOrder, printWorkerStatus),
 		newWorkerOrder(env, "resume", "Give a drained or quarantined worker builds again", api.ResumeWorker, workerOrder, printWorkerStatus),
 		newWorkersDeleteCommand(env),
@@ -117,19 +117,25 @@ func lastReport(w api.Worker) string {
 // newWorkerOrder returns a command that calls an endpoint for one worker. The call is safe to
 // repeat.
 func newWorkerOrder[In any](
-	env environment, name, short string, e api.Endpoint[In, api.Worker], in func(id api.WorkerID) In, show func(io.Writer, api.Worker),
+	env environment, name, short string, e api.Endpoint[In, api.Worker], in func(id api.WorkerID, reason string) In, show func(io.Writer, api.Worker),
 ) *cobra.Command {
-	return ask(env, &cobra.Command{Use: name + " ID|NAME", Short: short, Args: cobra.ExactArgs(1)},
+	cmd, reason := &cobra.Command{Use: name + " ID|NAME", Short: short, Args: cobra.ExactArgs(1)}, new(string)
+	if e.Method != "GET" {
+		reason = reasonFlag(cmd)
+	}
+	return ask(env, cmd,
 		func(ctx context.Context, c *client.Client, args []string) (w api.Worker, err error) {
 			id, err := workerID(ctx, c, args[0])
 			if err != nil {
 				return w, err
 			}
-			return client.Call(ctx, c, e, in(api.WorkerID(id)))
+			return client.Call(ctx, c, e, in(api.WorkerID(id), *reason))
 		}, show)
 }
 
-func workerOrder(id api.WorkerID) api.WorkerOrder { return api.WorkerOrder{ID: id} }
+func workerOrder(id api.WorkerID, reason string) api.WorkerOrder {
+	return api.WorkerOrder{ID: id, Body: api.Reason{Reason: reason}}
+}
 
 // workerID returns the id of the worker with that id, or of the only worker with that
 // name.
@@ -187,6 +193,7 @@ func printWorker(w io.Writer, k api.Worker) {
 func newWorkersDeleteCommand(env environment) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{Use: "delete ID|NAME", Short: "Remove a worker; its builds are pending again", Args: cobra.ExactArgs(1)}
+	reason := reasonFlag(cmd)
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
 		id, err := workerID(ctx, s.client, args[0])
@@ -197,7 +204,7 @@ func newWorkersDeleteCommand(env environment) *cobra.Command {
 			return err
 		}
 		// The call is made once because a repeat would fail: the worker is gone by then.
-		reply, err := client.Call(ctx, s.client, api.DeleteWorker, api.WorkerPath{ID: api.WorkerID(id)})
+		reply, err := client.Call(ctx, s.client, api.DeleteWorker, api.DeleteWorkerIn{WorkerPath: api.WorkerPath{ID: api.WorkerID(id)}, Why: api.Why{Reason: *reason}})
 		return showReply(s, reply, err, func(w io.Writer, gone api.Unregistered) {
 			fmt.Fprintf(w, "%s deleted, builds pending again: %d\n", id, gone.BuildsReassigned)
 		})

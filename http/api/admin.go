@@ -111,6 +111,12 @@ type Reason struct {
 	Reason string `json:"reason,omitempty" max:"1000"`
 }
 
+// Why is the reason of an order that has no body.
+type Why struct {
+	// Reason goes into the audit.
+	Reason string `query:"reason" max:"1000"`
+}
+
 // ShowAuditIn is the input of ShowAudit.
 type ShowAuditIn struct {
 	Limit int `query:"limit" min:"1" max:"1000" default:"100"`

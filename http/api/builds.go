@@ -136,6 +136,8 @@ type BuildPatch struct {
 	// Priority is -10 to 10; higher is built first. Only a pending build can change
 	// it.
 	Priority *int `json:"priority" min:"-10" max:"10" null:"never"`
+	// Reason goes into the audit.
+	Reason string `json:"reason,omitempty" max:"1000"`
 }
 
 // File is the content of a part of a form.
@@ -189,6 +191,18 @@ type BuildPath struct {
 type BuildAccess struct {
 	ID    BuildID `path:"id"`
 	Token string  `header:"X-Build-Token"`
+}
+
+// CancelBuildIn is the input of CancelBuild.
+type CancelBuildIn struct {
+	ID   BuildID `path:"id"`
+	Body Reason  `body:"loose"`
+}
+
+// RetryBuildIn is the input of RetryBuild.
+type RetryBuildIn struct {
+	BuildAccess
+	Body Reason `body:"loose"`
 }
 
 // PatchBuildIn is the input of PatchBuild.
@@ -293,8 +307,8 @@ var DownloadFile = declare[DownloadFileIn, None](builds, BuildKey, Transfer, "GE
 })
 
 // CancelBuild is POST /api/builds/:id/cancel.
-var CancelBuild = declare[BuildPath, Cancelled](builds, APIKey, Submit, "POST /api/builds/:id/cancel", Route{
-	ID: "cancelBuild", Errors: []int{400}, Summary: "Cancel a build that has not ended",
+var CancelBuild = declare[CancelBuildIn, Cancelled](builds, APIKey, Submit, "POST /api/builds/:id/cancel", Route{
+	ID: "cancelBuild", Summary: "Cancel a build that has not ended",
 })
 
 // RequeueBuild is POST /api/builds/:id/requeue.
@@ -304,6 +318,6 @@ var RequeueBuild = declare[RequeueBuildIn, BuildItem](buildOrders, AdminKey, Ops
 })
 
 // RetryBuild is POST /api/builds/:id/retry.
-var RetryBuild = declare[BuildAccess, Retried](builds, BuildKey, Submit, "POST /api/builds/:id/retry", Route{
-	ID: "retryBuild", Errors: []int{400, 409, 507}, Summary: "Submit the same build again",
+var RetryBuild = declare[RetryBuildIn, Retried](builds, BuildKey, Submit, "POST /api/builds/:id/retry", Route{
+	ID: "retryBuild", Errors: []int{409, 507}, Summary: "Submit the same build again",
 })

@@ -160,10 +160,22 @@ type ListRatesIn struct {
 	Paging
 }
 
-// RatePath is the input of ShowRate and DeleteRate.
+// RatePath is the input of ShowRate.
 type RatePath struct {
 	PortalID HubSpotID `path:"portal_id"`
 	ActionID HubSpotID `path:"action_id"`
+}
+
+// DeleteRateIn is the input of DeleteRate.
+type DeleteRateIn struct {
+	RatePath
+	Why
+}
+
+// SetRateIn is the input of SetRate.
+type SetRateIn struct {
+	ThrottleConfig
+	Reason
 }
 
 // ShowQueuesIn is the input of ShowQueues.
@@ -205,7 +217,7 @@ var InstallPortal = declare[InstallPortalIn, Installed](throttle, Public, Submit
 })
 
 // SetRate is POST /api/config.
-var SetRate = declare[ThrottleConfig, ThrottleConfig](throttle, APIKey, Submit, "POST /api/config", Route{
+var SetRate = declare[SetRateIn, ThrottleConfig](throttle, APIKey, Submit, "POST /api/config", Route{
 	ID: "setRate", Takes: Named("ThrottleRate"), Summary: "Set how many completions an action may have in any period",
 	Text: "It applies to what waits at once. Numbers may be texts.",
 })
@@ -221,7 +233,7 @@ var ShowRate = declare[RatePath, ThrottleConfig](throttle, APIKey, Query, "GET /
 })
 
 // DeleteRate is DELETE /api/config/:portal_id/:action_id.
-var DeleteRate = declare[RatePath, None](throttle, APIKey, Submit, "DELETE /api/config/:portal_id/:action_id", Route{
+var DeleteRate = declare[DeleteRateIn, None](throttle, APIKey, Submit, "DELETE /api/config/:portal_id/:action_id", Route{
 	ID: "deleteRate", Status: 204, Errors: []int{404}, Summary: "Refuse new actions; those that wait keep their rate",
 })
 

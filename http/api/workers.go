@@ -237,6 +237,12 @@ type WorkerOrder struct {
 	Body Reason   `body:"omitzero"`
 }
 
+// DeleteWorkerIn is the input of DeleteWorker.
+type DeleteWorkerIn struct {
+	WorkerPath
+	Why
+}
+
 // WorkerFilter selects workers.
 type WorkerFilter struct {
 	Status string `query:"status" enum:"idle,building,offline" invalid:"Invalid status"`
@@ -270,7 +276,7 @@ var ListWorkers = declare[WorkerFilter, WorkerList](workers, APIKey, Query, "GET
 var ShowWorker = declare[WorkerPath, Worker](workers, APIKey, Query, "GET /api/workers/:id", Route{ID: "showWorker", Summary: "Show a worker"})
 
 // DeleteWorker is DELETE /api/workers/:id.
-var DeleteWorker = declare[WorkerPath, Unregistered](workers, APIKey, Submit, "DELETE /api/workers/:id", Route{
+var DeleteWorker = declare[DeleteWorkerIn, Unregistered](workers, APIKey, Submit, "DELETE /api/workers/:id", Route{
 	ID: "deleteWorker", Errors: []int{409}, Summary: "Delete a worker; its builds are queued again",
 })
 

@@ -79,8 +79,8 @@ func (c *Client) List(ctx context.Context, f Filter) ([]api.BuildItem, error) {
 
 // Retry submits a build again, with the files that the controller has. A repeat after
 // a lost reply may queue it twice.
-func (c *Client) Retry(ctx context.Context, buildID string, auth BuildAuth) (api.Retried, error) {
-	return Call(ctx, c, api.RetryBuild, auth.of(buildID))
+func (c *Client) Retry(ctx context.Context, buildID string, auth BuildAuth, reason string) (api.Retried, error) {
+	return Call(ctx, c, api.RetryBuild, api.RetryBuildIn{BuildAccess: auth.of(buildID), Body: api.Reason{Reason: reason}})
 }
 
 // LogsAfter selects a part of a build's log.
@@ -100,12 +100,13 @@ func (c *Client) Logs(ctx context.Context, buildID string, auth BuildAuth, after
 
 // Cancel ends a build that has not finished. A repeat fails, because the build has
 // then finished.
-func (c *Client) Cancel(ctx context.Context, buildID string) (api.Cancelled, error) {
-	return Call(ctx, c, api.CancelBuild, api.BuildPath{ID: api.BuildID(buildID)})
+func (c *Client) Cancel(ctx context.Context, buildID, reason string) (api.Cancelled, error) {
+	return Call(ctx, c, api.CancelBuild, api.CancelBuildIn{ID: api.BuildID(buildID), Body: api.Reason{Reason: reason}})
 }
 
 // SetPriority changes the priority of a pending build: -10 to 10, higher is built
 // first. Safe to repeat.
-func (c *Client) SetPriority(ctx context.Context, buildID string, priority int) (api.BuildItem, error) {
-	return Call(ctx, c, api.PatchBuild, api.PatchBuildIn{ID: api.BuildID(buildID), Body: api.BuildPatch{Priority: &priority}})
+func (c *Client) SetPriority(ctx context.Context, buildID string, priority int, reason string) (api.BuildItem, error) {
+	body := api.BuildPatch{Priority: &priority, Reason: reason}
+	return Call(ctx, c, api.PatchBuild, api.PatchBuildIn{ID: api.BuildID(buildID), Body: body})
 }

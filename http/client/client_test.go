@@ -167,7 +167,7 @@ func TestCallDoesNotCarryKeysToAnotherHost(t *testing.T) {
 	c, _ := setup(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
 	})
-	_, err := c.Cancel(t.Context(), "b1")
+	_, err := c.Cancel(t.Context(), "b1", "")
 	require.Equal(t, http.StatusTemporaryRedirect, client.StatusOf(err))
 	require.False(t, leaked)
 }

@@ -20,12 +20,9 @@ import (
 
 // act describes what a form does beside calling an endpoint.
 type act struct {
-	name string // in the audit, and for the page after it
+	name string // for the page after it
 	done string // what that page says
-	// target is the prefix of the audit entry's target, before the id; "" if the
-	// handler writes the audit itself.
-	target string
-	// why requires a reason. Handlers that write the audit check it themselves.
+	// why requires a reason.
 	why bool
 	// to returns the page after it; nil is the page with the form.
 	to func(out any) string
@@ -35,13 +32,13 @@ type act struct {
 func (d *Dashboard) acts() []edge.Route {
 	rebuilt := func(made any) string { return "/builds/" + made.(api.Retried).ID } //nolint:forcetypeassert // what RetryBuild returns
 	return []edge.Route{
-		perform(d, "/builds/:id/cancel", api.Reader, api.CancelBuild, act{name: "cancel", done: "The build is cancelled.", target: "build"}),
-		perform(d, "/builds/:id/retry", api.Reader, api.RetryBuild, act{name: "retry", done: "The build is submitted again.", target: "build", to: rebuilt}),
+		perform(d, "/builds/:id/cancel", api.Reader, api.CancelBuild, act{name: "cancel", done: "The build is cancelled."}),
+		perform(d, "/builds/:id/retry", api.Reader, api.RetryBuild, act{name: "retry", done: "The build is submitted again.", to: rebuilt}),
 		perform(d, "/builds/:id/requeue", api.Operator, api.RequeueBuild, act{name: "requeue", done: "The build is pending again.", why: true}),
-		perform(d, "/builds/:id/priority", api.Reader, api.PatchBuild, act{name: "priority", done: "The priority is changed.", target: "build"}),
-		perform(d, "/fleet/:id/drain", api.Reader, api.DrainWorker, act{name: "drain", done: "The worker gets no more builds; it finishes those it has.", target: "worker", why: true}),
-		perform(d, "/fleet/:id/resume", api.Reader, api.ResumeWorker, act{name: "resume", done: "The worker gets builds again.", target: "worker", why: true}),
-		perform(d, "/fleet/:id/delete", api.Reader, api.DeleteWorker, act{name: "delete", done: "The worker is deleted.", target: "worker", why: true}),
+		perform(d, "/builds/:id/priority", api.Reader, api.PatchBuild, act{name: "priority", done: "The priority is changed."}),
+		perform(d, "/fleet/:id/drain", api.Reader, api.DrainWorker, act{name: "drain", done: "The worker gets no more builds; it finishes those it has.", why: true}),
+		perform(d, "/fleet/:id/resume", api.Reader, api.ResumeWorker, act{name: "resume", done: "The worker gets builds again.", why: true}),
+		perform(d, "/fleet/:id/delete", api.Reader, api.DeleteWorker, act{name: "delete", done: "The worker is deleted.", why: true}),
 		d.bulkRoute(),
 		d.route(post, "/tree/*", api.Operator, d.order),
 		perform(d, "/heijunka/limits", api.Operator, api.ChangeHeijunkaLimits, act{name: "limits", done: "The limits are changed."}),
@@ -52,7 +49,7 @@ func (d *Dashboard) acts() []edge.Route {
 		perform(d, "/throttle/:id/pause", api.Operator, api.PauseQueue, act{name: "queue-pause", done: "The queue is paused.", why: true}),
 		perform(d, "/throttle/:id/resume", api.Operator, api.ResumeQueue, act{name: "queue-resume", done: "The queue is resumed.", why: true}),
 		perform(d, "/throttle/:id/redrive", api.Operator, api.RedriveQueue, act{name: "queue-redrive", done: "Everything that failed is tried again now.", why: true}),
-		perform(d, "/throttle/:id/rate", api.Reader, api.SetRate, act{name: "rate", done: "The rate is changed.", target: "throttle", why: true}),
+		perform(d, "/throttle/:id/rate", api.Reader, api.SetRate, act{name: "rate", done: "The rate is changed.", why: true}),
 		perform(d, "/deployments/:id/cancel", api.Reader, api.CancelDeployment, act{name: "deployment-cancel", done: "The deployment is cancelled."}),
 		perform(d, "/deployments/:id/pause", api.Reader, api.PauseDeployment, act{name: "deployment-pause", done: "The deployment is paused."}),
 		perform(d, "/deployments/:id/resume", api.Reader, api.ResumeDeployment, act{name: "deployment-resume", done: "The deployment is resumed."}),
@@ -73,24 +70,14 @@ func perform[In, Out any](d *Dashboard, path string, access api.Access, e api.En
 	d.done[a.name] = a.done
 	r := d.route(post, path, access, func(ctx context.Context, c echo.Context) (any, error) {
 		fields := c.Request().PostForm // see serve
-		why, err := reasonOf(fields, a.why)
-		if err != nil {
+		if _, err := reasonOf(fields, a.why); err != nil {
 			return nil, err
 		}
 		in, err := e.Read(formRequest{c, fields})
 		if err != nil {
 			return nil, err
 		}
-		var out Out
-		call := func(ctx context.Context) (err error) {
-			out, err = edge.Invoke(ctx, d.server.Server, e, in)
-			return err
-		}
-		if a.target == "" {
-			err = call(ctx)
-		} else {
-			err = d.server.Audited(ctx, a.name, a.target+"/"+store.Text(c.Param("id")), why, call)
-		}
+		out, err := edge.Invoke(ctx, d.server.Server, e, in)
 		if err != nil {
 			return nil, err
 		}

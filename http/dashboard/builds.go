@@ -104,14 +104,13 @@ func (d *Dashboard) bulk(ctx context.Context, c echo.Context) (any, error) {
 	}
 	for _, id := range fields["id"] {
 		id = store.Text(id)
-		if err := d.server.Audited(ctx, data.Act, "build/"+id, why, func(ctx context.Context) (err error) {
-			if data.Act == "retry" {
-				_, err = edge.Invoke(ctx, d.server.Server, api.RetryBuild, api.BuildAccess{ID: api.BuildID(id)})
-			} else {
-				_, err = edge.Invoke(ctx, d.server.Server, api.CancelBuild, api.BuildPath{ID: api.BuildID(id)})
-			}
-			return err
-		}); err != nil {
+		build, reason := api.BuildID(id), api.Reason{Reason: why}
+		if data.Act == "retry" {
+			_, err = edge.Invoke(ctx, d.server.Server, api.RetryBuild, api.RetryBuildIn{BuildAccess: api.BuildAccess{ID: build}, Body: reason})
+		} else {
+			_, err = edge.Invoke(ctx, d.server.Server, api.CancelBuild, api.CancelBuildIn{ID: build, Body: reason})
+		}
+		if err != nil {
 			data.Failed = append(data.Failed, store.Named{ID: id, Name: edge.FailureOf(err).Message})
 		} else {
 			data.Done++

@@ -41,8 +41,10 @@ func (c Caller) Actor() string {
 		return c.Session.Name + " (" + c.Session.Role + ")@" + c.Remote
 	case c.AdminKey:
 		return "admin@" + c.Remote
-	default: // a holder of the API key
+	case c.APIKey:
 		return "api@" + c.Remote
+	default: // who has a build's token
+		return "build token@" + c.Remote
 	}
 }
 
