@@ -173,25 +173,36 @@ func (s *S3) Put(ctx context.Context, key string, r io.ReaderAt, size int64, mov
 	}
 	select {
 	case s.sends <- struct{}{}:
-		defer func() { <-s.sends }()
 	case <-ctx.Done():
 		return s.failure(ctx, "waiting to store an object", context.Cause(ctx))
 	}
 	ctx, w := watch(ctx, s.cfg.StallTimeout, moved)
 	defer w.stop()
-	// A ReaderAt is sent directly, so no part is held in memory.
-	_, err = s.client.Client.PutObject(ctx, s.cfg.Bucket, full, io.NewSectionReader(r, 0, size), size, minio.PutObjectOptions{
-		ContentType: "application/octet-stream", PartSize: partSize, NumThreads: 1, Progress: w,
-		// An empty body that is signed in pieces still has a body. Some servers leave
-		// that body in the connection and then fail on the next request.
-		DisableContentSha256: size == 0,
-	})
+	done := make(chan error, 1)
+	go func() {
+		defer func() { <-s.sends }()
+		// A ReaderAt is sent directly, so no part is held in memory.
+		_, err := s.client.Client.PutObject(ctx, s.cfg.Bucket, full, io.NewSectionReader(r, 0, size), size, minio.PutObjectOptions{
+			ContentType: "application/octet-stream", PartSize: partSize, NumThreads: 1, Progress: w,
+			// An empty body that is signed in pieces still has a body. Some servers leave
+			// that body in the connection and then fail on the next request.
+			DisableContentSha256: size == 0,
+		})
+		done <- err
+	}()
+	late := make(chan struct{}) // minio goes on to remove parts, for as long as S3 takes to answer
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(takeBackLate, func() { close(late) }) })()
+	select {
+	case err = <-done:
+	case <-late:
+		err = context.Cause(ctx)
+	}
 	return s.failure(ctx, "storing an object", err)
 }
 
-// takeBackTimeout bounds the removal of an object that no row will name. The sweep
-// removes the object if this fails.
-const takeBackTimeout = 5 * time.Second
+// takeBackTimeout bounds the removal of an object that no row will name, and takeBackLate how
+// much longer than its request S3 may take to clean up. The sweep removes the object if this fails.
+const takeBackTimeout, takeBackLate = 5 * time.Second, 250 * time.Millisecond
 
 // putNew stores f, as the file called name, under a new key. If that fails, it removes
 // what was begun.
@@ -210,9 +221,10 @@ func (s *S3) takeBack(ctx context.Context, key string) {
 	if s.resting() {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), takeBackTimeout, errStalled)
+	longer, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), takeBackTimeout, errStalled)
 	defer cancel()
-	_ = s.Remove(ctx, key) // the sweep removes it otherwise
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(takeBackLate, cancel) })()
+	_ = s.Remove(longer, key) // the sweep removes it otherwise
 }
 
 // Size returns the size of the object under key. Error: NotFound.

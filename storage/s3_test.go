@@ -287,6 +287,25 @@ func TestCallersWhoLeaveAreNoOutage(t *testing.T) {
 	require.Empty(t, d.server.Objects())
 }
 
+func TestCallersWhoLeaveDoNotWaitForAHangingS3(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t, ModeS3)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	left := errors.New("left")
+	u := d.create(sourceName, make([]byte, 2*partSize), false)
+	var leaving time.Time
+	u.Moved = func(now time.Time) {
+		if leaving.IsZero() {
+			leaving = now
+			d.server.Freeze()
+			cancel(left)
+		}
+	}
+	_, err := commit(ctx, u, sourceName)
+	require.ErrorIs(t, err, left)
+	require.Less(t, time.Since(leaving), takeBackTimeout)
+}
+
 func TestMissingBucketIsAnOutage(t *testing.T) {
 	t.Parallel()
 	d := openDepot(t, ModeS3, func(c *S3Config) { c.Bucket = "another" })

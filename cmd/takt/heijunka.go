@@ -13,7 +13,6 @@ import (
 func newHeijunkaCommand(env environment) *cobra.Command {
 	cmd := ask(env, &cobra.Command{
 		Use:     "heijunka",
-		Aliases: []string{"load"},
 		Short:   "Show how the load is levelled, and change it",
 		Long: `Show how the load is levelled: admission, pools, balance and bursts. The
 commands below change it; each needs a reason, which is audited. Changes of

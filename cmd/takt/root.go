@@ -64,6 +64,10 @@ not available, 6 the build failed, 7 the worker can't run builds,
 			root.AddCommand(c)
 		}
 	}
+	old := newHeijunkaCommand(env) // its name until 0.1.0
+	old.Use, old.Hidden = "load", true
+	root.AddCommand(old)
+	completeNames(root, env)
 	return root
 }
 

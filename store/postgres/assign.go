@@ -61,7 +61,7 @@ SELECT w.* FROM unnest(@numbers::bigint[]) AS p(worker) CROSS JOIN LATERAL (SELE
 	claimColumns = `seq, position, id, platform, attempt, has_certs, submitted_at, updated_at, coalesce(worker_id, ''), handed`
 
 	sqlLockRepeats = `/* lock_repeats */
-SELECT ` + claimColumns + `, last_seen_at IS NULL FROM builds WHERE worker_id = ANY ($1) AND state = 'assigned' ORDER BY handed, seq FOR NO KEY UPDATE SKIP LOCKED`
+SELECT ` + claimColumns + `, last_seen_at IS NULL OR started_at > now() - interval '2 min' FROM builds WHERE worker_id = ANY ($1) AND state = 'assigned' ORDER BY handed, seq FOR NO KEY UPDATE SKIP LOCKED`
 
 	pending = `SELECT ` + claimColumns + ` FROM builds WHERE state = 'pending' AND `
 	forUs   = ` FOR NO KEY UPDATE SKIP LOCKED`
@@ -102,7 +102,8 @@ FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::int[]) AS p(worker, us
 WHERE workers.ctid = w.ctid`
 
 	// sqlRepeatBuilds makes the silence of builds begin anew, because their workers hear of them
-	// only now. It does so once for each hand-out, or a worker that never begins would keep one.
+	// only now. It does so once, and again within two minutes of the hand-out because many
+	// replies may be lost in a row; a worker that never begins must not keep one.
 	sqlRepeatBuilds = `/* repeat_builds */ UPDATE builds SET last_seen_at = now() WHERE seq = ANY ($1)`
 
 	sqlCommit   = `/* commit */ COMMIT`

@@ -70,7 +70,7 @@ type lockedBuild struct {
 	// worker and handed are the holder of an assigned build and the counter of the hand-out.
 	worker string
 	handed uint64
-	// unheard is true if the holder has given no sign since the hand-out.
+	// unheard is true if the holder has given no sign since the hand-out, or if that was just now.
 	unheard bool
 }
 

@@ -91,6 +91,27 @@ func TestABuildThatEndedIsNotHandedOutAgain(t *testing.T) {
 }
 
 // A worker that hears of its build only now is given the whole time to begin, once.
+// Replies may be lost again and again.
+func TestTheSilenceOfABuildBeginsAnewForTwoMinutes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.lost()
+	age := func(seconds int) {
+		b.exec(`UPDATE builds SET started_at = started_at - $1 * interval '1 s', last_seen_at = last_seen_at - $1 * interval '1 s'`, seconds)
+	}
+	for range 2 {
+		age(50)
+		require.True(t, w.gets(build.ID).Redelivered)
+	}
+	age(280)
+	require.Empty(t, b.sweep().Requeued, "330 s after the second hand-out, and 280 s after the third")
+	require.True(t, w.gets(build.ID).Redelivered)
+	age(30)
+	require.Len(t, b.sweep().Requeued, 1, "it never begins")
+}
+
 func TestTheSilenceOfABuildBeginsAnewWithItsSecondHandOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
