@@ -168,6 +168,23 @@ func TestSubmitADirectoryAndWait(t *testing.T) {
 	require.Contains(t, string(d.Build("build-1").Source), "PK")
 }
 
+func TestTheShellCompletesNames(t *testing.T) {
+	t.Parallel()
+	d := newTerminal(t)
+	id := d.Submit("ios", nil, nil)
+	d.worker(t, "mini-07")
+	for _, command := range []string{"status", "logs", "download", "cancel", "retry", "priority", "requeue"} {
+		require.Contains(t, d.ok(t, "__complete", command, ""), id+"\tpending", command)
+	}
+	for _, command := range []string{"show", "drain", "resume", "delete"} {
+		require.Contains(t, d.ok(t, "__complete", "workers", command, ""), "mini-07", command)
+	}
+	require.Contains(t, d.ok(t, "__complete", "list", "--worker", ""), "mini-07")
+	require.NotContains(t, d.ok(t, "__complete", "status", id, ""), id, "it takes one")
+	d.env["TAKT_URL"] = "http://127.0.0.1:1"
+	require.Equal(t, ":36\n", d.ok(t, "__complete", "status", ""), "no names, and no files either")
+}
+
 func TestWaitTellsWhereTheBuildStands(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"status --wait", "logs -f"} {
