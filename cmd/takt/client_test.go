@@ -259,13 +259,20 @@ func TestJSON(t *testing.T) {
 	require.NotContains(t, submitted, "access_token")
 	d.finish("build-1", store.Completed, "app", "")
 
-	var status api.BuildStatus
+	var status struct {
+		State       string    `json:"state"`
+		SubmittedAt time.Time `json:"submitted_at"`
+	}
 	require.NoError(t, json.Unmarshal([]byte(d.ok(t, "status", "build-1", "--json")), &status))
 	require.Equal(t, "completed", status.State)
+	require.False(t, status.SubmittedAt.IsZero(), "the API has milliseconds there")
 
 	lines := strings.Split(strings.TrimSpace(d.ok(t, "logs", "build-1", "--json", "--after", "1")), "\n")
 	require.Len(t, lines, 1)
-	var line api.LogEntry
+	var line struct {
+		Seq       int64     `json:"seq"`
+		Timestamp time.Time `json:"timestamp"`
+	}
 	require.NoError(t, json.Unmarshal([]byte(lines[0]), &line))
 	require.Equal(t, int64(2), line.Seq)
 

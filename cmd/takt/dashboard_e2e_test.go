@@ -224,7 +224,7 @@ func TestDashboardSteersTheThrottle(t *testing.T) {
 	b.sees(".note.good", "tried again now")
 	eventually(t, "it is completed", func() bool { return s.hs.Distinct() == 2 })
 	b.sees("#live-queues .badge", "idle")
-	audited(t, c, "redrive they mended it", "resume seen enough", "rate they agreed", "pause a closer look")
+	audited(t, c, "redrive they mended it", "resume seen enough", "set rate they agreed", "pause a closer look")
 	b.content()
 }
 

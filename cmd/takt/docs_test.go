@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -75,11 +76,76 @@ func TestDocsOfCommandsAreCurrent(t *testing.T) {
 	clients := pflag.NewFlagSet("", pflag.ContinueOnError)
 	new(remote).addFlags(clients)
 	fmt.Fprintf(&out, "\n## Flags of every client command\n\nThese are not repeated below.\n\n```\n%s```\n", clients.FlagUsages())
-	describeCommands(&out, root)
+	out.WriteString("\n## JSON\n\nWith `--json` a command writes its result on one line: a list as an array, times as in RFC 3339.\nNames are schemas of `/openapi.yaml`. An error is a problem document (RFC 9457) on standard\nerror.\n\n| command | result |\n|---|---|\n")
+	schemas, err := os.ReadFile("../../http/openapi.yaml")
+	require.NoError(t, err)
+	found := map[string]bool{}
+	for _, r := range results {
+		fmt.Fprintf(&out, "| `%s` | %s |\n", r[0], r[1])
+		for _, name := range regexp.MustCompile("`([A-Z]\\w+)`").FindAllStringSubmatch(r[1], -1) {
+			require.Contains(t, string(schemas), "\n    "+name[1]+":\n", r[0])
+		}
+		cmd, _, err := root.Find(strings.Fields(r[0]))
+		require.NoError(t, err)
+		require.NotNil(t, cmd.Flags().Lookup("json"), r[0])
+		found[cmd.CommandPath()] = true
+	}
+	describeCommands(&out, root, func(cmd *cobra.Command) {
+		if cmd.Runnable() && cmd.Flags().Lookup("json") != nil && cmd.Flags().Lookup("url") != nil {
+			require.True(t, found[cmd.CommandPath()], "%s: what is its JSON?", cmd.CommandPath())
+		}
+	})
 	generated(t, "cli.md", out.String())
 }
 
-func describeCommands(out *strings.Builder, parent *cobra.Command) {
+// results are what commands write with --json.
+var results = [][2]string{
+	{"submit", "`Submitted` without the token; with --wait then `BuildStatus`"},
+	{"list", "array of `Build`"},
+	{"status", "`BuildStatus`"},
+	{"logs", "`LogEntry`, one a line"},
+	{"download", "`{file, bytes, sha256}`"},
+	{"cancel", "`Cancelled`"},
+	{"retry", "`Retried` without the token; with --wait then `BuildStatus`"},
+	{"priority", "`Build`"},
+	{"requeue", "`Build`"},
+	{"workers", "array of `Worker`"},
+	{"workers list", "array of `Worker`"},
+	{"workers show", "`Worker`"},
+	{"workers drain", "`Worker`"},
+	{"workers resume", "`Worker`"},
+	{"workers delete", "`Unregistered`"},
+	{"tree", "`TreeNode`"},
+	{"restart", "`TreeNode`; with --dry-run, or if takt itself restarts, `Plan`"},
+	{"heijunka", "`Heijunka`"},
+	{"heijunka limits", "`Heijunka`"},
+	{"heijunka affinity", "`Heijunka`"},
+	{"heijunka scale", "`Heijunka`"},
+	{"heijunka surge", "`Heijunka`"},
+	{"heijunka rebalance", "`HeijunkaRebalance`"},
+	{"timeouts", "`HeartbeatSettings`"},
+	{"audit", "array of `AuditEntry`"},
+	{"audit check", "array of `Invariant`"},
+	{"repair", "array of `Invariant`"},
+	{"throttle queues", "array of `ThrottleQueue`"},
+	{"throttle config", "array of `ThrottleConfig`, one with ACTION; with --delete `{deleted}`"},
+	{"throttle pause", "`ThrottleQueue`"},
+	{"throttle resume", "`ThrottleQueue`"},
+	{"throttle redrive", "`Redriven`"},
+	{"deploy", "`Deployment`"},
+	{"deployments", "array of `Deployment`"},
+	{"deployment", "`Deployment`"},
+	{"deployment cancel", "`Deployment`"},
+	{"deployment pause", "`Deployment`"},
+	{"deployment resume", "`Deployment`"},
+	{"deployment retry", "`DeploymentRetried`"},
+	{"top", "none: it is for a terminal"},
+	{"worker", "its log"},
+	{"doctor", "`{check, result, found, mend}`, one a line; result is ok, warning or failed"},
+	{"debug bundle", "`{file, missing}`"},
+}
+
+func describeCommands(out *strings.Builder, parent *cobra.Command, check func(cmd *cobra.Command)) {
 	for _, cmd := range parent.Commands() {
 		if cmd.Hidden {
 			continue
@@ -96,7 +162,8 @@ func describeCommands(out *strings.Builder, parent *cobra.Command) {
 			fmt.Fprintf(out, "\n```\n%s\n```\n", cmd.Example)
 		}
 		describeFlags(out, cmd)
-		describeCommands(out, cmd)
+		check(cmd)
+		describeCommands(out, cmd, check)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 
 func newHeijunkaCommand(env environment) *cobra.Command {
 	cmd := ask(env, &cobra.Command{
-		Use:     "heijunka",
-		Short:   "Show how the load is levelled, and change it",
+		Use:   "heijunka",
+		Short: "Show how the load is levelled, and change it",
 		Long: `Show how the load is levelled: admission, pools, balance and bursts. The
 commands below change it; each needs a reason, which is audited. Changes of
 limits, bounds and affinity are saved, hold on all controllers, and end by

@@ -37,10 +37,11 @@ func newAuditCommand(env environment) *cobra.Command {
 		Use:   "audit",
 		Short: "Show what operators did, newest first",
 		Long:  "Show what operators did, newest first. Needs the admin key in TAKT_ADMIN_KEY.",
-	}, func(ctx context.Context, c *client.Client, _ []string) (api.Audit, error) {
-		return c.Audit(ctx, limit)
-	}, func(w io.Writer, audit api.Audit) {
-		cli.List(w, []string{"AT", "WHO", "ACTION", "TARGET", "OUTCOME", "REASON"}, audit.Entries, func(e api.AuditEntry) []string {
+	}, func(ctx context.Context, c *client.Client, _ []string) ([]api.AuditEntry, error) {
+		audit, err := c.Audit(ctx, limit)
+		return audit.Entries, err
+	}, func(w io.Writer, entries []api.AuditEntry) {
+		cli.List(w, []string{"AT", "WHO", "ACTION", "TARGET", "OUTCOME", "REASON"}, entries, func(e api.AuditEntry) []string {
 			return []string{
 				cli.TimeText(e.At), store.Lines(e.Actor), store.Lines(e.Action), store.Lines(store.TargetName(e.Target, e.Detail)), store.Lines(cli.Or(e.Outcome, "-")), store.Lines(e.Reason),
 			}
@@ -93,8 +94,8 @@ var errBroken = errors.New("the database does not keep every promise")
 // what it says of rows that a repair would change.
 func invariants[In any](ctx context.Context, s *session, e api.Endpoint[In, api.Invariants], in In, repairable string) error {
 	found, err := again(ctx, s, func(ctx context.Context) (api.Invariants, error) { return client.Call(ctx, s.client, e, in) })
-	if err := showReply(s, found, err, func(w io.Writer, found api.Invariants) {
-		cli.List(w, []string{"INVARIANT", "STATE", "PROMISE"}, found.Invariants, func(i store.Invariant) []string {
+	if err := showReply(s, found.Invariants, err, func(w io.Writer, found []store.Invariant) {
+		cli.List(w, []string{"INVARIANT", "STATE", "PROMISE"}, found, func(i store.Invariant) []string {
 			state, n := "broken", i.Broken
 			switch {
 			case n == 0:

@@ -82,7 +82,7 @@ func TestAuditCommand(t *testing.T) {
 	shown := d.ok(t, "audit", "-n", "2")
 	require.Contains(t, shown, "restart  takt/database  -        st\uFFFDuck")
 	require.Contains(t, shown, "set      heartbeat      done")
-	require.Contains(t, d.ok(t, "audit", "-n", "2", "--json"), `{"entries":[{"id":2`)
+	require.Contains(t, d.ok(t, "audit", "-n", "2", "--json"), `[{"id":2`)
 }
 
 func TestTreeIsWatchedUntilInterrupted(t *testing.T) {

@@ -39,15 +39,16 @@ func newQueuesCommand(env environment) *cobra.Command {
 	}
 	cmd.Flags().Int64Var(&portal, "portal", 0, "only those of this portal")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many; 0 for all")
-	return ask(env, cmd, func(ctx context.Context, c *client.Client, _ []string) (api.ThrottleQueues, error) {
+	return ask(env, cmd, func(ctx context.Context, c *client.Client, _ []string) ([]api.ThrottleQueue, error) {
 		if limit < 0 {
-			return api.ThrottleQueues{}, cli.Usage("--limit must not be negative")
+			return nil, cli.Usage("--limit must not be negative")
 		}
 		if portal < 0 || portal == 0 && cmd.Flags().Changed("portal") {
-			return api.ThrottleQueues{}, cli.Usage("--portal must be a positive whole number")
+			return nil, cli.Usage("--portal must be a positive whole number")
 		}
-		return c.ThrottleQueues(ctx, portal, limit)
-	}, func(w io.Writer, list api.ThrottleQueues) { printQueues(w, list.Queues) })
+		list, err := c.ThrottleQueues(ctx, portal, limit)
+		return list.Queues, err
+	}, printQueues)
 }
 
 func printQueues(w io.Writer, queues []api.ThrottleQueue) {
@@ -101,7 +102,7 @@ With --delete new actions are refused; those that wait keep their rate.`,
 	cmd.Flags().StringVar(&set.TimeUnit, "unit", "second", "set: second, minute, hour or day")
 	cmd.Flags().BoolVar(&remove, "delete", false, "delete it")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before --delete")
-	cmd.Flags().StringVar(&set.Reason.Reason, "reason", "", "why, for the audit")
+	cmd.Flags().StringVar(&set.Reason, "reason", "", "why, for the audit")
 	return clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
 		ids, err := numbers(args)
 		if err != nil {
@@ -113,7 +114,7 @@ With --delete new actions are refused; those that wait keep their rate.`,
 		}
 		if len(args) == 1 {
 			list, err := again(ctx, s, func(ctx context.Context) (api.ThrottleConfigs, error) { return s.client.Throttles(ctx, ids[0]) })
-			return showReply(s, list, err, func(w io.Writer, list api.ThrottleConfigs) { printRates(w, list.Configs...) })
+			return showReply(s, list.Configs, err, func(w io.Writer, list []api.ThrottleConfig) { printRates(w, list...) })
 		}
 		path := api.RatePath{PortalID: api.HubSpotID(ids[0]), ActionID: api.HubSpotID(ids[1])}
 		if remove {
@@ -122,7 +123,7 @@ With --delete new actions are refused; those that wait keep their rate.`,
 					return err
 				}
 			}
-			_, err := client.Call(ctx, s.client, api.DeleteRate, api.DeleteRateIn{RatePath: path, Why: api.Why(set.Reason)})
+			_, err := client.Call(ctx, s.client, api.DeleteRate, api.DeleteRateIn{RatePath: path, Why: api.Why{Reason: set.Reason}})
 			return showReply(s, map[string]bool{"deleted": true}, err, func(w io.Writer, _ map[string]bool) { fmt.Fprintln(w, "deleted") })
 		}
 		set.PortalID, set.ActionID = ids[0], ids[1]

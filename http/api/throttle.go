@@ -175,7 +175,8 @@ type DeleteRateIn struct {
 // SetRateIn is the input of SetRate.
 type SetRateIn struct {
 	ThrottleConfig
-	Reason
+	// Reason goes into the audit.
+	Reason string `json:"reason,omitempty" max:"1000"`
 }
 
 // ShowQueuesIn is the input of ShowQueues.

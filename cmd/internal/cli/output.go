@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"text/tabwriter"
@@ -37,13 +38,22 @@ func (o Output) Result(value any, text func(w io.Writer)) error {
 	return EncodeJSON(o.Out, value)
 }
 
-// EncodeJSON writes value on one line. It escapes characters that could control a
-// terminal. The value itself does not change.
+// millis is a member that is a time in milliseconds since 1970, as several replies of the API
+// have them. A quote within a text stands behind a backslash.
+var millis = regexp.MustCompile(`([{,]"(?:[a-z]+_at|timestamp)":)(\d{13})\b`)
+
+// EncodeJSON writes value on one line, with times as in RFC 3339. It escapes characters that
+// could control a terminal, which does not change the value.
 func EncodeJSON(w io.Writer, value any) error {
 	raw, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
+	raw = millis.ReplaceAllFunc(raw, func(member []byte) []byte {
+		at := len(member) - len("1234567890123")
+		ms, _ := strconv.ParseInt(string(member[at:]), 10, 64) // digits only
+		return append(member[:at:at], time.UnixMilli(ms).UTC().Format(`"2006-01-02T15:04:05.000Z"`)...)
+	})
 	_, err = w.Write(append(escape(raw), '\n'))
 	return err
 }

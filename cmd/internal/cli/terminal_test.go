@@ -88,6 +88,11 @@ func TestNobodyForgesARow(t *testing.T) {
 	require.Equal(t, `{"name":"a\nb1\tidle\u202e\u009b2J\u001b[2J\u2028\u007f"}`+"\n", out.String()) //nolint:testifylint // how it is written matters
 
 	out.Reset()
+	text := `{"built_at":1700000000000`
+	require.NoError(t, cli.EncodeJSON(&out, []any{map[string]any{"a": text, "built_at": 1700000000000}, map[string]any{"timestamp": 17000000000001}}))
+	require.JSONEq(t, `[{"a":"{\"built_at\":1700000000000","built_at":"2023-11-14T22:13:20.000Z"},{"timestamp":17000000000001}]`, out.String())
+
+	out.Reset()
 	_, err := cli.JSONLog{Writer: &out}.Write([]byte("{\"a\":\"\u202e\u0085\"}\n"))
 	require.NoError(t, err)
 	require.Equal(t, `{"a":"\u202e\u0085"}`+"\n", out.String()) //nolint:testifylint // how it is written matters
