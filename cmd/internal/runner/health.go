@@ -73,8 +73,12 @@ func (w *Worker) mend(ctx context.Context, unfit error) {
 			w.log.Error().Err(unfit).Msg("still paused")
 			w.Report()
 		}
+		_, refused := errors.AsType[imageError](err)
+		if refused {
+			failures = max(failures, 4) // people have to mend this
+		}
 		_ = backoff.Pause(ctx, w.cfg.Backoff.Wait(failures))
-		if _, other := errors.AsType[imageError](err); other { // the controller may name another by now
+		if refused { // the controller may name another by now
 			_ = w.register(ctx)
 		}
 	}

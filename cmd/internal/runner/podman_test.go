@@ -308,9 +308,15 @@ func TestPodmanTakesTheImageOfTheJob(t *testing.T) {
 		cache = filepath.Join(c.StateDir, "images")
 		i.Allow, i.CacheFile, i.CacheLimit = []string{at + "/acme/*"}, cache, size*3/2
 	})
-	b.Name(base)
+	// It takes no build while the controller names an image that it must not use.
+	b.Name(foreign)
+	first := b.Submit("ios", source(t), nil)
 	b.start(t)
-	b.Await(t, "it polls", func() bool { return b.Polls() > 0 })
+	b.Await(t, "the worker says so", b.reports("critical"))
+	require.Zero(t, b.Polls())
+	b.Name(base)
+	b.AwaitState(t, first, store.Completed)
+	require.Equal(t, 1, b.Build(first).Attempt)
 	await(t, "the image is pulled ahead", func() bool { return e.has(base) })
 	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
 

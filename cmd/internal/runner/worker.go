@@ -181,6 +181,10 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 	for i := range cap(slots) {
 		slots <- w.cfg.owner(i)
 	}
+	err := w.cfg.Command.Check(polling, w.image)
+	if _, refused := errors.AsType[imageError](err); refused { // the controller has named it already
+		w.mend(polling, err)
+	}
 	for {
 		var owner *Owner
 		select {
