@@ -120,6 +120,8 @@ type Tree struct {
 	serving  atomic.Pointer[time.Time] // since when the endpoint runs
 	endpoint func(context.Context) error
 	top      *otp.Proc
+	// responded is when the root was asked last that has answered, see Responds.
+	responded atomic.Pointer[time.Time]
 
 	terminate  sync.Once
 	terminated chan struct{}
@@ -292,6 +294,26 @@ func (t *Tree) Snapshot(all bool) otp.Node {
 		return roots[0]
 	}
 	return otp.Node{ID: root, Path: root, Type: otp.Supervisor, Status: otp.StatusTerminated}
+}
+
+// busyLimit is how long the root may start or stop one child: a recovery of the database, and
+// what may precede it.
+const busyLimit = 20 * time.Minute
+
+// Responds asks the root supervisor and reports whether it answers before ctx ends. While it
+// starts or stops a child it answers nobody, which counts as an answer for busyLimit.
+func (t *Tree) Responds(ctx context.Context) bool {
+	now := time.Now()
+	if _, err := otp.CountChildren(ctx, t.sys.Ref(root)); err == nil {
+		t.responded.Store(&now)
+		return true
+	}
+	n := t.Snapshot(false)
+	busy := n.Status != otp.StatusRunning || slices.ContainsFunc(n.Children, func(c otp.Node) bool {
+		return c.Status != otp.StatusRunning && c.Status != otp.StatusSuspended
+	})
+	last := t.responded.Load()
+	return busy && (last == nil || now.Sub(*last) < busyLimit)
 }
 
 // Ready reports whether work can be done: the HTTP server runs, the database

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"context"
 	"fmt"
 	"go/parser"
 	"go/token"
@@ -123,4 +124,63 @@ func TestNoPostgresWithAnExternalDatabase(t *testing.T) {
 	tree := New(Config{Database: source}, allServices(t))
 	lines := outline(otp.ChildSpec{ID: root, Supervisor: tree.spec}, 0)
 	require.Equal(t, []string{"  database rest_for_one, 3 in 1m", "    pool (10s)", "    listener", "  pubsub"}, lines[2:6])
+}
+
+// The root answers nobody while it starts or stops a child, for example a database that
+// recovers. That is no hang, unless it takes longer than anything is allowed to.
+func TestRespondsTellsABusyRootFromAStuckOne(t *testing.T) {
+	t.Parallel()
+	tree := New(Config{Embedded: &database.PostgresConfig{DataDir: t.TempDir()}}, allServices(t))
+	defer tree.Stop(context.WithoutCancel(t.Context()))
+	held := make(chan chan struct{})
+	go func() { held <- nil }() // the first start does not wait
+	slow := otp.ChildSpec{ID: "slow", Server: func() otp.Server { return slowInit{held: held} }}
+	top, err := tree.sys.StartRoot(t.Context(), root, otp.SupSpec{Children: []otp.ChildSpec{slow}})
+	require.NoError(t, err)
+	responds := func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		return tree.Responds(ctx)
+	}
+	require.True(t, responds())
+
+	started := make(chan error, 1)
+	go func() {
+		_, err := otp.RestartRunning(t.Context(), top, "slow")
+		started <- err
+	}()
+	goOn := make(chan struct{})
+	held <- goOn
+	require.True(t, responds(), "it restarts a child")
+	before := time.Now().Add(-busyLimit)
+	tree.responded.Store(&before)
+	require.False(t, responds(), "for too long")
+	close(goOn)
+	require.NoError(t, <-started)
+	require.True(t, responds())
+
+	slow.ID = "other"
+	go func() {
+		_, err := otp.StartChild(t.Context(), top, slow)
+		started <- err
+	}()
+	goOn = make(chan struct{})
+	held <- goOn
+	require.False(t, responds(), "none of its children explains why it does not answer")
+	close(goOn)
+	require.NoError(t, <-started)
+	require.True(t, responds())
+}
+
+// slowInit is a process whose start takes until the channel that it receives is closed.
+type slowInit struct {
+	otp.Base
+	held chan chan struct{}
+}
+
+func (s slowInit) Init(*otp.Ctx) error {
+	if wait := <-s.held; wait != nil {
+		<-wait
+	}
+	return nil
 }

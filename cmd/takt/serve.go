@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
@@ -81,11 +82,13 @@ type controller struct {
 	traces   *telemetry.Traces // nil: no traces
 	metrics  *metrics.Metrics
 	listener net.Listener
-	keys     *seal.Ring
-	files    *storage.Files
-	tree     *actors.Tree
-	server   *http.Server
-	tls      *edge.Certificate // nil: plain HTTP
+	// activated says that systemd keeps the listener's socket open.
+	activated bool
+	keys      *seal.Ring
+	files     *storage.Files
+	tree      *actors.Tree
+	server    *http.Server
+	tls       *edge.Certificate // nil: plain HTTP
 	// welcome is the output for the text that tells a person what to do next.
 	welcome io.Writer
 	// forge is the client that deployments find repositories with.
@@ -155,8 +158,7 @@ func (c *controller) open(ctx context.Context) error {
 	if err := c.assemble(ctx); err != nil {
 		return err
 	}
-	var lc net.ListenConfig
-	if c.listener, err = lc.Listen(ctx, "tcp", c.cfg.Listen); err != nil {
+	if err := c.listen(ctx); err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
 	return nil
@@ -364,6 +366,12 @@ func (c *controller) run(ctx context.Context) error {
 	c.log.Info().Str("address", address).Bool("tls", c.tls != nil).Str("data_dir", c.cfg.DataDir).Dur("took", time.Since(begin)).Msg("takt serves")
 	c.warnOfPlainHTTP()
 	c.greet(address)
+	c.notify(daemon.SdNotifyReady, c.status())
+	watchdog, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		c.log.Warn().Err(err).Msg("the watchdog of systemd is not fed")
+	}
+	defer feed(ctx, watchdog, c.tree.Responds, func() { c.notify(daemon.SdNotifyWatchdog, c.status()) })()
 	return c.wait(ctx)
 }
 
@@ -430,9 +438,13 @@ func (c *controller) wait(ctx context.Context) error {
 const stopLimit = 90 * time.Second
 
 // stop ends the requests and then the tree, and returns the processes that did not end.
-// Meanwhile probes are answered, by the endpoint and then beside the tree.
+// Meanwhile probes are answered, by the endpoint and then beside the tree; with a socket of
+// systemd's, new connections wait for the next start.
 func (c *controller) stop(ctx context.Context) (leaked []string) {
-	if c.listener != nil {
+	c.notify(daemon.SdNotifyStopping, "running requests get time to end")
+	if c.activated {
+		c.server.HandOver(ctx)
+	} else if c.listener != nil {
 		serving, end := context.WithCancelCause(ctx)
 		var probes sync.WaitGroup
 		probes.Go(func() { // waits for the endpoint's end

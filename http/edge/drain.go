@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"takt/store"
+	"takt/store/backoff"
 )
 
 // ErrServerClosed is why contexts end when a Serve ends or the server drains.
@@ -51,13 +52,28 @@ func (s *Server) Drain(ctx context.Context) {
 	}
 }
 
+// HandOver prepares the end of a process whose listener stays open in another process. From
+// now on nothing is accepted: new connections wait for the process that comes next. What waits
+// is answered at once, and the other requests are served, also those that still arrive on open
+// connections. HandOver returns when all connections have closed, or after ShutdownTimeout.
+func (s *Server) HandOver(ctx context.Context) {
+	s.left.Store(true)
+	if leave := s.leave.Load(); leave != nil {
+		(*leave)()
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.Config.ShutdownTimeout, ErrServerClosed)
+	defer cancel()
+	for s.conns.any() && backoff.Pause(ctx, 10*time.Millisecond) == nil { //nolint:revive // it only waits
+	}
+}
+
 // Wait returns when the requests of all calls of Serve that have returned have ended.
 func (s *Server) Wait() { s.ended.Wait() }
 
 // patience is how long the requests of a Serve that returns may take to end. When the
 // server drains, they have had their time.
 func (s *Server) patience() time.Duration {
-	if s.draining.Load() {
+	if s.draining.Load() || s.left.Load() {
 		return s.Config.RequestGrace
 	}
 	return s.Config.ShutdownTimeout

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,7 +22,8 @@ type borrowedListener struct {
 	net.Listener
 	conns    *connections
 	deadline func(time.Time) error
-	closed   atomic.Bool
+	once     sync.Once
+	end      chan struct{} // closed by Close
 }
 
 // connections limits the connections of all servers, the running one and those that
@@ -61,10 +63,11 @@ func borrow(ln net.Listener, conns *connections) (*borrowedListener, error) {
 	if !ok {
 		return nil, fmt.Errorf("listener %T has no deadline", ln)
 	}
-	return &borrowedListener{Listener: ln, conns: conns, deadline: d.SetDeadline}, nil
+	return &borrowedListener{Listener: ln, conns: conns, deadline: d.SetDeadline, end: make(chan struct{})}, nil
 }
 
-// Accept returns only net.ErrClosed after Close, otherwise the listener's own results.
+// Accept returns only net.ErrClosed after Close, otherwise the listener's own results. After
+// leave it waits for Close.
 // Connections are not wrapped, because downloads need the real *net.TCPConn. A connection
 // over a maximum is closed at once, because in the backlog it would wait for a reply that
 // never comes.
@@ -72,7 +75,8 @@ func (l *borrowedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		switch {
-		case err != nil && l.closed.Load():
+		case errors.Is(err, os.ErrDeadlineExceeded): // of leave or Close
+			<-l.end
 			return nil, net.ErrClosed
 		case err != nil:
 			return nil, err
@@ -206,6 +210,13 @@ func (k *conn) compare(other *conn) int {
 // connKey is the context key of a *conn.
 type connKey struct{}
 
+// any reports whether connections are open.
+func (l *connections) any() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.open) > 0
+}
+
 // accepted is the server's ConnContext hook.
 func (l *connections) accepted(ctx context.Context, c net.Conn, limit time.Duration) context.Context {
 	l.mu.Lock()
@@ -267,9 +278,12 @@ func (k *conn) cut() {
 	}
 }
 
+// leave makes Accept take no more connections: they wait in the socket.
+func (l *borrowedListener) leave() { _ = l.deadline(time.Unix(1, 0)) }
+
 // Close ends a running Accept and leaves the socket open.
 func (l *borrowedListener) Close() error {
-	l.closed.Store(true)
+	l.once.Do(func() { close(l.end) })
 	return l.deadline(time.Unix(1, 0))
 }
 

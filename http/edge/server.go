@@ -53,9 +53,12 @@ type Server struct {
 	ended     sync.WaitGroup // calls of Serve whose requests may still run
 	// release ends what waits in the Serve that accepts: parked polls and streams.
 	release atomic.Pointer[context.CancelCauseFunc]
+	// leave makes that Serve accept nothing more, see HandOver.
+	leave atomic.Pointer[func()]
 
 	inFlight atomic.Int64 // requests under way, parked polls included
 	draining atomic.Bool
+	left     atomic.Bool   // HandOver was called
 	idle     chan struct{} // gets a token when nothing is in flight any more while the server drains
 	Wrong    *wrongKeys
 	known    *known
@@ -181,9 +184,18 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ConnState:         s.conns.count,
 		ErrorLog:          slog.NewLogLogger(zerolog.NewSlogHandler(s.Log.With().Str("source", "net/http").Logger()), slog.LevelDebug),
 	}
+	leave := func() {
+		borrowed.leave()
+		srv.SetKeepAlivesEnabled(false) // closes those that are idle
+		release(ErrServerClosed)
+	}
 	s.release.Store(&release)
+	s.leave.Store(&leave)
 	if s.draining.Load() {
 		release(ErrServerClosed)
+	}
+	if s.left.Load() {
+		leave()
 	}
 	s.ended.Add(1)
 	end := func() {

@@ -31,6 +31,8 @@ type Site struct {
 	Settings []string
 	// Limit is how long a controller may take to become healthy.
 	Limit time.Duration
+	// Files are inherited, as descriptors 3 and up.
+	Files []*os.File
 }
 
 // Find returns the takt to run: path, or, if that is empty, the program named
@@ -110,7 +112,7 @@ func (s Site) Launch(name string, settings []string, args ...string) (*Process, 
 	cmd := exec.Command(s.Takt, args...) //nolint:noctx // see above
 	cmd.Env = s.Environment(settings...)
 	cmd.Dir = s.Dir
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, out, s.Files
 	// A Ctrl-C at the terminal goes to the parent, which ends its children itself.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
