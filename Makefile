@@ -24,10 +24,17 @@ RUN_DIR       ?= .cache/run
 FUZZTIME      ?= 30s
 DRILL         ?= 2m
 PACKAGES      ?= ./...
+IMAGE         ?= localhost/takt
+RELEASES      ?= .cache/release
+# VERSION=1.2.3 makes a build say that it is this release.
+LDFLAGS        = $(if $(VERSION),-ldflags "-X main.release=$(VERSION) -X main.commit=$(shell git rev-parse HEAD)")
 
 # What tests run against, and where they find it.
 SERVERS := setup-postgres setup-git setup-curl setup-s3 setup-podman setup-promtool setup-otel setup-browser
 FIND    := TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_REGISTRY=$(IMAGE_SERVER) TAKT_TEST_OTEL_COLLECTOR=$(COLLECTOR) TAKT_TEST_AXE=$(AXE)
+
+# The tests of what operators install take minutes, so only `make test-deploy` runs them.
+DEPLOY_TEST := TAKT_TEST_DEPLOY=1 $(GO) test -count 1 -v -timeout 20m
 
 export GOTOOLCHAIN := local
 
@@ -38,7 +45,14 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/takt, bin/takt-demo, bin/takt-bench and bin/takt-drill
-	$(GO) build -trimpath -o $(dir $(BIN)) $(PROGRAMS)
+	$(GO) build -trimpath $(LDFLAGS) -o $(dir $(BIN)) $(PROGRAMS)
+
+release: ## build the release VERSION for Linux and macOS into .cache/release/VERSION, the same bytes each time
+	@.ci/release "$(VERSION)" "$(RELEASES)/$(VERSION)"
+
+image: ## build the images IMAGE (localhost/takt) of the controller and IMAGE-worker, with podman, buildah or docker
+	CGO_ENABLED=0 GOOS=linux $(GO) build -trimpath $(LDFLAGS) -o .cache/image/takt ./cmd/takt
+	@deploy/image/build .cache/image/takt $(IMAGE):$(or $(VERSION),latest)
 
 demo: setup-postgres build ## run the main job end to end; DASHBOARD=1 keeps all running for a look around
 	$(BIN)-demo $(if $(DASHBOARD),--stay)
@@ -62,12 +76,28 @@ test: setup-cc $(SERVERS) ## run every test, with the race detector
 drill: setup-postgres setup-s3 setup-cc ## make faults around two controllers under load for DRILL (2m), and check every promise
 	TAKT_DRILL=$(DRILL) $(FIND) CGO_ENABLED=1 $(GO) test -race -run TestDrillFindsThatPromisesAreKept -v -count 1 -timeout 90m ./cmd/takt-drill
 
-check: lint ## lint, vet (for macOS too) and check that go.mod is tidy
+test-deploy: test-image test-proxies test-release ## test what operators install: images, compose file, proxies, releases
+
+test-image: setup-postgres setup-podman ## build the images on a new Debian and run them, with a read-only root file system
+	@.ci/setup debootstrap compose
+	$(DEPLOY_TEST) -run 'TestDeployImages|TestDeployComposeFile' ./cmd/takt
+
+test-proxies: setup-postgres ## run nginx and Caddy, as configured in deploy/, in front of takt
+	@.ci/setup nginx caddy
+	$(DEPLOY_TEST) -run TestDeployProxies ./cmd/takt
+
+test-release: setup-postgres ## build a release twice, in two places, compare the bytes and run it
+	$(DEPLOY_TEST) -run TestDeployRelease ./cmd/takt
+
+check: lint vet-darwin ## lint, vet (for macOS too) and check that go.mod is tidy
 	$(GO) vet ./...
-	GOOS=darwin $(GO) vet ./...
 	$(GO) mod tidy -diff
 
-check-all: check vuln mutants drill fuzz check-fresh ## check what takes longer, before a release
+vet-darwin: ## compile and vet everything for macOS
+	GOOS=darwin $(GO) build ./...
+	GOOS=darwin $(GO) vet ./...
+
+check-all: check vuln mutants drill fuzz test-deploy check-fresh ## check what takes longer, before a release
 
 check-fresh: ## run the demo and every test in an empty Debian, as root; KEEP=1 keeps it
 	@.ci/setup debootstrap

@@ -21,6 +21,8 @@ type Config struct {
 	// the others are never used.
 	Services []string
 
+	// Version and Commit are shown at /health.
+	Version, Commit string
 	// BuildTokenLife is how long a build's token is valid.
 	BuildTokenLife time.Duration
 	// BaseImageID is sent to workers with each build.

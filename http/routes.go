@@ -23,7 +23,7 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	throttle := &throttle{sh, cfg, audit, d.Throttle, d.ThrottleStore, d.OAuth, edge.NewLimiter(edge.Limit{Rule: "installations", Most: 16, Each: 4})}
 	events := &events{sh, s.ring}
 	figures := &figures{sh, d.Builds, edge.NewMemo[*api.Stats](statsAge)}
-	health := &health{sh, new(singleflight.Group), d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
+	health := &health{sh, new(singleflight.Group), d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics, cfg}
 	deployments := &deployments{sh, audit, d.Deployments, d.DeploymentStore, s.changed}
 	timeouts := &timeouts{sh, audit, d.Heartbeat}
 	heijunka := &heijunka{sh, audit, d.Heijunka}

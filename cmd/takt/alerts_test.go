@@ -40,6 +40,7 @@ func promtool(t *testing.T, stdin string, args ...string) string {
 // Each alert is valid, was seen firing and not firing, and says where to read on.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
+	promtool(t, "", "check", "config", "prometheus.yaml")
 	promtool(t, "", "check", "rules", "alerts.yaml")
 	promtool(t, "", "test", "rules", "alerts_test.yaml")
 

@@ -51,7 +51,7 @@ func (r *recentLog) all() []string {
 func buildInfo() api.BuildInfo {
 	out := api.BuildInfo{
 		Version: version(), Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH,
-		Settings: map[string]string{}, Modules: map[string]string{},
+		Settings: map[string]string{"vcs.revision": revision()}, Modules: map[string]string{},
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

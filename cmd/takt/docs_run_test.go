@@ -183,6 +183,7 @@ func TestDocsCommandsRun(t *testing.T) {
 		dir := t.TempDir()
 		require.NoError(t, os.CopyFS(filepath.Join(dir, "testdata"), os.DirFS(filepath.Join(root, "testdata"))))
 		require.NoError(t, os.CopyFS(filepath.Join(dir, "docs"), os.DirFS(filepath.Join(root, "docs"))))
+		require.NoError(t, os.Mkdir(filepath.Join(dir, "deploy"), 0o700))
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, ".cache", "run"), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, ".cache", "run", "api-key"), []byte(c.APIKey+"\n"), 0o600))
 

@@ -141,6 +141,7 @@ var results = [][2]string{
 	{"deployment retry", "`DeploymentRetried`"},
 	{"top", "none: it is for a terminal"},
 	{"worker", "its log"},
+	{"ready", "`Status`"},
 	{"doctor", "`{check, result, found, mend}`, one a line; result is ok, warning or failed"},
 	{"debug bundle", "`{file, missing}`"},
 }

@@ -3,12 +3,26 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"takt/cmd/internal/cli"
 	"takt/http/api"
 	"takt/http/client"
 )
+
+func newReadyCommand(env environment) *cobra.Command {
+	return order(env, &cobra.Command{
+		Use:   "ready",
+		Short: "Check that the controller is ready, for health checks",
+		Long: `Check that the controller is ready (GET /readyz): its database can be reached and is
+migrated, and it is not stopping. Asks once and needs no key. Exit code 5 if it is not
+ready.`,
+	}, calls(api.IsReady, func([]string) (in api.None, err error) { return in, nil }), func(w io.Writer, s api.Status) { fmt.Fprintln(w, s.Status) })
+}
 
 // controller looks at a controller that should run, as its clients reach it.
 func (d *doctor) controller(ctx context.Context, c *client.Client, admin bool) {

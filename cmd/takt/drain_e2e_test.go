@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/cli"
 	"takt/cmd/internal/process"
 	"takt/http/client"
 )
@@ -108,6 +110,8 @@ func TestStoppingControllerAnswersProbesUntilItsEnd(t *testing.T) {
 		require.Equal(t, status, got, path)
 		require.True(t, closes, path)
 	}
+	var out bytes.Buffer
+	require.Equal(t, cli.ExitUnavailable, cli.Execute(t.Context(), newRootIn(environment(env("TAKT_URL", c.URL))), []string{"ready"}, &out, &out))
 	require.True(t, c.Alive())
 
 	// The database keeps the tree from ending, long after the endpoint.

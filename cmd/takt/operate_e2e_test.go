@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -341,4 +342,17 @@ func TestOperatorStopsStartsAndSets(t *testing.T) {
 	require.NoError(t, err)
 	<-c.Done()
 	require.NoError(t, c.Failure(), "an end that was asked for")
+}
+
+// TestAControllerSaysWhatItIs looks for version and commit where operators do.
+func TestAControllerSaysWhatItIs(t *testing.T) {
+	t.Parallel()
+	c := newSite(t).controller("takt")
+	health, err := client.Call(t.Context(), c.Client, api.ShowHealth, api.None{})
+	require.NoError(t, err)
+	require.Equal(t, version(), health.Version)
+	require.Equal(t, revision(), health.Commit)
+	text, err := c.Client.Metrics(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, text, fmt.Sprintf("takt_build_info{commit=%q,go=%q,version=%q} 1\n", revision(), runtime.Version(), version()))
 }

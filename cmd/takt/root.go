@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -53,7 +54,7 @@ not available, 6 the build failed, 7 the worker can't run builds,
 		}},
 		{"Fleet", []*cobra.Command{newWorkerCommand(env), newWorkersCommand(env), newTopCommand(env)}},
 		{"Operate", []*cobra.Command{
-			newServeCommand(), newDoctorCommand(env), newTreeCommand(env), newRestartCommand(env), newHeijunkaCommand(env), newTimeoutsCommand(env), newAuditCommand(env),
+			newServeCommand(), newReadyCommand(env), newDoctorCommand(env), newTreeCommand(env), newRestartCommand(env), newHeijunkaCommand(env), newTimeoutsCommand(env), newAuditCommand(env),
 			newRepairCommand(env), newStorageCommand(), newRekeyCommand(), newDebugCommand(env), newVersionCommand(),
 		}},
 		{"Services", []*cobra.Command{newThrottleCommand(env), newDeployCommand(env), newDeploymentCommand(env), newDeploymentsCommand(env)}},
@@ -83,44 +84,50 @@ func complete(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 }
 
-// version returns the module's version, or the commit that it was built from.
+// release and commit are set with -X by the linker (see the Makefile).
+var release, commit string //nolint:gochecknoglobals // only the linker writes them
+
+// version returns the release, or what the go command recorded of a build without one.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
+	switch {
+	case release != "":
+		return release
+	case ok && info.Main.Version != "" && info.Main.Version != "(devel)":
+		return info.Main.Version
 	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
+	return "devel"
+}
+
+// revision returns the commit that this program was built from, or "" if it is not known.
+func revision() string {
+	info, ok := debug.ReadBuildInfo()
+	if commit != "" || !ok {
+		return commit
 	}
-	revision, modified := "", ""
 	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value[:min(12, len(s.Value))]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			modified = "+changes"
+		if s.Key == "vcs.revision" {
+			return s.Value
 		}
 	}
-	if revision == "" {
-		return "devel"
-	}
-	return "devel-" + revision + modified
+	return ""
 }
 
 func newVersionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Show the version of takt",
+		Short: "Show the version of takt, and the commit it was built from",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cli.Output{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), JSON: asJSON}
 			return out.Result(struct {
 				Version string `json:"version"`
+				Commit  string `json:"commit"`
 				Go      string `json:"go"`
 				System  string `json:"system"`
-			}{version(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}, func(w io.Writer) {
-				fmt.Fprintf(w, "takt %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			}{version(), revision(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}, func(w io.Writer) {
+				fmt.Fprintf(w, "takt %s (commit %s, %s, %s/%s)\n", version(), cmp.Or(revision(), "unknown"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			})
 		},
 	}

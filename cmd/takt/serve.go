@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -133,6 +134,7 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	}
 	keepHeadroom()
 	c := &controller{cfg: cfg, log: log, recent: recent, metrics: metrics.New(), welcome: io.Discard}
+	c.metrics.Gauge("takt_build_info").WithLabelValues(version(), revision(), runtime.Version()).Set(1)
 	if onTerminal {
 		c.welcome = out
 	}
@@ -273,7 +275,7 @@ func (c *controller) httpConfig() http.Config {
 	load := c.cfg.Heijunka.config()
 	pool := load.Pool(heijunka.Transfer)
 	return http.Config{
-		Services: c.cfg.Services,
+		Services: c.cfg.Services, Version: version(), Commit: revision(),
 		Config: edge.Config{
 			APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, TelemetryWithoutKey: c.cfg.TelemetryWithoutKey,
 			MaxConnections: c.connections(), MaxTransfers: pool.Initial + pool.Overflow, TrustedProxies: c.cfg.TrustedProxies,

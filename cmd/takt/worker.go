@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -115,6 +116,9 @@ it has, and unregister. The second kills them and reports them as failed.`,
 		}
 		if o.image.Image == "" && len(o.Owners) == 0 && os.Geteuid() == 0 {
 			log.Warn().Msg("builds run as root: they can read this worker's API key and all else on this machine; use --user or --image")
+		}
+		if len(o.Owners) > 0 && runtime.GOOS != "linux" {
+			log.Warn().Msg("builds can use setuid programs such as sudo: preventing that needs Linux")
 		}
 		o.otlp = cmp.Or(o.otlp, env.get(otlpVariable))
 		if err := checkOTLP(o.otlp); err != nil {

@@ -316,7 +316,10 @@ type Uploaded struct {
 
 // Health answers GET /health. It holds the word "pending" exactly once.
 type Health struct {
-	Status   string         `json:"status" const:"ok"`
+	Status string `json:"status" const:"ok"`
+	// Version and Commit are those that the controller was built from.
+	Version  string         `json:"version,omitempty"`
+	Commit   string         `json:"commit,omitempty"`
 	Queue    QueueHealth    `json:"queue"`
 	Storage  map[string]any `json:"storage"`
 	Database DatabaseHealth `json:"database"`

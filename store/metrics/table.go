@@ -151,6 +151,7 @@ var table = []Group{ //nolint:gochecknoglobals // a constant
 		{"takt_heijunka_pool_scalings_total", Counter, "Changes of size by scaling.", pool, nil},
 	}},
 	{"Supervision tree", []Metric{
+		{"takt_build_info", Gauge, "1, with the version and commit of this controller, and the version of Go, as labels.", []string{"version", "commit", "go"}, nil},
 		{"takt_ready", Gauge, "1 while work can be done.", nil, nil},
 		{"takt_processes", Gauge, "Running processes of a part of the tree, supervisors included.", process, nil},
 		{"takt_leaked_processes", Gauge, "Abandoned actors and goroutines that still run.", nil, nil},

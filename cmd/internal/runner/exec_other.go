@@ -34,7 +34,7 @@ type cgroup struct {
 }
 
 func openCgroups(context.Context, Resources) (string, error) {
-	return "", errors.New("that takes Linux with cgroup v2")
+	return "", errors.New("CPU and memory limits of --exec need Linux with cgroup v2")
 }
 
 func (cgroup) open(*syscall.SysProcAttr) (*os.File, error) { return nil, errors.ErrUnsupported }
