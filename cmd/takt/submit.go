@@ -96,7 +96,7 @@ func submitBuild(ctx context.Context, s *session, o submitOptions, path string) 
 	if !o.wait && !o.follow && o.download == "" {
 		return nil
 	}
-	w := waiter{session: s, id: build.ID, auth: client.BuildAuth{Token: build.AccessToken}, follow: o.follow}
+	w := waiter{session: s, id: build.ID, auth: client.BuildAuth{Token: build.AccessToken}, follow: o.follow, saves: o.download != ""}
 	if err := w.end(ctx); err != nil || o.download == "" {
 		return err
 	}

@@ -19,6 +19,8 @@ type waiter struct {
 	*session
 	id   string
 	auth client.BuildAuth
+	// saves is set if the result is saved in any case.
+	saves bool
 	// follow also shows the log while the build runs, in style.
 	follow bool
 	style  cli.LogStyle
@@ -26,8 +28,8 @@ type waiter struct {
 	after client.LogsAfter // Last only for the first lines
 	shown int
 	begun time.Time
-	state store.BuildState // last state shown
-	last  string           // last line of the log
+	told  string // last state and reason shown
+	last  string // last line of the log
 }
 
 // logPage is the maximum number of lines in one request.
@@ -103,8 +105,8 @@ func (w *waiter) tell(ctx context.Context, status api.BuildStatus) {
 			w.last, w.after.Seq = store.Line(page.Logs[n-1].Message), page.Logs[n-1].Seq
 		}
 	}
-	if state != w.state {
-		w.state = state
+	if text != w.told {
+		w.told = text
 		w.Note("%s: %s", w.id, text)
 	}
 	w.Status(text + "  " + took.String() + "  " + w.last)
@@ -149,6 +151,9 @@ func (w *waiter) end(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if stateOf(status) == store.Completed && !w.saves {
+		w.Note("takt download %s saves the result", w.id)
 	}
 	return verdict(status)
 }
