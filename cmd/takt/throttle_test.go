@@ -21,6 +21,9 @@ func TestThrottleCommands(t *testing.T) {
 	out := d.ok(t, "throttle", "queues")
 	require.Equal(t, strings.Fields("queue:1:2:3:0 7 1 2 42 - 4 of 5 per 2 minutes 2026-01-02T03:04:05.000Z paused"), strings.Fields(strings.SplitN(out, "\n", 2)[1])[:14])
 	require.NotContains(t, out, "\x1b", "HubSpot does not paint on terminals")
+	require.Contains(t, d.ok(t, "__complete", "throttle", "pause", ""), "queue:1:2:3:0\t5 per 2 minutes")
+	d.answers("GET /api/deployments?limit=100", 200, `{"deployments":[{"id":"one","state":"running"}]}`)
+	require.Contains(t, d.ok(t, "__complete", "deployment", "cancel", ""), "one\trunning")
 	d.answers("GET /admin/throttle/queues?limit=2&portal=1", 200, `{"queues":[]}`)
 	require.Equal(t, 1, strings.Count(d.ok(t, "throttle", "queues", "-n", "2", "--portal", "1"), "\n"))
 	for _, order := range []string{"pause", "resume"} {
