@@ -275,6 +275,7 @@ func (p *promises) ofWorkers() {
 		promise{200, "", unregister, token(b.register("w").AccessToken), ""},
 		promise{200, "", "GET /api/workers?status=idle&limit=5", key(), ""},
 		promise{400, "Invalid status", "GET /api/workers?status=tired", key(), ""},
+		promise{400, "Invalid state", "GET /api/workers?state=tired", key(), ""},
 		promise{400, "Invalid request: limit must be a positive whole number", "GET /api/workers?limit=x", key(), ""},
 		promise{404, "Worker not found", "DELETE /api/workers/..%2fw", key(), ""},
 	)

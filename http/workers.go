@@ -175,7 +175,7 @@ func (h *workers) requeued(refs []store.BuildRef, why string) {
 }
 
 func (h *workers) list(_ context.Context, in api.WorkerFilter) (edge.List, error) {
-	f := store.WorkerFilter{Status: store.WorkerStatus(in.Status)}
+	f := store.WorkerFilter{Status: store.WorkerStatus(in.Status), State: in.State}
 	read := func(ctx context.Context, p store.Page) ([]store.WorkerDetail, store.Cursor, error) {
 		return h.store.List(ctx, f, p)
 	}

@@ -48,7 +48,7 @@ func newListCommand(env environment) *cobra.Command {
 	cmd.Flags().StringVarP(&f.Platform, "platform", "p", "", "only builds for ios or android")
 	cmd.Flags().StringVar(&f.WorkerID, "worker", "", "only builds of the worker with this id or name")
 	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 50, "at most so many; 0 for all")
-	complete(cmd, "status", "pending", "assigned", "building", "completed", "failed", "cancelled")
+	oneOf(cmd, "status", "pending", "assigned", "building", "completed", "failed", "cancelled")
 	return cmd
 }
 

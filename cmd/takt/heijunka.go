@@ -39,7 +39,7 @@ func change[In any](
 			hold = end.String()
 		}
 		return in(args, reason, hold), needReason(reason)
-	}), cli.PrintHeijunka)
+	}), cli.PrintHeijunkaChange)
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required)")
 	durationFlag(cmd.Flags(), &end, "for", 0, "end by itself after so long, such as 2h")
 	return cmd

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,6 +83,17 @@ func run(ctx context.Context, args []string) int {
 // complete gives the shell the values of a flag for completion.
 func complete(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
+}
+
+// oneOf has a flag take only these values, which the shell completes.
+func oneOf(cmd *cobra.Command, flag string, values ...string) {
+	complete(cmd, flag, values...)
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if v, _ := cmd.Flags().GetString(flag); v != "" && !slices.Contains(values, v) {
+			return cli.Usage("--%s: %q is not one of %s", flag, v, strings.Join(values, ", "))
+		}
+		return nil
+	}
 }
 
 // release and commit are set with -X by the linker (see the Makefile).

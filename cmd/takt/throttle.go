@@ -88,7 +88,7 @@ func newRateCommand(env environment) *cobra.Command {
 	var set api.SetRateIn
 	var remove, yes bool
 	cmd := &cobra.Command{
-		Use:   "config PORTAL [ACTION]",
+		Use: "config PORTAL [ACTION]", SuggestFor: []string{"set", "rate"},
 		Short: "Show, set or delete how many completions an action may have in a period",
 		Long: `Show a portal's rates, or that of one action definition.
 

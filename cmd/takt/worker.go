@@ -191,11 +191,11 @@ func (s *size) String() string {
 // Set implements pflag.Value.
 func (s *size) Set(text string) error {
 	n, err := humanize.ParseBytes(text)
-	if err == nil && n > math.MaxInt64 {
-		err = errors.New("too large")
+	if err != nil || n > math.MaxInt64 {
+		return errors.New("must be bytes, or with a unit, such as 4GiB or 500MB")
 	}
 	*s = size(n)
-	return err
+	return nil
 }
 
 // Type implements pflag.Value.

@@ -32,8 +32,8 @@ A worker is quarantined when too many of its last attempts ended by its own faul
 serve --quarantine). It gets no builds, for a minute first and at most for half an
 hour, then one as a trial. The quarantine ends when the worker has run that, or with
 resume.`,
-		Args: cobra.NoArgs,
-		RunE: list.RunE,
+		Args:    cobra.NoArgs,
+		PreRunE: list.PreRunE, RunE: list.RunE,
 	}
 	cmd.Flags().AddFlagSet(list.Flags())
 	cmd.AddCommand(
@@ -62,9 +62,9 @@ func newWorkersListCommand(env environment) *cobra.Command {
 				}
 			})
 		})
-	cmd.Flags().StringVar(&f.Status, "status", "", "only workers that are idle, building or offline")
+	cmd.Flags().StringVar(&f.State, "status", "", "only workers in this state, such as silent")
 	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 0, "at most so many; 0 for all")
-	complete(cmd, "status", "idle", "building", "offline")
+	oneOf(cmd, "status", store.WorkerStates()...)
 	return cmd
 }
 

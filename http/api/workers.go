@@ -246,6 +246,8 @@ type DeleteWorkerIn struct {
 // WorkerFilter selects workers.
 type WorkerFilter struct {
 	Status string `query:"status" enum:"idle,building,offline" invalid:"Invalid status"`
+	// State selects by `state`.
+	State string `query:"state" enum:"critical,quarantined,offline,silent,draining,building,idle,left" invalid:"Invalid state"`
 	// Limit is the most to return, 10,000 without one.
 	Limit int `query:"limit" min:"1"`
 	Continue

@@ -68,15 +68,11 @@ type Client struct {
 func New(cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	base, err := url.Parse(strings.TrimRight(cfg.BaseURL, "/"))
-	if err != nil {
-		return nil, fmt.Errorf("controller URL: %w; want http://host:port or https://host", err)
-	}
-	if base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-		meant := ""
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
 		if guess, err := url.Parse("http://" + cfg.BaseURL); err == nil && guess.Host != "" && !strings.Contains(cfg.BaseURL, "://") {
-			meant = "; did you mean " + guess.Redacted() + "?"
+			return nil, fmt.Errorf("controller URL: want http://host:port or https://host; did you mean %s?", guess.Redacted())
 		}
-		return nil, fmt.Errorf("controller URL %q: want http://host:port or https://host%s", base.Redacted(), meant)
+		return nil, errors.New("controller URL: want http://host:port or https://host")
 	}
 	if base.RawQuery != "" || base.Fragment != "" {
 		return nil, errors.New("controller URL: no query and no fragment, please")

@@ -80,7 +80,14 @@ func checkArguments(cmd *cobra.Command) {
 			if err == nil {
 				return nil
 			}
-			return Usage("%w; usage: %s", err, cmd.UseLine())
+			text := err.Error()
+			if len(args) == 0 {
+				text = cmd.CommandPath() + " needs an argument"
+			}
+			if cmd.GroupID == "Builds" && strings.Contains(cmd.Use, " ID") {
+				text += " (takt list shows builds)"
+			}
+			return Usage("%s; usage: %s", text, cmd.UseLine())
 		}
 	}
 	for _, child := range cmd.Commands() {

@@ -186,6 +186,8 @@ func hint(err *store.Error) string {
 		return "set TAKT_API_KEY" + kept + "api-key"
 	case err.Code == store.InvalidAPIKey:
 		return "check TAKT_API_KEY"
+	case err.Code == store.Forbidden && strings.Contains(err.Message, "admin key"):
+		return "check TAKT_ADMIN_KEY; it is not the API key" + kept + "admin-key"
 	default:
 		return ""
 	}

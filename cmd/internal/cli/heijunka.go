@@ -1,8 +1,13 @@
 package cli
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 
 	"takt/http/api"
 	"takt/store"
@@ -27,9 +32,55 @@ func PrintHeijunka(w io.Writer, l api.Heijunka) {
 		})
 	}
 	Table(w, rows)
-	if len(l.Changed) > 0 && string(l.Changed) != "{}" {
-		fmt.Fprintf(w, "\nchanged   %s\n", store.Lines(string(l.Changed)))
+	if changed := changes(l); changed != nil {
+		fmt.Fprintf(w, "\nchanged   %s\n", strings.Join(changed, "\n          "))
 	}
+}
+
+// PrintHeijunkaChange shows what is changed now, how to take it back, and the size of pools.
+func PrintHeijunkaChange(w io.Writer, l api.Heijunka) {
+	changed := changes(l)
+	if l.Burst.Active {
+		changed = append(changed, "burst: "+burst(l.Burst))
+	}
+	if changed == nil {
+		changed = []string{"all as configured"}
+	}
+	var pools []string
+	for _, p := range l.Pools {
+		pools = append(pools, fmt.Sprintf("%s %d", store.Line(p.Name), p.Workers))
+	}
+	fmt.Fprintf(w, "%s\nworkers: %s\n", strings.Join(changed, "\n"), strings.Join(pools, ", "))
+}
+
+// changes says what differs from the configuration, until when, and how to take it back.
+func changes(l api.Heijunka) (out []string) {
+	var s store.HeijunkaSettings
+	if json.Unmarshal(l.Changed, &s) != nil {
+		return nil
+	}
+	add := func(what string, e store.Expiry, undo string) {
+		until := ""
+		if e.Until != nil {
+			until = " until " + Time(*e.Until)
+		}
+		out = append(out, store.Line(what)+until+" (undo: takt heijunka "+undo+")")
+	}
+	if b := s.Limits; b != nil {
+		add(fmt.Sprintf("limits: soft %d, hard %d, reserved %.0f %%", b.Soft, b.Hard, 100*b.Reserved), b.Expiry, "limits --reset")
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Bounds)) {
+		b := s.Bounds[name]
+		add(fmt.Sprintf("bounds of %s: %d to %d workers", name, b.Min, b.Max), b.Expiry, "scale "+name+" --reset")
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Affinity)) {
+		a := s.Affinity[name]
+		add(name+" prefers "+cmp.Or(strings.Join(a.Pools, ", "), "all pools of its list"), a.Expiry, "affinity "+name+" --reset")
+	}
+	if b := s.Burst; b != nil {
+		add("bursts: "+map[bool]string{true: "looked for", false: "not looked for"}[b.Enabled], b.Expiry, "surge "+map[bool]string{true: "disable", false: "enable"}[b.Enabled])
+	}
+	return out
 }
 
 func burst(b api.HeijunkaBurst) string {

@@ -1,6 +1,7 @@
 package controllertest
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -37,7 +38,7 @@ func (c *Controller) listWorkers(_ http.ResponseWriter, r *http.Request) (int, a
 	list := api.WorkerList{Workers: []api.Worker{}}
 	for _, id := range slices.Sorted(maps.Keys(c.workers)) {
 		item := c.wire(c.workers[id])
-		if s := r.URL.Query().Get("status"); s == "" || s == item.Status {
+		if s := r.URL.Query().Get("state"); s == "" || s == cmp.Or(item.State, item.Status) {
 			list.Workers = append(list.Workers, item)
 		}
 	}
