@@ -441,9 +441,9 @@ func (d *doctor) timekeeping(synchronised, known bool) {
 	switch {
 	case !known:
 	case synchronised:
-		d.well("clock", "the kernel says that it is kept right")
+		d.well("clock (NTP)", "the kernel says that it is kept right")
 	default:
-		d.warn("clock", "run an NTP client (chrony, systemd-timesyncd); in a container, on its host", "nothing keeps this machine's clock right")
+		d.warn("clock (NTP)", "run an NTP client (chrony, systemd-timesyncd); in a container, on its host", "nothing keeps this machine's clock right")
 	}
 }
 

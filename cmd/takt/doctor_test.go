@@ -152,8 +152,8 @@ func TestDoctorLooksAtAddressAndLimits(t *testing.T) {
 	requireWell(t, diagnosed(t, func(d *doctor) { d.address(t.Context(), open, false) }), "address")
 	requireFound(t, diagnosed(t, func(d *doctor) { d.limits(Config{MaxParked: 1 << 40}) }), "limits", "open files allow")
 	requireWell(t, diagnosed(t, func(d *doctor) { d.limits(Config{MaxParked: 10}) }), "limits")
-	requireFound(t, diagnosed(t, func(d *doctor) { d.timekeeping(false, true) }), "clock", "nothing keeps")
-	requireWell(t, diagnosed(t, func(d *doctor) { d.timekeeping(true, true) }), "clock")
+	requireFound(t, diagnosed(t, func(d *doctor) { d.timekeeping(false, true) }), "clock (NTP)", "nothing keeps")
+	requireWell(t, diagnosed(t, func(d *doctor) { d.timekeeping(true, true) }), "clock (NTP)")
 }
 
 func TestDoctorLooksAtTheCertificate(t *testing.T) {

@@ -76,6 +76,7 @@ not available, 6 the build failed, 7 the worker can't run builds,
 // run executes takt and returns its exit code.
 func run(ctx context.Context, args []string) int {
 	env := environment(os.LookupEnv)
+	zerolog.DurationFieldFormat = zerolog.DurationFormatString // "4.2s" tells its unit
 	cli.NoColours(env.get("NO_COLOR") != "" || env.get("TERM") == "dumb")
 	return cli.Execute(ctx, newRoot(), args, os.Stdout, os.Stderr) //nolint:contextcheck // commands take it from cobra
 }
