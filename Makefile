@@ -17,6 +17,8 @@ OTEL          := v0.145.0
 COLLECTOR     := $(CACHE)/tools/otelcol-$(OTEL)/otelcol
 AXE_VERSION   := 4.11.0
 AXE           := $(CACHE)/tools/axe-core-$(AXE_VERSION)/axe.min.js
+NFPM_VERSION  := v2.45.2
+NFPM          := $(CACHE)/tools/nfpm-$(NFPM_VERSION)/nfpm
 SCREENSHOTS   ?= .cache/screenshots
 BIN           := bin/takt
 PROGRAMS      := ./cmd/takt ./cmd/takt-demo ./cmd/takt-bench ./cmd/takt-drill
@@ -76,7 +78,7 @@ test: setup-cc $(SERVERS) ## run every test, with the race detector
 drill: setup-postgres setup-s3 setup-cc ## make faults around two controllers under load for DRILL (2m), and check every promise
 	TAKT_DRILL=$(DRILL) $(FIND) CGO_ENABLED=1 $(GO) test -race -run TestDrillFindsThatPromisesAreKept -v -count 1 -timeout 90m ./cmd/takt-drill
 
-test-deploy: test-image test-proxies test-release ## test what operators install: images, compose file, proxies, releases
+test-deploy: test-package test-image test-proxies test-release ## test what operators install: package, images, compose file, proxies, releases
 
 test-image: setup-postgres setup-podman ## build the images on a new Debian and run them, with a read-only root file system
 	@.ci/setup debootstrap compose
@@ -102,6 +104,13 @@ check-all: check vuln mutants drill fuzz test-deploy check-fresh ## check what t
 check-fresh: ## run the demo and every test in an empty Debian, as root; KEEP=1 keeps it
 	@.ci/setup debootstrap
 	@.ci/fresh
+
+package: $(NFPM) ## write dist/takt_VERSION_ARCH.deb, the Debian package; VERSION=1.2.3 ARCH=arm64
+	NFPM=$(NFPM) deploy/package/build $(or $(VERSION),0.0.0-dev) dist
+
+test-package: $(NFPM) ## install, upgrade, remove and purge the Debian package in an empty Debian that systemd boots, as root
+	@.ci/setup debootstrap
+	@NFPM=$(NFPM) .ci/test-package
 
 lint: $(LINT) $(LICENSES) ## check formats and lint, tests included, and that THIRD_PARTY.md is current
 	$(LINT) run ./...
@@ -201,6 +210,10 @@ $(COLLECTOR):
 	@sed "s|OUTPUT|$(dir $@)build|; s|VERSION|$(OTEL)|" .ci/otelcol.yaml >$(dir $@)build.yaml
 	@$(dir $@)builder --config $(dir $@)build.yaml >$(dir $@)log 2>&1 || { cat $(dir $@)log; exit 1; }
 	@mv $(dir $@)build/otelcol $@ && rm -rf $(dir $@)build $(dir $@)builder
+
+$(NFPM):
+	@echo "building nfpm $(NFPM_VERSION) (once)"
+	@GOBIN=$(dir $@) $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
 
 $(LINT):
 	@echo "building golangci-lint $(GOLANGCI_LINT) (once)"

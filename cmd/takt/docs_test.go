@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 var updateDocs = flag.Bool("update", false, "write the generated pages of docs/ anew")
@@ -66,6 +67,66 @@ Clients and ` + "`takt worker`" + ` read ` + "`TAKT_URL` (default `" + defaultUR
 ` + "`TAKT_GITHUB_TOKEN`" + `. Their flags are in [cli.md](cli.md).
 `)
 	generated(t, "settings.md", out.String())
+}
+
+// The package's settings file names every setting, as a comment.
+func TestDocsOfPackagedSettingsAreCurrent(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	out.WriteString(`# Settings of takt.service. This file is written by make docs; what is changed here is kept
+# by upgrades. Each setting stands here with its default. The environment and flags would
+# overrule it; systemctl edit takt adds either. Try it: takt serve --config FILE --check.
+# Afterwards: systemctl restart takt.
+
+data_dir: /var/lib/takt
+`)
+	def := defaultConfig("")
+	group := ""
+	for _, s := range settings(&def) {
+		if s.group != group {
+			group = s.group
+			fmt.Fprintf(&out, "\n## %s\n", group)
+		}
+		if s.key() == "data_dir" {
+			continue // above
+		}
+		value, err := yaml.Marshal(s.get())
+		require.NoError(t, err)
+		fmt.Fprintf(&out, "\n%s#%s: %s", comment(s.usage), s.key(), value)
+	}
+	generated(t, filepath.Join("..", "deploy", "package", "takt.yaml"), out.String())
+
+	for name, text := range map[string]string{
+		"as it is":               out.String(),
+		"with every default set": regexp.MustCompile(`(?m)^#([a-z])`).ReplaceAllString(out.String(), "$1"),
+	} {
+		file := filepath.Join(t.TempDir(), "takt.yaml")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		got, err := load(sources{lookup: env(), file: file})
+		require.NoError(t, err, name)
+		want := defaultConfig("/var/lib/takt")
+		for _, s := range settings(&want) {
+			for _, have := range settings(&got) {
+				if have.name == s.name {
+					require.Equal(t, s.get(), have.get(), "%s: %s", name, s.name)
+				}
+			}
+		}
+	}
+}
+
+// comment breaks text into lines of comments.
+func comment(text string) string {
+	var out strings.Builder
+	line := "#"
+	for word := range strings.FieldsSeq(text) {
+		if len(line)+len(word) > 90 {
+			out.WriteString(line + "\n")
+			line = "#"
+		}
+		line += " " + word
+	}
+	return out.String() + line + "\n"
 }
 
 func TestDocsOfCommandsAreCurrent(t *testing.T) {
