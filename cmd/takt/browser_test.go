@@ -7,13 +7,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
@@ -23,30 +27,86 @@ import (
 // chromium is the browser that .ci/setup installs.
 const chromium = "chromium"
 
-// browser is a Chromium with one tab, of one person.
+// browser is a tab of one person in the Chromium that all tests share.
 type browser struct {
 	t    *testing.T
 	ctx  context.Context
 	base string
+	// person has the cookies.
+	person cdp.BrowserContextID
 	// complaints are exceptions of scripts, and what the policy of pages has refused.
 	complaints chan string
 	motion     string // what the person prefers
 }
 
-// newBrowser starts a browser with a profile of its own that knows c by its URL.
-func newBrowser(t *testing.T, c *process.Controller) *browser {
-	t.Helper()
+// shared is the Chromium of all tests, which starts when the first of them needs it. Each
+// person has a profile of their own in it.
+var shared struct { //nolint:gochecknoglobals // one process is much cheaper than one for each test
+	once sync.Once
+	ctx  context.Context
+	stop func()
+	err  error
+}
+
+// startShared starts the Chromium of all tests, which ends with them.
+func startShared() {
 	path, err := exec.LookPath(chromium)
-	require.NoError(t, err, "run .ci/setup chromium")
-	alloc, cancelAlloc := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU,
+	if err != nil {
+		shared.err = fmt.Errorf("%w: run .ci/setup chromium", err)
+		return
+	}
+	alloc, cancelAlloc := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(patience))...)
 	ctx, cancel := chromedp.NewContext(alloc, chromedp.WithErrorf(func(string, ...any) {})) // it complains of events that it does not know
-	b := &browser{t: t, ctx: ctx, base: c.URL, complaints: make(chan string, 100), motion: "reduce"}
-	t.Cleanup(func() {
+	shared.ctx, shared.stop = ctx, func() {
 		_ = chromedp.Cancel(ctx) // waits for the browser's end
 		cancel()
 		cancelAlloc()
+	}
+	shared.err = chromedp.Run(ctx)
+}
+
+// stopShared ends the Chromium of all tests, if one was started.
+func stopShared() {
+	if shared.stop != nil {
+		shared.stop()
+	}
+}
+
+// newBrowser opens a tab, with a profile of its own, for a person who knows c by its URL.
+func newBrowser(t *testing.T, c *process.Controller) *browser {
+	t.Helper()
+	shared.once.Do(startShared)
+	require.NoError(t, shared.err)
+	in := browserExecutor()
+	person, err := target.CreateBrowserContext().Do(in)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, target.DisposeBrowserContext(person).Do(in)) })
+	return newTab(t, c, person)
+}
+
+// tab opens another tab of the same person, for a part of a test.
+func (b *browser) tab(t *testing.T, c *process.Controller) *browser {
+	t.Helper()
+	return newTab(t, c, b.person)
+}
+
+// browserExecutor is a context for what concerns the whole browser.
+func browserExecutor() context.Context {
+	return cdp.WithExecutor(shared.ctx, chromedp.FromContext(shared.ctx).Browser)
+}
+
+func newTab(t *testing.T, c *process.Controller, person cdp.BrowserContextID) *browser {
+	t.Helper()
+	// In a window of its own, because a tab behind another one is hidden.
+	id, err := target.CreateTarget("about:blank").WithBrowserContextID(person).WithNewWindow(true).Do(browserExecutor())
+	require.NoError(t, err)
+	ctx, cancel := chromedp.NewContext(shared.ctx, chromedp.WithTargetID(id))
+	b := &browser{t: t, ctx: ctx, person: person, base: c.URL, complaints: make(chan string, 100), motion: "reduce"}
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // closes the tab
+		cancel()
 	})
 	complain := func(text string) {
 		select {
@@ -66,8 +126,9 @@ func newBrowser(t *testing.T, c *process.Controller) *browser {
 			complain("a dialog: " + e.Message)
 		}
 	})
-	require.NoError(t, chromedp.Run(ctx)) // the browser lives as long as this context
-	b.do(log.Enable(), chromedp.EmulateViewport(1280, 900))
+	require.NoError(t, chromedp.Run(ctx)) // the tab lives as long as this context
+	b.do(log.Enable(), emulation.SetFocusEmulationEnabled(true))
+	b.look("light", 1280)
 	return b
 }
 
@@ -94,6 +155,19 @@ func (b *browser) login(key, name string) {
 	b.t.Helper()
 	b.open("/login")
 	b.do(chromedp.SendKeys("#name", name, chromedp.ByQuery), chromedp.SendKeys("#key", key+"\r", chromedp.ByQuery), chromedp.WaitVisible("nav", chromedp.ByQuery))
+}
+
+// logOut takes the person's cookies away, and returns them.
+func (b *browser) logOut() (were []*network.CookieParam) {
+	b.t.Helper()
+	b.do(chromedp.ActionFunc(func(ctx context.Context) error {
+		cookies, err := network.GetCookies().Do(ctx)
+		for _, c := range cookies {
+			were = append(were, &network.CookieParam{Name: c.Name, Value: c.Value, URL: b.base, Path: c.Path, Secure: c.Secure, HTTPOnly: c.HTTPOnly, SameSite: c.SameSite})
+		}
+		return err
+	}), network.ClearBrowserCookies())
+	return were
 }
 
 // sees waits until the page shows text somewhere in what a selector finds. It never

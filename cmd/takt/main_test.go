@@ -21,5 +21,13 @@ func TestMain(m *testing.M) {
 	if os.Getenv(reexec) == "1" {
 		os.Exit(run(context.Background(), os.Args[1:]))
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(suite{m})
+}
+
+// suite is all tests, with what they share.
+type suite struct{ *testing.M }
+
+func (s suite) Run() int {
+	defer stopShared()
+	return s.M.Run()
 }
