@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -243,6 +244,31 @@ func TestDashboardLeadsOn(t *testing.T) {
 		r := d.get(path)
 		require.Equal(t, 303, r.status)
 		require.Equal(t, to, r.header.Get("Location"))
+	}
+	require.Contains(t, d.get("/").body, `<a href="/login">Dashboard</a>`, "the public page leads to both")
+
+	id := d.submit().ID
+	first := d.act("/builds/"+id+"/retry", "").header.Get("Location")
+	require.NotEqual(t, "/builds/"+id, first)
+	again := d.act("/builds/"+id+"/retry", "")
+	require.Equal(t, 303, again.status, "a second click")
+	require.Equal(t, first, again.header.Get("Location"), "leads to the retry that waits")
+	require.Contains(t, again.header.Get("Set-Cookie"), "takt-done=waits")
+	found := d.get("/builds?state=pending&q=" + path.Base(first)).body // what the form on the queue's page asks
+	require.Contains(t, found, path.Base(first))
+	require.NotContains(t, found, id)
+	require.Regexp(t, `<form class="filter" action="/builds"><input type="hidden" name="state" value="pending">.*name="q"`, d.get("/queue").body)
+
+	require.Contains(t, d.get("/builds/"+id).body, `id="live-sign"`)
+	log := d.get("/builds/" + id + "/log").body
+	require.NotContains(t, log, `id="live-sign"`, "its lines do not follow")
+	require.Contains(t, log, "New lines are not added here")
+
+	for q, says := range map[string]string{"nonsense": "Search for a queue&#39;s id, or a portal&#39;s number.", "-1": "Search for", "queue:none": "No queue matches", "62515": "No queue matches"} {
+		r := d.get("/throttle?q=" + q)
+		require.Equal(t, 200, r.status)
+		require.Contains(t, r.body, says)
+		require.Contains(t, r.body, `name="q" value="`+q+`"`, "the form stays")
 	}
 }
 

@@ -48,7 +48,8 @@ type Error struct {
 	// Message is shown to users as it is; it never holds a secret or an
 	// internal detail.
 	Message string
-	// Details say more. Published clients read them only in replies to a registration.
+	// Details say more: of RetryWaiting they are the retry's id. Published clients read them
+	// only in replies to a registration.
 	Details string
 	// RetryAfter is how long to wait before trying again, or 0 if unknown.
 	RetryAfter time.Duration

@@ -200,6 +200,8 @@ func subscribe(ctx context.Context, cfg ListenerConfig) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	address = address.Copy()
+	address.RuntimeParams["application_name"] = "takt listener" // each controller has one, and so they are counted
 	ctx, cancel := context.WithTimeoutCause(ctx, listenTimeout, errors.New("the database did not let the listener in in time"))
 	defer cancel()
 	conn, err := dial(ctx, address)

@@ -47,6 +47,7 @@ func show(t *testing.T, settings ...string) (*site, *process.Controller, *browse
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	s, c, b := show(t)
+	b.do(chromedp.Navigate("about:blank")) // it follows nothing
 	for _, part := range []struct {
 		name string
 		run  func(*testing.T, *site, *process.Controller, *browser)
@@ -347,7 +348,7 @@ func (b *browser) fits(path string, axe []byte) {
 	b.t.Helper()
 	b.look("light", 360)
 	b.open(path)
-	sent := eval[[]string](b, `fetch(location, {headers: {Accept: "text/html"}}).then(r => r.text()).then(t => new DOMParser().parseFromString(t, "text/html")).then(d => [d.querySelector("main h1").textContent, d.title])`)
+	sent := eval[[]string](b, `(document.scripts.length ? fetch(location, {headers: {Accept: "text/html"}}).then(r => r.text()).then(t => new DOMParser().parseFromString(t, "text/html")) : Promise.resolve(document)).then(d => [d.querySelector("main h1").textContent, d.title])`)
 	require.NotEmpty(b.t, sent[0], path)
 	require.Contains(b.t, sent[1], "takt", path)
 	require.LessOrEqual(b.t, eval[int](b, `document.documentElement.scrollWidth`), 360, "%s fits a phone", path)

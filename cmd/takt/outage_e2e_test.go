@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,6 +21,11 @@ func TestDatabaseThatIsAwayIsAnOutage(t *testing.T) {
 	ctx := t.Context()
 	owner := s.controller("owner")
 	guest := s.controller("guest", owner.Shared()...)
+	browser := visitor(t, owner)
+	eventually(t, "the system's page counts both", func() bool {
+		_, page := open(t, browser, owner.URL+"/system")
+		return strings.Contains(page, "Controllers that use this database</dt><dd>2</dd>")
+	})
 	source := zipOf(t, map[string]string{"order.txt": "x"})
 	id := submit(t, guest, source)
 

@@ -61,6 +61,7 @@ func (d *Dashboard) acts() []edge.Route {
 func orderTexts() map[string]string {
 	return map[string]string{
 		"restart": "Restarted.", "terminate": "Terminated.", "start": "Started.",
+		"waits":    "A retry of this build is waiting already: this one.",
 		"detached": "The order is being carried out; it restarts what serves this page.",
 	}
 }
@@ -78,6 +79,9 @@ func perform[In, Out any](d *Dashboard, path string, access api.Access, e api.En
 			return nil, err
 		}
 		out, err := edge.Invoke(ctx, d.server.Server, e, in)
+		if waits := edge.FailureOf(err); err != nil && waits.Code == store.RetryWaiting { // as after a second click
+			return nil, d.redirect(c, "/builds/"+waits.Details, "waits")
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -19,6 +19,7 @@ import (
 type Store interface {
 	Fleet(ctx context.Context, f store.WorkerFilter, p store.Page) (rows []store.WorkerDetail, next store.Cursor, states map[string]int, err error)
 	CountBuilds(ctx context.Context, f store.BuildFilter) (int, error)
+	Controllers(ctx context.Context) (int, error)
 	NamedWorkers(ctx context.Context, text string, limit int) ([]store.Named, error)
 	Waiting(ctx context.Context, p store.Page) ([]store.PendingBuild, store.Cursor, error)
 	Running(ctx context.Context, p store.Page) ([]store.RunningBuild, store.Cursor, error)

@@ -3,7 +3,9 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -89,10 +91,12 @@ func (r rates) Quantile(share float64) string {
 // systemData is the data of the system's page. What can't be read is nil or 0.
 type systemData struct {
 	rates
-	Version  string
-	Uptime   time.Duration
-	Storage  *storage.Health
-	Timeouts *store.Timeouts
+	Version     string
+	Host        string
+	Controllers int
+	Uptime      time.Duration
+	Storage     *storage.Health
+	Timeouts    *store.Timeouts
 }
 
 func (d *Dashboard) loadSystem(ctx context.Context, _ *view) (any, error) {
@@ -106,11 +110,13 @@ func (d *Dashboard) loadSystem(ctx context.Context, _ *view) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := systemData{rates: r, Version: cmp.Or(d.build, "unknown"), Uptime: time.Since(d.started)}
+	host, _ := os.Hostname() // "" if it has none
+	data := systemData{rates: r, Host: fmt.Sprintf("%s, process %d", cmp.Or(host, "a host without a name"), os.Getpid()), Version: cmp.Or(d.build, "unknown"), Uptime: time.Since(d.started)}
 	if d.deps.Files != nil {
 		health := d.deps.Files.Health()
 		data.Storage = &health
 	}
+	data.Controllers, _ = d.deps.Store.Controllers(ctx) // 0 if they can't be counted
 	if d.deps.Heartbeat != nil {
 		if t, err := d.deps.Heartbeat.Timeouts(ctx); err == nil {
 			data.Timeouts = &t

@@ -203,6 +203,14 @@ func (d *Dashboard) Repos(ctx context.Context, id string, p store.Page) ([]store
 		sqlRepoPage, p, pgx.NamedArgs{"id": id, "step": step, "name": name})
 }
 
+// sqlControllers counts the listeners, of which each controller has one.
+const sqlControllers = `/* controllers */ SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'takt listener'`
+
+// Controllers returns how many controllers use the database.
+func (d *Dashboard) Controllers(ctx context.Context) (int, error) {
+	return valueOf[int](ctx, d.db.read("counting controllers for a page"), sqlControllers)
+}
+
 const sqlNamedWorkers = `/* named_workers */
 SELECT worker_id, name FROM worker_details WHERE worker_id = $1 OR strpos(lower(name), lower($1)) > 0
 ORDER BY lower(name) <> lower($1), name LIMIT $2`

@@ -139,8 +139,8 @@ const (
 	sqlHoldRetries = `/* hold_retries */ SELECT pg_advisory_xact_lock(hashtextextended('takt retry ' || coalesce(retry_root, seq), 0))
 FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
 
-	sqlRetryWaits = `/* retry_waits */ SELECT EXISTS (SELECT FROM builds r WHERE r.state = 'pending' AND r.retry_root = (
-	SELECT coalesce(retry_root, seq) FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)))`
+	sqlRetryWaits = `/* retry_waits */ SELECT coalesce(min(id), '') FROM builds WHERE state = 'pending' AND retry_root = (
+	SELECT coalesce(retry_root, seq) FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1))`
 )
 
 // soleRetry refuses a retry while another retry of the same original build is pending,
@@ -157,11 +157,11 @@ func soleRetry(ctx context.Context, tx pgx.Tx, of string) error {
 }
 
 func retryWaits(ctx context.Context, q querier, of string) error {
-	var waits bool
-	if err := q.QueryRow(ctx, sqlRetryWaits, of).Scan(&waits); err != nil || !waits {
+	var waits string
+	if err := q.QueryRow(ctx, sqlRetryWaits, of).Scan(&waits); err != nil || waits == "" {
 		return err
 	}
-	return store.NewError(store.RetryWaiting, "A retry of this build is waiting already")
+	return &store.Error{Code: store.RetryWaiting, Message: "A retry of this build is waiting already", Details: waits}
 }
 
 // RetryWaits returns RetryWaiting if a retry of the build would be refused now.
