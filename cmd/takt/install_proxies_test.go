@@ -181,7 +181,7 @@ func (h *halves) Read(b []byte) (int, error) {
 // TLS, streams, long polls, an upload of 1 GiB, and a client that forges its address.
 func TestDeployProxies(t *testing.T) { //nolint:paralleltest // each takes the whole machine
 	deployTest(t)
-	for name, start := range map[string]func(t *testing.T, dir, controller string) *proxy{"nginx": startNginx, "caddy": startCaddy} {
+	for name, start := range map[string]func(t *testing.T, dir, controller string) *proxy{"nginx": startNginx, "caddy": startCaddy} { //nolint:paralleltest // one after the other
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			c := s.controller("takt", "TAKT_TRUSTED_PROXIES=127.0.0.1")
