@@ -59,7 +59,7 @@ func TestDeployRelease(t *testing.T) { //nolint:paralleltest // each takes the w
 	for target, second := range map[string]string{here: version, other: "other"} {
 		archive := "takt-" + version + "-" + strings.ReplaceAll(target, "/", "-") + ".tar.gz"
 		run(dir, nil, "cmp", filepath.Join(first, archive), filepath.Join(dir, "second", second, archive))
-		list := run(first, nil, "tar", "-tzf", archive)
+		list := run(first, nil, "tar", "-tzf", archive) + "\n"
 		for _, file := range []string{"takt", "LICENSE", "README.md", "THIRD_PARTY.md", "CHANGELOG.md", "docs/operate.md", "deploy/mac/dev.takt.worker.plist"} {
 			require.Contains(t, list, strings.TrimSuffix(archive, ".tar.gz")+"/"+file+"\n", archive)
 		}
