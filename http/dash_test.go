@@ -405,7 +405,7 @@ func TestActsReadTheirForms(t *testing.T) {
 	}
 	_, acts := d.audited(9)
 	require.Equal(t, []string{
-		"rate, throttle/none, slow, action_id must be a positive integer", "rate, throttle/none, slow, done",
+		"set rate, 1/7, slow, done",
 		"scale, heijunka/pools/query, calm, done", "set, heijunka/limits, busy, done", "set, heijunka/limits, busy, done",
 	}, acts, "each act once")
 
@@ -416,6 +416,7 @@ func TestActsReadTheirForms(t *testing.T) {
 		r := d.act(path, "reason=stuck&back=/tree?path=endpoint&timeout=5")
 		require.Equal(t, 303, r.status, r.body)
 		require.Equal(t, location, r.header.Get("Location"))
+		require.Equal(t, strings.Contains(path, "endpoint"), r.closes, "%s: the next page comes on a new connection", path)
 	}
 	require.Equal(t, 400, d.act("/tree/takt/heijunka/a/restart", "reason=stuck&timeout=0").status)
 }

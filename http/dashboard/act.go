@@ -188,6 +188,7 @@ func (d *Dashboard) order(ctx context.Context, c echo.Context) (any, error) {
 	fields := c.Request().PostForm
 	_, err := d.server.Order(ctx, formRequest{c, fields}, func(api.Plan) error {
 		defer c.Response().Flush()
+		c.Response().Header().Set("Connection", "close") // a browser would ask for the next page on one that is about to be closed
 		return d.redirect(c, ownPath(fields.Get("back"), "/tree"), "detached")
 	})
 	if err != nil || c.Response().Committed {

@@ -240,19 +240,14 @@ func stepOf(b store.Build, m store.Milestone) step {
 
 // lostText says how worker lost its attempt.
 func lostText(worker string, f store.LineFacts) string {
-	switch f.Reason {
-	case store.LostSilent:
-		return "no sign of life from worker " + worker
-	case store.LostRestarted:
-		return "worker " + worker + " came back without the build"
-	case store.LostUnregistered:
-		return "worker " + worker + " unregistered"
-	case store.LostDeleted:
-		return "worker " + worker + " was deleted"
-	case store.LostRequeued:
-		return "an operator took it from worker " + worker
+	how, ok := map[string][2]string{
+		store.LostSilent: {"no sign of life from ", ""}, store.LostRestarted: {"", " came back without the build"},
+		store.LostUnregistered: {"", " unregistered"}, store.LostDeleted: {"", " was deleted"}, store.LostRequeued: {"an operator took it from ", ""},
+	}[f.Reason]
+	if !ok {
+		how[1] = " gave it back (" + f.Reason + ": " + f.Error + ")"
 	}
-	return "worker " + worker + " gave it back (" + f.Reason + ": " + f.Error + ")"
+	return how[0] + "worker " + worker + how[1]
 }
 
 func notFound(what string) error { return store.NewError(store.NotFound, what+" not found") }

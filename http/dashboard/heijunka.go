@@ -22,13 +22,10 @@ type loadData struct {
 }
 
 func (d *Dashboard) loadHeijunka(_ context.Context, v *view) (any, error) {
-	status, p, now := d.deps.Heijunka.Status(), v.period(), time.Now()
+	status, now := d.deps.Heijunka.Status(), time.Now()
 	data := loadData{HeijunkaStatus: status, PoolPlots: map[string][]plot{}}
 	data.Summary = summary(status, slices.Concat(d.deps.History.over(figRejectedRegular, 0, now), d.deps.History.over(figRejectedHard, 0, now)))
-	over := func(name string, f figure) line { return line{Name: name, Values: d.deps.History.over(f, p, now)} }
-	draw := func(id, title, unit, hint string, lines ...line) plot {
-		return newPlot(id, title, unit, hint, now, periods[p].length, lines...)
-	}
+	over, draw := d.plotters(v, now)
 	data.Plots = []plot{
 		draw("load", "Load and its limits", "requests", "Good below the soft limit. At the hard limit all further requests are refused.", over("admitted", figLoad), over("soft limit", figSoft), over("hard limit", figHard)),
 		draw("rejected", "Refused", "requests a minute", "0 is good. Clients try refused requests again, so a short peak delays work and loses none.", over("by the regular limit", figRejectedRegular), over("by the hard limit", figRejectedHard)),

@@ -94,6 +94,15 @@ func newPlot(id, title, unit, hint string, end time.Time, covered time.Duration,
 	return p
 }
 
+// plotters return a figure as a line, and draw lines, over a view's period up to now.
+func (d *Dashboard) plotters(v *view, now time.Time) (over func(name string, f figure) line, draw func(id, title, unit, hint string, lines ...line) plot) {
+	p := v.period()
+	return func(name string, f figure) line { return line{Name: name, Values: d.deps.History.over(f, p, now)} },
+		func(id, title, unit, hint string, lines ...line) plot {
+			return newPlot(id, title, unit, hint, now, periods[p].length, lines...)
+		}
+}
+
 // thin combines values that are too close to be told apart into their mean.
 func thin(values []float32) []float32 {
 	n := (len(values) + manyPoints - 1) / manyPoints

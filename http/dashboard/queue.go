@@ -71,12 +71,9 @@ func (d *Dashboard) readQueue(ctx context.Context, v *view, waits, runs store.Pa
 }
 
 func (d *Dashboard) queuePlots(v *view) []plot {
-	now, p := time.Now(), v.period()
+	now := time.Now()
 	d.deps.History.watched.Store(now.Unix())
-	over := func(name string, f figure) line { return line{Name: name, Values: d.deps.History.over(f, p, now)} }
-	draw := func(id, title, unit, hint string, lines ...line) plot {
-		return newPlot(id, title, unit, hint, now, periods[p].length, lines...)
-	}
+	over, draw := d.plotters(v, now)
 	return []plot{
 		draw("depth", "Waiting", "builds", "Bad when it grows for long: then workers are missing.", over("iOS", figPendingIOS), over("Android", figPendingAndroid)),
 		draw("flow", "Arrivals and starts", "builds a minute", "Good while as many start as arrive.", over("arrived", figArrived), over("started", figStarted)),

@@ -63,18 +63,20 @@ func (d *Dashboard) loadTree(_ context.Context, v *view) (any, error) {
 	for _, n := range nodes(&root, ails) {
 		data.Ailing = append(data.Ailing, n.Path+" is "+n.Status)
 	}
-	for _, raw := range d.server.LatestEvents("supervisor:event", treeEvents, func(v any) bool {
-		// Requests, and what starts as it should, would hide the other events.
-		raw, _ := json.Marshal(v)
-		var e treeEvent
-		return json.Unmarshal(raw, &e) == nil && !strings.Contains(e.Path, "/request_sup/") && (e.Event != "started" || e.Abnormal)
-	}) {
-		var e treeEvent
-		if text, err := json.Marshal(raw); err == nil && json.Unmarshal(text, &e) == nil {
-			data.Events = append(data.Events, e)
-		}
-	}
+	// Requests, and what starts as it should, would hide the other events.
+	data.Events = edge.Each(d.server.LatestEvents("supervisor:event", treeEvents, func(v any) bool {
+		e := eventOf(v)
+		return e.Path != "" && !strings.Contains(e.Path, "/request_sup/") && (e.Event != "started" || e.Abnormal)
+	}), eventOf)
 	return data, nil
+}
+
+// eventOf returns the content of a supervision event.
+func eventOf(v any) (e treeEvent) {
+	if raw, err := json.Marshal(v); err != nil || json.Unmarshal(raw, &e) != nil {
+		return treeEvent{}
+	}
+	return e
 }
 
 // orderData is the data of the page before an order.

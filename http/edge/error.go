@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,43 +17,23 @@ import (
 	"takt/store"
 )
 
-// StatusOf maps each code to its status. It is the only place that does.
-func StatusOf(code store.Code) int {
-	switch code {
-	case store.InvalidArgument, store.InvalidState:
-		return http.StatusBadRequest
-	case store.Unauthorized, store.InvalidToken:
-		return http.StatusUnauthorized
-	case store.InvalidAPIKey, store.Forbidden, store.NotAssigned:
-		return http.StatusForbidden
-	case store.NotFound:
-		return http.StatusNotFound
-	case store.MethodNotAllowed:
-		return http.StatusMethodNotAllowed
-	case store.Conflict, store.StaleAttempt, store.DuplicateWorker, store.KeyExpired, store.RetryWaiting:
-		return http.StatusConflict
-	case store.TooLarge:
-		return http.StatusRequestEntityTooLarge
-	case store.RangeNotSatisfied:
-		return http.StatusRequestedRangeNotSatisfiable
-	case store.PreconditionFailed:
-		return http.StatusPreconditionFailed
-	case store.UnsupportedMedia:
-		return http.StatusUnsupportedMediaType
-	case store.Unprocessable, store.RegistrationFailed, store.KeyMismatch:
-		return http.StatusUnprocessableEntity
-	case store.RateLimited:
-		return http.StatusTooManyRequests
-	case store.QueueFull, store.Overloaded, store.Unavailable:
-		return http.StatusServiceUnavailable
-	case store.Timeout:
-		return http.StatusGatewayTimeout
-	case store.DiskFull:
-		return http.StatusInsufficientStorage
-	default: // Internal, CertsUnusable, and unknown codes
-		return http.StatusInternalServerError
-	}
+// statuses has each code's status. Internal, CertsUnusable and unknown codes are 500.
+var statuses = map[store.Code]int{ //nolint:gochecknoglobals // a table
+	store.InvalidArgument: http.StatusBadRequest, store.InvalidState: http.StatusBadRequest,
+	store.Unauthorized: http.StatusUnauthorized, store.InvalidToken: http.StatusUnauthorized,
+	store.InvalidAPIKey: http.StatusForbidden, store.Forbidden: http.StatusForbidden, store.NotAssigned: http.StatusForbidden,
+	store.NotFound: http.StatusNotFound, store.MethodNotAllowed: http.StatusMethodNotAllowed,
+	store.Conflict: http.StatusConflict, store.StaleAttempt: http.StatusConflict, store.DuplicateWorker: http.StatusConflict, store.KeyExpired: http.StatusConflict, store.RetryWaiting: http.StatusConflict,
+	store.PreconditionFailed: http.StatusPreconditionFailed, store.TooLarge: http.StatusRequestEntityTooLarge,
+	store.UnsupportedMedia: http.StatusUnsupportedMediaType, store.RangeNotSatisfied: http.StatusRequestedRangeNotSatisfiable,
+	store.Unprocessable: http.StatusUnprocessableEntity, store.RegistrationFailed: http.StatusUnprocessableEntity, store.KeyMismatch: http.StatusUnprocessableEntity,
+	store.RateLimited: http.StatusTooManyRequests,
+	store.QueueFull:   http.StatusServiceUnavailable, store.Overloaded: http.StatusServiceUnavailable, store.Unavailable: http.StatusServiceUnavailable,
+	store.Timeout: http.StatusGatewayTimeout, store.DiskFull: http.StatusInsufficientStorage,
 }
+
+// StatusOf returns the status of a code. It is the only place that does.
+func StatusOf(code store.Code) int { return cmp.Or(statuses[code], http.StatusInternalServerError) }
 
 // Invalid returns an error that is the client's fault.
 func Invalid(message string) error { return store.NewError(store.InvalidArgument, message) }
