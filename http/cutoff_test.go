@@ -420,7 +420,7 @@ func TestARecordThatWaitsEndsWithItsProcess(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		id, who, ok := uploadParts("b", "w", "false")
 		kind, body := form(id, who, ok)
-		ctx, leave := context.WithCancel(t.Context())
+		ctx, leave := context.WithCancelCause(t.Context())
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/api/workers/upload", strings.NewReader(string(body)))
 		require.NoError(t, err)
 		req.Header.Set("X-API-Key", apiKey)
@@ -432,7 +432,7 @@ func TestARecordThatWaitsEndsWithItsProcess(t *testing.T) {
 		}()
 		proc, recording := <-c.processes.begun, <-began
 		if leaves {
-			leave()
+			leave(nil)
 			require.Error(t, <-answered)
 			require.NoError(t, recording.Err(), "what has arrived is recorded all the same")
 		}
@@ -441,7 +441,7 @@ func TestARecordThatWaitsEndsWithItsProcess(t *testing.T) {
 		require.ErrorContains(t, context.Cause(recording), "given up")
 		<-proc.Done()
 		require.Zero(t, c.processes.sys.Leaked())
-		leave()
+		leave(nil)
 	}
 	c.requireIdle()
 }

@@ -42,7 +42,7 @@ type browser struct {
 
 // shared is the Chromium of all tests, which starts when the first of them needs it. Each
 // person has a profile of their own in it.
-var shared struct { //nolint:gochecknoglobals // one process is much cheaper than one for each test
+var shared struct { // one process is much cheaper than one for each test
 	once sync.Once
 	ctx  context.Context
 	stop func()

@@ -193,6 +193,7 @@ func TestWaitTellsWhereTheBuildStands(t *testing.T) {
 }
 
 func tellsWhereTheBuildStands(t *testing.T, command []string) {
+	t.Helper()
 	d := newTerminal(t)
 	id := d.Submit("ios", nil, nil)
 	require.Contains(t, d.ok(t, "status", id), "\nEvery slot is busy. Estimated start: within 20 s.\n")

@@ -67,6 +67,7 @@ func TestDashboard(t *testing.T) {
 // From the pages alone: a build waits and why, it is followed while it runs, its
 // result is fetched; one that fails says why. No page is reloaded meanwhile.
 func buildIsFollowed(t *testing.T, s *site, c *process.Controller, b *browser) {
+	t.Helper()
 	b.open("/overview")
 	b.sees(".empty", "No worker yet")
 	require.Equal(t, "Overview · takt", b.text("head title"))
@@ -159,6 +160,8 @@ func TestDashboardActsOnTheFleet(t *testing.T) {
 }
 
 // What disturbs everybody: the parts share a controller, too, until it is killed.
+//
+//nolint:paralleltest // one after the other
 func TestDashboardSurvives(t *testing.T) {
 	t.Parallel()
 	s, c, b := show(t)
@@ -169,6 +172,7 @@ func TestDashboardSurvives(t *testing.T) {
 // A part of the tree is restarted after its blast radius was shown; the database is
 // away and comes back, and the pages say so and go on.
 func treeIsRepaired(t *testing.T, c *process.Controller, b *browser) {
+	t.Helper()
 	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
 	b.open("/tree")
 	b.sees("#live-well", "All processes are running")
@@ -270,6 +274,7 @@ func audited(t *testing.T, c *process.Controller, want ...string) {
 // Limits are changed for a time and reset, a pool is scaled and bounded, a surge is
 // started and stopped.
 func loadIsLevelled(t *testing.T, _ *site, c *process.Controller, b *browser) {
+	t.Helper()
 	b.open("/heijunka")
 	b.sees("#live-now", "admitted of 1200")
 	limits := `form[action="/heijunka/limits"]`
@@ -302,6 +307,7 @@ func loadIsLevelled(t *testing.T, _ *site, c *process.Controller, b *browser) {
 
 // What changes while somebody fills in a form there is shown when they leave it.
 func typingIsLeftAlone(t *testing.T, _ *site, c *process.Controller, b *browser) {
+	t.Helper()
 	id := submit(t, c, []byte("x"))
 	b.open("/builds/" + id)
 	b.do(chromedp.Focus("#priority-reason", chromedp.ByQuery), chromedp.KeyEvent("because"))
@@ -378,6 +384,7 @@ func (b *browser) accessible(axe []byte, what string) {
 // A page says within seconds that its controller stands still or is gone, and that it is
 // back. Its times are those of the browser's place.
 func controllerIsGone(t *testing.T, s *site, c *process.Controller, b *browser) {
+	t.Helper()
 	b.do(emulation.SetTimezoneOverride("Asia/Kolkata"))
 	b.open("/tree")
 	b.do(chromedp.Evaluate(`window.stays = true`, nil))
@@ -409,6 +416,7 @@ func controllerIsGone(t *testing.T, s *site, c *process.Controller, b *browser) 
 }
 
 func emptyPagesAreFit(t *testing.T, _ *site, _ *process.Controller, b *browser) {
+	t.Helper()
 	axe := axe(t)
 	for _, empty := range []string{"/overview", "/fleet", "/queue", "/builds", "/throttle", "/deployments", "/audit", "/search?q=nothing", "/fleet?state=idle", "/nosuchpage", "/tree/order?action=start&path=heijunka"} {
 		b.fits(empty, axe)
@@ -417,6 +425,7 @@ func emptyPagesAreFit(t *testing.T, _ *site, _ *process.Controller, b *browser) 
 }
 
 func pagesAreFit(t *testing.T, _ *site, c *process.Controller, b *browser) {
+	t.Helper()
 	axe := axe(t)
 	x := populate(t, c)
 	shows := map[string]string{
@@ -538,6 +547,7 @@ func sendTelemetry(t *testing.T, c *process.Controller, held client.Held, body s
 
 // Everything can be reached and done with the keyboard alone.
 func noMouseIsNeeded(t *testing.T, _ *site, c *process.Controller, b *browser) {
+	t.Helper()
 	id := submit(t, c, []byte("x"))
 	for _, sql := range []string{
 		`INSERT INTO deployments (id, request, state, credential_id) VALUES ('d', '{}', 'cancelled', 'x')`,
@@ -591,6 +601,7 @@ func noMouseIsNeeded(t *testing.T, _ *site, c *process.Controller, b *browser) {
 // A log of 10 MB opens at its end at once and can be read while it grows, each of its lines
 // is a link away, and each has an address. A hidden tab ends its stream.
 func bigLogOpensAtOnce(t *testing.T, _ *site, c *process.Controller, b *browser) {
+	t.Helper()
 	ctx := t.Context()
 	reg, err := c.Client.Register(ctx, api.Register{Name: "chatty", Capabilities: []byte(`{}`)})
 	require.NoError(t, err)

@@ -54,7 +54,7 @@ func TestTheFirstTenMinutesAreAsTold(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "app", "build.sh"), []byte(b[2]), 0o600))
 			continue
 		}
-		for _, step := range strings.Split(strings.TrimPrefix(b[2], "$ "), "\n$ ") {
+		for step := range strings.SplitSeq(strings.TrimPrefix(b[2], "$ "), "\n$ ") {
 			command, want, _ := strings.Cut(step, "\n")
 			switch {
 			case command == "takt serve":

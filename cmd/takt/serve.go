@@ -357,7 +357,7 @@ func (c *controller) run(ctx context.Context) error {
 	switch err := c.start(ctx); {
 	case err != nil && ctx.Err() != nil:
 		c.log.Info().AnErr("cause", err).Msg("stopping before it has served")
-		return nil //nolint:nilerr // as ordered
+		return nil
 	case err != nil:
 		return err
 	}

@@ -46,7 +46,7 @@ func feed(ctx context.Context, limit time.Duration, works func(context.Context) 
 	if limit == 0 {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	var feeding sync.WaitGroup
 	feeding.Go(func() {
 		every := time.NewTicker(limit / 3)
@@ -64,7 +64,7 @@ func feed(ctx context.Context, limit time.Duration, works func(context.Context) 
 		}
 	})
 	return func() {
-		cancel()
+		cancel(nil)
 		feeding.Wait()
 	}
 }

@@ -30,7 +30,7 @@ type manager struct {
 
 func newManager(t *testing.T) manager {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "takt-notify-") // a short path
+	dir, err := os.MkdirTemp("", "takt-notify-") //nolint:usetesting // the path of a socket is short
 	require.NoError(t, err)
 	m := manager{filepath.Join(dir, "socket"), make(chan map[string]string, 1000)}
 	ln, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.path, Net: "unixgram"})
@@ -211,10 +211,10 @@ func TestRestartsWithASocketOfSystemdRefuseNothing(t *testing.T) {
 	require.Equal(t, ln.Addr().String(), c.Address)
 	id := submit(t, c, make([]byte, bigSource))
 
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, stop := context.WithCancelCause(t.Context())
 	var load sync.WaitGroup
 	defer load.Wait()
-	defer stop()
+	defer stop(nil)
 	var answered, submitted atomic.Int64
 	first := c
 	for i := range 8 {
@@ -255,7 +255,7 @@ func TestRestartsWithASocketOfSystemdRefuseNothing(t *testing.T) {
 		require.NoError(t, <-waiting)
 		more()
 	}
-	stop()
+	stop(nil)
 	load.Wait()
 	builds, err := c.Client.List(t.Context(), client.Filter{})
 	require.NoError(t, err)

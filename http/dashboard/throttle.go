@@ -26,8 +26,7 @@ func (d *Dashboard) loadThrottle(ctx context.Context, v *view) (any, error) {
 		return throttleData{list: list[store.QueueStatus]{Rows: []store.QueueStatus{one}}, One: &one}, err
 	}
 	if q != "" {
-		var err error
-		if portal, err = strconv.ParseInt(q, 10, 64); err != nil || portal <= 0 {
+		if portal, _ = strconv.ParseInt(q, 10, 64); portal <= 0 { // 0 is no number
 			return throttleData{Wrong: "Search for a queue's id, or a portal's number."}, nil
 		}
 	}

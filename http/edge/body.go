@@ -52,7 +52,7 @@ type Body struct {
 
 	ended atomic.Bool // written by the reader: all of the body has arrived
 	off   atomic.Bool // written by any goroutine: the request was told to end
-	// kept ends what Keep keeps; it is nothingKept once the grace period is over.
+	// kept ends what Keep keeps; it points to nil once the grace period is over.
 	kept atomic.Pointer[context.CancelCauseFunc]
 }
 
@@ -126,11 +126,9 @@ func (b *Body) Keep(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { end(nil) }
 }
 
-var nothingKept context.CancelCauseFunc = func(error) {}
-
 // expire ends what is kept, now and later.
 func (b *Body) expire() {
-	if end := b.kept.Swap(&nothingKept); end != nil {
+	if end := b.kept.Swap(new(context.CancelCauseFunc)); end != nil && *end != nil {
 		(*end)(errCut())
 	}
 }

@@ -63,7 +63,7 @@ func (s *Server) HandOver(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Config.ShutdownTimeout, ErrServerClosed)
 	defer cancel()
-	for s.conns.any() && backoff.Pause(ctx, 10*time.Millisecond) == nil { //nolint:revive // it only waits
+	for s.conns.any() && backoff.Pause(ctx, 10*time.Millisecond) == nil {
 	}
 }
 
