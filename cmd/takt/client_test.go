@@ -199,7 +199,9 @@ func tellsWhereTheBuildStands(t *testing.T, command []string) {
 	require.Contains(t, d.ok(t, "status", id), "\nEvery slot is busy. Estimated start: within 20 s.\n")
 	asked := d.Requests("GET /api/builds/" + id + "/why")
 	go func() {
-		d.Await(t, "the build is looked at", func() bool { return d.Requests("GET /api/builds/"+id+"/why") > asked+1 }) // so the first was answered
+		d.Await(t, "the build is looked at", func() bool { // so the first question was answered
+			return d.Requests("GET /api/builds/"+id+"/why") > asked+1 || d.Requests("GET /api/builds/"+id+"/logs") > 0
+		})
 		d.Edit(id, func(b *controllertest.Build) { b.State = store.Building })
 		d.Await(t, "its log is looked at", func() bool { return d.Requests("GET /api/builds/"+id+"/logs") > 0 })
 		d.finish(id, store.Completed, "app", "")

@@ -50,8 +50,8 @@ func (w *waiter) wait(ctx context.Context) (_ api.BuildStatus, err error) {
 	w.begun = time.Now()
 	if w.follow {
 		if !w.JSON {
-			if err := w.queued(ctx, pace); err != nil {
-				return api.BuildStatus{}, err
+			if why := w.why(ctx); why != "" {
+				w.Note("%s: %s. %s", w.id, store.Pending, why)
 			}
 		}
 		if w.after.Last > 0 {
@@ -110,21 +110,6 @@ func (w *waiter) tell(ctx context.Context, status api.BuildStatus) {
 		w.Note("%s: %s", w.id, text)
 	}
 	w.Status(text + "  " + took.String() + "  " + w.last)
-}
-
-// queued shows why the build waits, until it does not wait any more.
-func (w *waiter) queued(ctx context.Context, pace backoff.Backoff) error {
-	defer w.Status("")
-	for n := 0; ; n++ {
-		status, err := again(ctx, w.session, w.status)
-		if err != nil || stateOf(status) != store.Pending {
-			return err
-		}
-		w.tell(ctx, status)
-		if err := backoff.Pause(ctx, pace.Wait(n)); err != nil {
-			return err
-		}
-	}
 }
 
 // why says why the build waits, and when it may start; "" if it does not wait, or if the
