@@ -164,7 +164,7 @@ func took(b store.Build) time.Duration {
 
 func (h *builds) cancel(ctx context.Context, in api.CancelBuildIn) (reply api.Cancelled, err error) {
 	id := string(in.ID)
-	err = h.audit.do(ctx, entry{"cancel", "build/" + id, in.Body.Reason, map[string]any{}}, func(ctx context.Context) error {
+	err = h.audit.do(ctx, entry{"cancel", "build/" + id, in.Reason, map[string]any{}}, func(ctx context.Context) error {
 		return h.store.Cancel(ctx, id)
 	})
 	if err != nil {

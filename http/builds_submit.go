@@ -197,7 +197,7 @@ func (h *submissions) retry(ctx context.Context, in api.RetryBuildIn) (reply api
 	if err := h.store.RetryWaits(ctx, old.ID); err != nil {
 		return reply, err
 	}
-	err = h.builds.audit.do(ctx, entry{"retry", "build/" + old.ID, in.Body.Reason, map[string]any{}}, func(ctx context.Context) error {
+	err = h.builds.audit.do(ctx, entry{"retry", "build/" + old.ID, in.Reason, map[string]any{}}, func(ctx context.Context) error {
 		made := &submission{id: submissionID(ctx), platform: old.Platform, priority: old.Priority, labels: old.Labels, retryOf: old.ID}
 		defer made.discard()
 		if err := h.copyFiles(ctx, old, made); err != nil {

@@ -749,8 +749,8 @@ func TestBuildsAreRetriedAndCancelledTogether(t *testing.T) {
 	require.Contains(t, r.body, "1 build submitted again.")
 	require.Contains(t, r.body, "1 build could not be retried:")
 	require.Equal(t, 4, d.count())
-	_, acts := d.audited(5)
-	require.Equal(t, "retry, build/"+one+", again, done", acts[1])
-	require.Contains(t, acts[0], "retry, build/nothing, again, ")
-	require.Equal(t, []string{"cancel, build/" + two + ", wrong branch, done", "cancel, build/" + one + ", wrong branch, done"}, acts[3:])
+	_, acts := d.audited(4)
+	require.Equal(t, "retry, build/"+one+", again, done", acts[0])
+	require.Contains(t, acts[1], "cancel, build/nothing, wrong branch, ")
+	require.Equal(t, []string{"cancel, build/" + two + ", wrong branch, done", "cancel, build/" + one + ", wrong branch, done"}, acts[2:])
 }

@@ -170,7 +170,7 @@ func fakePools(t *testing.T, requests edge.Requests) (p *pipes, submit func(from
 	t.Helper()
 	p = fakeTimeWith(t, func(d *takthttp.Deps) {
 		i := oneBuild{roomy{&instant{}}}
-		d.Builds, d.Queue, d.Requests = i, i, requests
+		d.Builds, d.Queue, d.Requests, d.Audit = i, i, requests, silentAudit{}
 	})
 	kind, body := form(source(strings.Repeat("s", 1<<20)), part{name: "platform", content: "ios"})
 	submit = func(from string) int {

@@ -155,7 +155,7 @@ func TestWhatIsChangedByAKeyIsAudited(t *testing.T) {
 	do(204, "DELETE", "/api/config/1/2", "")
 	s := b.submit()
 	do(200, "PATCH", "/api/builds/"+s.ID, `{"priority":3,"reason":"a release"}`)
-	do(200, "POST", "/api/builds/"+s.ID+"/cancel", `{"reason":"a typo"}`)
+	do(200, "POST", "/api/builds/"+s.ID+"/cancel?reason=a+typo", "")
 	do(400, "POST", "/api/builds/"+s.ID+"/cancel", "")
 	token := map[string]string{"X-Build-Token": s.AccessToken}
 	require.Equal(t, 200, b.send("POST", "/api/builds/"+s.ID+"/retry", token, "").status)

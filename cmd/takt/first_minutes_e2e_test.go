@@ -41,7 +41,7 @@ func TestTheFirstTenMinutesAreAsTold(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/first-ten-minutes.md")
 	require.NoError(t, err)
-	blocks := regexp.MustCompile("(?s)```(console|sh)\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	blocks := regexp.MustCompile("(?s)```(console|text)\n(.*?)```").FindAllStringSubmatch(string(page), -1)
 	s := newSite(t)
 	c := s.controller("takt")
 	dir, bin := t.TempDir(), t.TempDir()
@@ -50,8 +50,10 @@ func TestTheFirstTenMinutesAreAsTold(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "app", "main.txt"), []byte("hello world\n"), 0o600))
 	names := strings.NewReplacer("$TAKT_URL", c.URL)
 	for _, b := range blocks {
-		if b[1] == "sh" {
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "app", "build.sh"), []byte(b[2]), 0o600))
+		if b[1] == "text" {
+			if strings.Contains(b[2], "TAKT_OUTPUT") { // the script
+				require.NoError(t, os.WriteFile(filepath.Join(dir, "app", "build.sh"), []byte(b[2]), 0o600))
+			}
 			continue
 		}
 		for step := range strings.SplitSeq(strings.TrimPrefix(b[2], "$ "), "\n$ ") {

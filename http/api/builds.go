@@ -195,14 +195,14 @@ type BuildAccess struct {
 
 // CancelBuildIn is the input of CancelBuild.
 type CancelBuildIn struct {
-	ID   BuildID `path:"id"`
-	Body Reason  `body:"loose"`
+	ID BuildID `path:"id"`
+	Why
 }
 
 // RetryBuildIn is the input of RetryBuild.
 type RetryBuildIn struct {
 	BuildAccess
-	Body Reason `body:"loose"`
+	Why
 }
 
 // PatchBuildIn is the input of PatchBuild.
@@ -308,7 +308,7 @@ var DownloadFile = declare[DownloadFileIn, None](builds, BuildKey, Transfer, "GE
 
 // CancelBuild is POST /api/builds/:id/cancel.
 var CancelBuild = declare[CancelBuildIn, Cancelled](builds, APIKey, Submit, "POST /api/builds/:id/cancel", Route{
-	ID: "cancelBuild", Summary: "Cancel a build that has not ended",
+	ID: "cancelBuild", Errors: []int{400}, Summary: "Cancel a build that has not ended",
 })
 
 // RequeueBuild is POST /api/builds/:id/requeue.
@@ -319,5 +319,5 @@ var RequeueBuild = declare[RequeueBuildIn, BuildItem](buildOrders, AdminKey, Ops
 
 // RetryBuild is POST /api/builds/:id/retry.
 var RetryBuild = declare[RetryBuildIn, Retried](builds, BuildKey, Submit, "POST /api/builds/:id/retry", Route{
-	ID: "retryBuild", Errors: []int{409, 507}, Summary: "Submit the same build again",
+	ID: "retryBuild", Errors: []int{400, 409, 507}, Summary: "Submit the same build again",
 })

@@ -80,7 +80,7 @@ func (c *Client) List(ctx context.Context, f Filter) ([]api.BuildItem, error) {
 // Retry submits a build again, with the files that the controller has. A repeat after
 // a lost reply may queue it twice.
 func (c *Client) Retry(ctx context.Context, buildID string, auth BuildAuth, reason string) (api.Retried, error) {
-	return Call(ctx, c, api.RetryBuild, api.RetryBuildIn{BuildAccess: auth.of(buildID), Body: api.Reason{Reason: reason}})
+	return Call(ctx, c, api.RetryBuild, api.RetryBuildIn{BuildAccess: auth.of(buildID), Why: api.Why{Reason: reason}})
 }
 
 // LogsAfter selects a part of a build's log.
@@ -101,7 +101,7 @@ func (c *Client) Logs(ctx context.Context, buildID string, auth BuildAuth, after
 // Cancel ends a build that has not finished. A repeat fails, because the build has
 // then finished.
 func (c *Client) Cancel(ctx context.Context, buildID, reason string) (api.Cancelled, error) {
-	return Call(ctx, c, api.CancelBuild, api.CancelBuildIn{ID: api.BuildID(buildID), Body: api.Reason{Reason: reason}})
+	return Call(ctx, c, api.CancelBuild, api.CancelBuildIn{ID: api.BuildID(buildID), Why: api.Why{Reason: reason}})
 }
 
 // SetPriority changes the priority of a pending build: -10 to 10, higher is built

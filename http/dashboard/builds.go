@@ -104,11 +104,11 @@ func (d *Dashboard) bulk(ctx context.Context, c echo.Context) (any, error) {
 	}
 	for _, id := range fields["id"] {
 		id = store.Text(id)
-		build, reason := api.BuildID(id), api.Reason{Reason: why}
+		build, reason := api.BuildID(id), api.Why{Reason: why}
 		if data.Act == "retry" {
-			_, err = edge.Invoke(ctx, d.server.Server, api.RetryBuild, api.RetryBuildIn{BuildAccess: api.BuildAccess{ID: build}, Body: reason})
+			_, err = edge.Invoke(ctx, d.server.Server, api.RetryBuild, api.RetryBuildIn{BuildAccess: api.BuildAccess{ID: build}, Why: reason})
 		} else {
-			_, err = edge.Invoke(ctx, d.server.Server, api.CancelBuild, api.CancelBuildIn{ID: build, Body: reason})
+			_, err = edge.Invoke(ctx, d.server.Server, api.CancelBuild, api.CancelBuildIn{ID: build, Why: reason})
 		}
 		if err != nil {
 			data.Failed = append(data.Failed, store.Named{ID: id, Name: edge.FailureOf(err).Message})
