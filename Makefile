@@ -72,7 +72,7 @@ unit: ## run the tests that need nothing but Go: no server, no network, no root
 	$(GO) test -short -timeout 5m $(PACKAGES)
 
 test: setup-cc $(SERVERS) ## run every test, with the race detector
-	$(FIND) CGO_ENABLED=1 $(GO) test -race -timeout 17m $(PACKAGES)
+	$(FIND) CGO_ENABLED=1 $(GO) test -race -timeout 25m $(PACKAGES)
 	@$(GO) run ./cmd/internal/mutants -stale || echo "test: make mutants will fail for these until testdata/mutants.txt is mended" >&2
 
 drill: setup-postgres setup-s3 setup-cc ## make faults around two controllers under load for DRILL (2m), and check every promise
