@@ -158,7 +158,7 @@ func walk(t *testing.T, text string, secrets []string) map[string]*dto.MetricFam
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 	require.NoError(t, err)
-	word := regexp.MustCompile(`^[a-zA-Z0-9_/:*.+ -]{0,60}$`)
+	word := regexp.MustCompile(`^[a-zA-Z0-9_/:*.+ -]{1,60}$`)
 	for name, f := range families {
 		if !strings.HasPrefix(name, "takt_") {
 			continue // of the Go runtime

@@ -134,7 +134,7 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	}
 	keepHeadroom()
 	c := &controller{cfg: cfg, log: log, recent: recent, metrics: metrics.New(), welcome: io.Discard}
-	c.metrics.Gauge("takt_build_info").WithLabelValues(version(), revision(), runtime.Version()).Set(1)
+	c.metrics.Gauge("takt_build_info").WithLabelValues(version(), cmp.Or(revision(), "unknown"), runtime.Version()).Set(1)
 	if onTerminal {
 		c.welcome = out
 	}

@@ -215,7 +215,7 @@ func TestTopForgesNothing(t *testing.T) {
 	w := watch(t, newSite(t), "TAKT_URL="+c.URL, "TAKT_API_KEY="+controllertest.APIKey, "NO_COLOR=1")
 	w.sees(`^evil\x{FFFD}\[2J\x{FFFD}\x{FFFD}31m\x{FFFD}fleet +offline`)
 	w.sees(`a exit \x{FFFD}\]0;x\x{FFFD}$`)
-	w.sees(`^load   Invalid admin key`)
+	w.sees(`^load   Invalid admin key \(check TAKT_ADMIN_KEY; it is not the API key`)
 	w.leaves()
 	require.NotRegexp(t, colour, w.written())
 }
