@@ -26,8 +26,9 @@ func (d *Dashboard) loadThrottle(ctx context.Context, v *view) (any, error) {
 		return throttleData{list: list[store.QueueStatus]{Rows: []store.QueueStatus{one}}, One: &one}, err
 	}
 	if q != "" {
-		if portal, _ = strconv.ParseInt(q, 10, 64); portal <= 0 { // 0 is no number
-			return throttleData{Wrong: "Search for a queue's id, or a portal's number."}, nil
+		var err error
+		if portal, err = strconv.ParseInt(q, 10, 64); err != nil || portal <= 0 {
+			return throttleData{Wrong: "Search for a queue's id, or a portal's number."}, nil //nolint:nilerr // the page says so
 		}
 	}
 	queues, next, err := d.deps.ThrottleStore.Queues(ctx, portal, false, v.rows("after"))
