@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,5 +57,7 @@ func TestANormalStopLogsNoError(t *testing.T) {
 	eventually(t, "takt serves", func() bool { return process.ReadWord(filepath.Join(dir, "address")) != "" })
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, cmd.Wait(), out.String())
-	require.Empty(t, out.String())
+	// PostgreSQL tells what took it a second, as it may on a busy machine.
+	slow := regexp.MustCompile(`(?m)^.*"from":"postgres".*"message":"duration: \d{4,}\.\d+ ms  .*\n`)
+	require.Empty(t, slow.ReplaceAllString(out.String(), ""))
 }

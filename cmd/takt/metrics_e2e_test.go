@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -126,7 +127,7 @@ func stepsOf(t *testing.T, log, build string) (steps [][]string) {
 		var l struct {
 			Level, Message, Build, Worker, Reason string
 			Attempt                               int
-			Took                                  float64
+			Took                                  string
 		}
 		if json.Unmarshal([]byte(line), &l) != nil || l.Build != build {
 			continue
@@ -140,7 +141,9 @@ func stepsOf(t *testing.T, log, build string) (steps [][]string) {
 		case "build attempt lost":
 			require.Equal(t, store.LostSilent, l.Reason)
 		case "build assigned", "result uploaded", "build ended":
-			require.Positive(t, l.Took, line)
+			took, err := time.ParseDuration(l.Took)
+			require.NoError(t, err, line)
+			require.Positive(t, took, line)
 		}
 		steps = append(steps, []string{l.Message, l.Build})
 	}

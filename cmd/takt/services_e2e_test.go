@@ -31,7 +31,7 @@ var ofServices = map[string]left{
 	api.ServiceBuilds: {
 		"/queue",
 		[]string{"orchestration/queue_manager", "orchestration/heartbeat_monitor"},
-		regexp.MustCompile(`^takt_(queue|builds?|workers?|storage|host_disk_free|http_polls)_`),
+		regexp.MustCompile(`^takt_(queue|builds|build_(attempts|cancel|duration|wait)|workers?|storage|host_disk_free|http_polls)_`),
 		statements("count_builds", "pulse", "waiting", "suspects", "fleet_states", "running", "owed", "rollup", "list_builds"),
 	},
 	api.ServiceThrottle: {
