@@ -72,8 +72,11 @@ unit: ## run the tests that need nothing but Go: no server, no network, no root
 	$(GO) test -short -timeout 5m $(PACKAGES)
 
 test: setup-cc $(SERVERS) ## run every test, with the race detector
-	$(FIND) CGO_ENABLED=1 $(GO) test -race -timeout 25m $(PACKAGES)
+	$(FIND) CGO_ENABLED=1 $(GO) test -race -timeout 17m $(PACKAGES)
 	@$(GO) run ./cmd/internal/mutants -stale || echo "test: make mutants will fail for these until testdata/mutants.txt is mended" >&2
+
+test-long: setup-cc setup-postgres ## run with all their repetitions the tests that make test shortens
+	TAKT_TEST_LONG=1 $(FIND) CGO_ENABLED=1 $(GO) test -race -count 1 -run TestKilledBetweenCommitAndReply -timeout 17m ./cmd/takt
 
 drill: setup-postgres setup-s3 setup-cc ## make faults around two controllers under load for DRILL (2m), and check every promise
 	TAKT_DRILL=$(DRILL) $(FIND) CGO_ENABLED=1 $(GO) test -race -run TestDrillFindsThatPromisesAreKept -v -count 1 -timeout 90m ./cmd/takt-drill
@@ -99,7 +102,7 @@ vet-darwin: ## compile and vet everything for macOS
 	GOOS=darwin $(GO) build ./...
 	GOOS=darwin $(GO) vet ./...
 
-check-all: check vuln mutants drill fuzz test-deploy check-fresh ## check what takes longer, before a release
+check-all: check vuln test-long mutants drill fuzz test-deploy check-fresh ## check what takes longer, before a release
 
 check-fresh: ## run the demo and every test in an empty Debian, as root; KEEP=1 keeps it
 	@.ci/setup debootstrap
