@@ -4,97 +4,54 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/store/postgres"
 	"takt/store/storetest/needs"
+	"takt/store/storetest/pgtest"
 )
 
-// node is a PostgreSQL server at a port of the loopback interface.
-type node struct {
-	dir  string
-	port int
-}
-
-// url is how to reach the node and no other.
-func (n node) url() string {
-	return fmt.Sprintf("postgres://takt@127.0.0.1:%d/postgres?sslmode=disable", n.port)
-}
-
-// runNode runs a script that makes the node's cluster in $2 with the programs in $1, and then
-// the server until the test ends, or the test's process.
-func runNode(t *testing.T, script string, args ...string) node {
+// newNode returns a server that runs until the test ends: a new primary, or a standby of one.
+func newNode(t *testing.T, primary *pgtest.Node) *pgtest.Node {
 	t.Helper()
 	needs.Server(t, "PostgreSQL")
-	needs.Linux(t) // for its /proc, which finds the processes of a server
-	found, err := findBinaries(t.Context(), os.Getenv("PATH"), wellKnown())
+	needs.Linux(t)                             // for its /proc, which finds the processes of a server
+	dir, err := os.MkdirTemp("", "takt-node-") //nolint:usetesting // t.TempDir is closed to the server's account
 	require.NoError(t, err)
-	require.NotEmpty(t, found)
-	bins := found[0]
-	account, err := chooseOwner(os.Geteuid(), os.Getegid(), nil, user.Lookup)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o711)) //nolint:gosec // see above
+	n, err := pgtest.New(dir)
 	require.NoError(t, err)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	parent, err := os.MkdirTemp("", "takt-node-") //nolint:usetesting // t.TempDir is closed to the server's account
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(parent) })
-	require.NoError(t, os.Chown(parent, int(account.uid), int(account.gid)))
-	n := node{dir: filepath.Join(parent, "data"), port: free.Addr().(*net.TCPAddr).Port} //nolint:forcetypeassert // it listens on TCP
-	require.NoError(t, free.Close())
-	script = `exec 3<&0 </dev/null >"$2.log" 2>&1
-` + script + ` || exit
-"$1/postgres" -D "$2" -c listen_addresses=127.0.0.1 -p "$3" -k "" -c fsync=off 3<&- &
-read -r line <&3
-kill -CONT $!
-kill -QUIT $!
-wait`
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "/bin/sh",
-		append([]string{"-c", script, "sh", bins.Dir, n.dir, fmt.Sprint(n.port)}, args...)...)
-	cmd.Dir, cmd.Env, cmd.SysProcAttr = parent, environment(bins), processAttributes(account)
-	life, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		n.signal(t, syscall.SIGCONT)
-		_ = life.Close()
-		_ = cmd.Wait() // the exit status does not matter
-	})
+	if primary == nil {
+		require.NoError(t, n.Init())
+	} else {
+		answerOf(t, primary, "SELECT 1::text")
+		require.NoError(t, n.CopyOf(primary.Port, "standby"))
+	}
+	require.NoError(t, n.Start("-c", "fsync=off"))
+	t.Cleanup(n.Stop)
+	if primary != nil {
+		soon(t, "the standby to stream", func() bool {
+			return answerOf(t, primary, "SELECT count(*)::text FROM pg_stat_replication WHERE state = 'streaming' AND application_name = 'standby'") == "1"
+		})
+	}
 	return n
 }
 
-// signal sends a signal to the server and all its processes.
-func (n node) signal(t *testing.T, s syscall.Signal) {
+// answerOf runs sql at the node once it answers.
+func answerOf(t *testing.T, n *pgtest.Node, sql string) string {
 	t.Helper()
-	info, err := os.Stat(n.dir)
+	result, err := n.Ask(t.Context(), sql)
 	require.NoError(t, err)
-	for _, pid := range serversIn(info) {
-		_ = syscall.Kill(pid, s) // it may have ended
-	}
-}
-
-// run runs sql at the node once it answers, and returns the first column of the first row.
-func (n node) run(t *testing.T, sql string) (result string) {
-	t.Helper()
-	eventually(t, sql, func() error {
-		conn, err := pgx.Connect(t.Context(), n.url())
-		if err != nil {
-			return err
-		}
-		defer conn.Close(t.Context()) //nolint:errcheck // a test's connection
-		return conn.QueryRow(t.Context(), sql).Scan(&result)
-	})
 	return result
 }
 
@@ -112,17 +69,13 @@ func TestAPrimaryThatHangs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			primary := runNode(t, `"$1/initdb" -D "$2" -U takt --auth=trust --no-sync`)
-			primary.run(t, "SELECT 1::text")
-			standby := runNode(t, `"$1/pg_basebackup" -D "$2" -h 127.0.0.1 -p "$4" -U takt -R -c fast --no-sync`, fmt.Sprint(primary.port))
-			soon(t, "the standby to stream", func() bool {
-				return primary.run(t, "SELECT count(*)::text FROM pg_stat_replication WHERE state = 'streaming' AND application_name = 'walreceiver'") == "1"
-			})
+			primary := newNode(t, nil)
+			standby := newNode(t, primary)
 			first, second := standby, primary
 			if c.primaryFirst {
 				first, second = primary, standby
 			}
-			source, err := URL(fmt.Sprintf("postgres://takt@127.0.0.1:%d,127.0.0.1:%d/postgres?sslmode=disable", first.port, second.port))
+			source, err := URL(fmt.Sprintf("postgres://takt@127.0.0.1:%d,127.0.0.1:%d/postgres?sslmode=disable", first.Port, second.Port))
 			require.NoError(t, err)
 			db, bus := postgres.New(), pubsub.New()
 			events := make(chan pubsub.Event, 100)
@@ -153,20 +106,83 @@ func TestAPrimaryThatHangs(t *testing.T) {
 			}
 			heard(pubsub.ListenerResumed)
 
-			primary.signal(t, syscall.SIGSTOP)
+			primary.Signal(syscall.SIGSTOP)
 			if !c.atOnce {
 				soon(t, "takt to notice", func() bool { return serves() != nil && !pool.Ready() })
 			}
-			standby.run(t, "SELECT pg_promote()::text")
+			answerOf(t, standby, "SELECT pg_promote()::text")
 			promoted := time.Now()
 			eventually(t, "takt to serve", serves)
 			t.Logf("takt served %s after the promotion", time.Since(promoted).Round(time.Millisecond))
 			require.Zero(t, sys.Leaked())
 			heard(pubsub.ListenerResumed)
 			t.Logf("and listened after %s", time.Since(promoted).Round(time.Millisecond))
-			standby.run(t, "SELECT pg_notify('takt', 'job:available ios')::text")
+			answerOf(t, standby, "SELECT pg_notify('takt', 'job:available ios')::text")
 			heard(pubsub.JobAvailable)
 		})
+	}
+}
+
+// The primary is killed, its standby promoted, and then the old primary comes back alone. takt
+// remembers, also after a restart, that it has written to a later timeline.
+func TestAFormerPrimaryIsRefused(t *testing.T) {
+	t.Parallel()
+	primary := newNode(t, nil)
+	standby := newNode(t, primary)
+	dir := t.TempDir()
+	run := func() (*postgres.DB, *Pool, *otp.System) {
+		source, err := URL(fmt.Sprintf("postgres://takt@127.0.0.1:%d,127.0.0.1:%d/postgres?sslmode=disable", primary.Port, standby.Port))
+		require.NoError(t, err)
+		db := postgres.New()
+		pool := NewPool(PoolConfig{Source: Guard(source, dir), Sinks: []Sink{db}, StartWait: time.Second})
+		db.OnLost(pool.Lost)
+		sys := newSystem(t)
+		_, err = sys.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{pool.Spec()}})
+		require.NoError(t, err)
+		return db, pool, sys
+	}
+	db, pool, sys := run()
+	require.NoError(t, db.Ping(t.Context()))
+
+	primary.Kill()
+	answerOf(t, standby, "SELECT pg_promote()::text")
+	eventually(t, "takt to serve", func() error { return db.Ping(t.Context()) })
+	standby.Kill() // away, for a while
+	require.NoError(t, primary.Start("-c", "fsync=off"))
+	require.Equal(t, "f", answerOf(t, primary, "SELECT pg_is_in_recovery()::text")[:1], "it takes writes")
+	var refusal error
+	soon(t, "takt to refuse it", func() bool {
+		refusal = db.Ping(t.Context())
+		return refusal != nil && strings.Contains(errors.Unwrap(refusal).Error(), "it was the primary before a failover")
+	})
+	require.ErrorContains(t, errors.Unwrap(refusal), "timeline 00000001, and takt has written to timeline 00000002")
+	require.False(t, pool.Ready())
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	sys.Shutdown(ctx)
+
+	db, pool, _ = run() // another process
+	require.False(t, pool.Ready())
+	require.NoError(t, standby.Start("-c", "fsync=off"))
+	eventually(t, "takt to go on to the other host", func() error { return db.Ping(t.Context()) })
+
+	// A database that was moved is another cluster.
+	moved := newNode(t, nil)
+	source, err := URL(moved.URL())
+	require.NoError(t, err)
+	for _, at := range []*pgtest.Node{moved, primary} {
+		answerOf(t, at, "SELECT 1::text")
+		source, err = URL(at.URL())
+		require.NoError(t, err)
+		cfg, err := Guard(source, dir)(t.Context())
+		require.NoError(t, err)
+		conn, err := dial(t.Context(), cfg)
+		if at == primary {
+			require.ErrorContains(t, err, "then remove "+filepath.Join(dir, "timelines"))
+			continue
+		}
+		require.NoError(t, err)
+		require.NoError(t, conn.Close(t.Context()))
 	}
 }
 

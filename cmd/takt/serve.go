@@ -186,7 +186,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.tree.Database = source
+		p.tree.Database = database.Guard(source, c.cfg.DataDir)
 	} else {
 		p.tree.Embedded = &database.PostgresConfig{DataDir: c.cfg.DataDir, SearchPath: os.Getenv("PATH")}
 	}

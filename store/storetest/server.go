@@ -7,13 +7,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"takt/store/storetest/pgtest"
 )
 
 // server is a PostgreSQL that this process started.
@@ -45,7 +45,7 @@ const (
 
 // start starts a server and waits until it answers.
 func start(ctx context.Context, options string) (*server, error) {
-	bin, err := binDir()
+	bin, err := pgtest.BinDir()
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func start(ctx context.Context, options string) (*server, error) {
 	}
 	attr := &syscall.SysProcAttr{Setpgid: true} // so that an interrupt at the terminal does not reach it
 	if os.Geteuid() == 0 {
-		cred, err := unprivileged()
+		cred, err := pgtest.Unprivileged()
 		if err != nil {
 			return nil, err
 		}
@@ -80,27 +80,6 @@ func start(ctx context.Context, options string) (*server, error) {
 		return nil, fmt.Errorf("starting PostgreSQL: %w\n%s", err, log)
 	}
 	return s, nil
-}
-
-// unprivileged returns the user that runs the server when this process is root, because
-// the server refuses to run as root.
-func unprivileged() (*syscall.Credential, error) {
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err := strconv.ParseUint(u.Uid, 10, 32)
-		if err != nil {
-			return nil, err
-		}
-		gid, err := strconv.ParseUint(u.Gid, 10, 32)
-		if err != nil {
-			return nil, err
-		}
-		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
-	}
-	return nil, errors.New("running as root and there is neither a user postgres nor nobody")
 }
 
 // await waits until the server answers.

@@ -1,4 +1,4 @@
-package storetest
+package pgtest
 
 import (
 	"errors"
@@ -21,8 +21,8 @@ var globs = []string{ //nolint:gochecknoglobals // a constant list
 var errNoServer = errors.New("no PostgreSQL server found: install it (apt-get install postgresql, " +
 	"brew install postgresql@17) or set TAKT_TEST_DATABASE_URL")
 
-// binDir returns the directory that holds initdb and postgres.
-func binDir() (string, error) {
+// BinDir returns the directory that holds initdb and postgres.
+func BinDir() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		if path, err = filepath.EvalSymlinks(path); err == nil && complete(filepath.Dir(path)) {
 			return filepath.Dir(path), nil

@@ -1,0 +1,92 @@
+package database
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// timelines is the file of a data directory that holds the highest timeline of each
+// PostgreSQL cluster that takt has written to, by the cluster's system identifier.
+const timelines = "timelines"
+
+// sqlTimeline returns nothing of a standby. The first 8 digits of a WAL file's name are its
+// timeline, in hexadecimal and thus in order.
+const sqlTimeline = `/* timeline */ SELECT CASE WHEN pg_is_in_recovery() THEN ''
+	ELSE system_identifier || ' ' || left(pg_walfile_name(pg_current_wal_lsn()), 8) END FROM pg_control_system()`
+
+// Guard returns a Source whose connections refuse a primary with a lower timeline than takt
+// has written to: one that was replaced by its standby and came back without what was
+// committed since. A restored or moved database is another cluster and is accepted. dir is
+// the data directory.
+func Guard(source Source, dir string) Source {
+	var mu sync.Mutex // guards the file
+	return func(ctx context.Context) (*pgx.ConnConfig, error) {
+		cfg, err := source(ctx)
+		if err != nil {
+			return nil, err
+		}
+		before := cfg.ValidateConnect
+		cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+			if before != nil {
+				if err := before(ctx, conn); err != nil {
+					return err
+				}
+			}
+			found := conn.ExecParams(ctx, sqlTimeline, nil, nil, nil, nil).Read()
+			if found.Err != nil {
+				return fmt.Errorf("reading the database's timeline: %w", found.Err)
+			}
+			cluster, now, primary := strings.Cut(string(found.Rows[0][0]), " ")
+			if !primary {
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			return noteTimeline(dir, cluster, now)
+		}
+		return cfg, nil
+	}
+}
+
+// noteTimeline refuses a lower timeline than that in the file, and makes a higher one durable
+// there before anything is written to the database.
+func noteTimeline(dir, cluster, now string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("opening the data directory: %w", err)
+	}
+	defer root.Close()
+	highest := map[string]string{}
+	raw, err := root.ReadFile(timelines)
+	if err == nil {
+		err = json.Unmarshal(raw, &highest)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("reading the timelines that takt has written to: %s/%s: %w", dir, timelines, err)
+	}
+	switch known := highest[cluster]; {
+	case now == known:
+		return nil
+	case now < known:
+		return fmt.Errorf("this PostgreSQL is on timeline %s, and takt has written to timeline %s: it was the primary before a failover. "+
+			"Make it a standby of the current primary (pg_rewind or pg_basebackup). If it was put back on purpose, "+
+			"what was committed since is lost; then remove %s/%s", now, known, dir, timelines)
+	}
+	highest[cluster] = now
+	if raw, err = json.Marshal(highest); err == nil {
+		err = writeFile(root, timelines, string(raw)+"\n", nil)
+	}
+	if err != nil {
+		return fmt.Errorf("noting the database's timeline: %w", err)
+	}
+	return nil
+}
