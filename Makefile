@@ -75,8 +75,8 @@ test: setup-cc $(SERVERS) ## run every test, with the race detector
 	$(FIND) CGO_ENABLED=1 $(GO) test -race -timeout 17m $(PACKAGES)
 	@$(GO) run ./cmd/internal/mutants -stale || echo "test: make mutants will fail for these until testdata/mutants.txt is mended" >&2
 
-test-long: setup-cc setup-postgres ## run with all their repetitions the tests that make test shortens
-	TAKT_TEST_LONG=1 $(FIND) CGO_ENABLED=1 $(GO) test -race -count 1 -run TestKilledBetweenCommitAndReply -timeout 17m ./cmd/takt
+test-long: setup-cc setup-postgres setup-git ## run with all their repetitions the tests that make test shortens
+	TAKT_TEST_LONG=1 $(FIND) CGO_ENABLED=1 $(GO) test -race -count 1 -run 'TestKilledBetweenCommitAndReply|TestDeploymentSurvivesKills' -timeout 17m ./cmd/takt
 
 drill: setup-postgres setup-s3 setup-cc ## make faults around two controllers under load for DRILL (2m), and check every promise
 	TAKT_DRILL=$(DRILL) $(FIND) CGO_ENABLED=1 $(GO) test -race -run TestDrillFindsThatPromisesAreKept -v -count 1 -timeout 90m ./cmd/takt-drill

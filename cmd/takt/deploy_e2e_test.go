@@ -31,7 +31,7 @@ func deployer(t *testing.T, n int) (*githubtest.Forge, []string) {
 // credential was in no argument and no log.
 func TestDeploymentSurvivesKills(t *testing.T) {
 	t.Parallel()
-	const repos, kills = 200, 10
+	repos, kills := repeated(80, 200), repeated(5, 10)
 	s := newSite(t)
 	forge, settings := deployer(t, repos)
 	gate := newPushGate()

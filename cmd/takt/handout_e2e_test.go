@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"testing"
 	"time"
 
@@ -24,14 +23,11 @@ CREATE CONSTRAINT TRIGGER notify_hand_out AFTER UPDATE ON builds DEFERRABLE INIT
 LISTEN handed`
 
 // A controller is killed right after it has committed hand-outs, and nobody reads
-// its replies: 60 lost replies, or 200 with TAKT_TEST_LONG. Each worker shows the token that it has, to the
-// next incarnation or to another controller, and gets its build.
+// its replies. Each worker shows the token that it has, to the next incarnation or to
+// another controller, and gets its build.
 func TestKilledBetweenCommitAndReply(t *testing.T) {
 	t.Parallel()
-	kills, fleet := 15, 4
-	if os.Getenv("TAKT_TEST_LONG") != "" { // make check-all
-		kills = 50
-	}
+	kills, fleet := repeated(15, 50), 4
 	s := newSite(t)
 	owner := s.controller("owner", "TAKT_QUEUE_LIMIT=2000")
 	conn, err := pgx.Connect(t.Context(), owner.DatabaseURL())

@@ -112,6 +112,7 @@ func (s *site) killInTheMiddle(c *process.Controller, settings []string, times i
 		before := sealedUnder(s.t, dir, key.ID())
 		victim := s.launchRekey(c, settings)
 		for victim.Alive() && sealedUnder(s.t, dir, key.ID()) == before { // it seals hundreds a second
+			after(s.t.Context(), time.Millisecond)
 		}
 		victim.Kill()
 		<-victim.Done()
@@ -216,7 +217,7 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 					builds = append(builds, b)
 					mu.Unlock()
 				}
-				after(loaded, 50*time.Millisecond)
+				after(loaded, 200*time.Millisecond)
 			}
 		})
 		load.Go(func() {
@@ -229,7 +230,7 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 				if n%20 == 0 {
 					s.hs.Revoke(hookPortal)
 				}
-				after(loaded, 50*time.Millisecond)
+				after(loaded, 100*time.Millisecond)
 			}
 		})
 	}
