@@ -39,7 +39,7 @@ func TestDeployRelease(t *testing.T) { //nolint:paralleltest // each takes the w
 		run(root, nil, "git", "clone", "--quiet", root, place)
 		run(place, settings, "make", "--no-print-directory", "release", "VERSION="+version, "RELEASES="+out)
 	}
-	here, other := "linux/"+runtime.GOARCH, "darwin/amd64" // which make vet-darwin has compiled
+	here, other := "linux/"+runtime.GOARCH, "darwin/arm64" // the Macs of today
 	build(filepath.Join(dir, "a"), filepath.Join(dir, "first"), "TARGETS="+here+" "+other)
 	far := filepath.Join(dir, "a longer", "way", "to the clone")
 	build(far, filepath.Join(dir, "second"), "TZ=Asia/Tokyo", "TARGETS="+here, "GOCACHE="+filepath.Join(dir, "cache"))
