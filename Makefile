@@ -81,7 +81,7 @@ test-long: setup-cc setup-postgres setup-git ## run with all their repetitions t
 drill: setup-postgres setup-s3 setup-cc ## make faults around two controllers under load for DRILL (2m), and check every promise
 	TAKT_DRILL=$(DRILL) $(FIND) CGO_ENABLED=1 $(GO) test -race -run TestDrillFindsThatPromisesAreKept -v -count 1 -timeout 90m ./cmd/takt-drill
 
-test-deploy: test-package test-image test-proxies test-release ## test what operators install: package, images, compose file, proxies, releases
+test-deploy: test-package test-image test-proxies test-databases test-release ## test what operators install: package, images, compose file, proxies, PgBouncer, releases
 
 test-image: setup-postgres setup-podman ## build the images on a new Debian and run them, with a read-only root file system
 	@.ci/setup debootstrap compose
@@ -90,6 +90,10 @@ test-image: setup-postgres setup-podman ## build the images on a new Debian and 
 test-proxies: setup-postgres ## run nginx and Caddy, as configured in deploy/, in front of takt
 	@.ci/setup nginx caddy
 	$(DEPLOY_TEST) -run TestDeployProxies ./cmd/takt
+
+test-databases: setup-postgres ## run takt behind PgBouncer in transaction mode
+	@.ci/setup pgbouncer
+	$(DEPLOY_TEST) -run TestDeployPgBouncer ./cmd/takt
 
 test-release: setup-postgres ## build a release twice, in two places, compare the bytes and run it
 	$(DEPLOY_TEST) -run TestDeployRelease ./cmd/takt

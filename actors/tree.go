@@ -36,7 +36,7 @@ type Config struct {
 	Embedded *database.PostgresConfig
 	// Database is where the external database is; unused with Embedded.
 	Database database.Source
-	// Pool is given without Source, Sinks and Name, because the tree sets these.
+	// Pool is given without Source and Sinks, because the tree sets these.
 	Pool     database.PoolConfig
 	Heijunka heijunka.Config
 
@@ -142,7 +142,11 @@ func New(cfg Config, deps Deps) *Tree {
 		t.Postgres = database.NewPostgres(*cfg.Embedded)
 		source = t.Postgres.ConnConfig
 	}
-	t.Listener = database.NewListener(database.ListenerConfig{Source: source, Bus: t.Bus})
+	listen := source
+	if cfg.Pool.Direct != nil {
+		listen = cfg.Pool.Direct
+	}
+	t.Listener = database.NewListener(database.ListenerConfig{Source: listen, Bus: t.Bus})
 	cfg.Pool.Sinks = []database.Sink{deps.DB, t.Listener}
 	if deps.Throttle != nil {
 		deps.Throttle.Bus = t.Bus

@@ -134,7 +134,7 @@ func TestAFormerPrimaryIsRefused(t *testing.T) {
 		source, err := URL(fmt.Sprintf("postgres://takt@127.0.0.1:%d,127.0.0.1:%d/postgres?sslmode=disable", primary.Port, standby.Port))
 		require.NoError(t, err)
 		db := postgres.New()
-		pool := NewPool(PoolConfig{Source: Guard(source, dir), Sinks: []Sink{db}, StartWait: time.Second})
+		pool := NewPool(PoolConfig{Source: NewGuard(dir).Source(source), Sinks: []Sink{db}, StartWait: time.Second})
 		db.OnLost(pool.Lost)
 		sys := newSystem(t)
 		_, err = sys.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{pool.Spec()}})
@@ -174,7 +174,7 @@ func TestAFormerPrimaryIsRefused(t *testing.T) {
 		answerOf(t, at, "SELECT 1::text")
 		source, err = URL(at.URL())
 		require.NoError(t, err)
-		cfg, err := Guard(source, dir)(t.Context())
+		cfg, err := NewGuard(dir).Source(source)(t.Context())
 		require.NoError(t, err)
 		conn, err := dial(t.Context(), cfg)
 		if at == primary {

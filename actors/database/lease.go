@@ -46,6 +46,13 @@ func openLease(ctx context.Context, cfg PoolConfig) (*lease, error) {
 func (l *lease) fill(ctx context.Context, conn *pgx.ConnConfig, cfg PoolConfig) error {
 	if cfg.Migrate != nil {
 		migrating := conn.Copy()
+		if cfg.Direct != nil {
+			var err error
+			if migrating, err = cfg.Direct(ctx); err != nil {
+				return err
+			}
+			migrating.ConnectTimeout = cmp.Or(migrating.ConnectTimeout, cfg.ConnectTimeout)
+		}
 		migrating.Tracer = &tracer{Metrics: cfg.Metrics, all: migrationStatement}
 		if err := cfg.Migrate(ctx, migrating); err != nil {
 			return fmt.Errorf("migrating the database: %w", err)
@@ -91,12 +98,17 @@ func poolConfig(conn *pgx.ConnConfig, cfg PoolConfig) (*pgxpool.Config, error) {
 	}
 	pc.ConnConfig = conn.Copy()
 	pc.ConnConfig.Tracer = &tracer{Metrics: cfg.Metrics}
-	for name, value := range map[string]string{
+	settings := map[string]string{
 		"statement_timeout":                   milliseconds(statementTimeout),
 		"lock_timeout":                        milliseconds(lockTimeout),
 		"idle_in_transaction_session_timeout": milliseconds(idleInTransactionTimeout),
 		"application_name":                    "takt",
-	} {
+	}
+	if cfg.Direct != nil { // the pooler refuses them: they are the login's
+		settings = nil
+		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	for name, value := range settings {
 		if _, given := pc.ConnConfig.RuntimeParams[name]; !given {
 			pc.ConnConfig.RuntimeParams[name] = value
 		}

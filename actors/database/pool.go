@@ -35,6 +35,9 @@ type Sink interface {
 type PoolConfig struct {
 	// Source is required.
 	Source Source
+	// Direct reaches PostgreSQL itself if Source is a pooler in transaction mode, such as
+	// PgBouncer: sessions then hold neither settings nor prepared statements. nil if it is not.
+	Direct Source
 	// Migrate brings the schema up to date, on a connection of its own, before
 	// the pool is handed out. It is called again after each loss and must be
 	// idempotent. May be nil.

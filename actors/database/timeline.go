@@ -23,12 +23,19 @@ const timelines = "timelines"
 const sqlTimeline = `/* timeline */ SELECT CASE WHEN pg_is_in_recovery() THEN ''
 	ELSE system_identifier || ' ' || left(pg_walfile_name(pg_current_wal_lsn()), 8) END FROM pg_control_system()`
 
-// Guard returns a Source whose connections refuse a primary with a lower timeline than takt
+// Guard lets the connections of a Source refuse a primary with a lower timeline than takt
 // has written to: one that was replaced by its standby and came back without what was
-// committed since. A restored or moved database is another cluster and is accepted. dir is
-// the data directory.
-func Guard(source Source, dir string) Source {
-	var mu sync.Mutex // guards the file
+// committed since. A restored or moved database is another cluster and is accepted.
+type Guard struct {
+	dir string     // the data directory
+	mu  sync.Mutex // held while the file is read and written
+}
+
+// NewGuard returns the guard that keeps its file in a data directory.
+func NewGuard(dir string) *Guard { return &Guard{dir: dir} }
+
+// Source is source with the guard.
+func (g *Guard) Source(source Source) Source {
 	return func(ctx context.Context) (*pgx.ConnConfig, error) {
 		cfg, err := source(ctx)
 		if err != nil {
@@ -49,9 +56,9 @@ func Guard(source Source, dir string) Source {
 			if !primary {
 				return nil
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			return noteTimeline(dir, cluster, now)
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return noteTimeline(g.dir, cluster, now)
 		}
 		return cfg, nil
 	}

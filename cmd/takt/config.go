@@ -28,6 +28,7 @@ type Config struct {
 	Listen            string
 	DataDir           string
 	DatabaseURL       string // "" runs an embedded PostgreSQL
+	DatabaseDirectURL string // past a pooler; "" if DatabaseURL reaches PostgreSQL itself
 	DatabasePool      int
 	Services          []string
 	APIKey, AdminKey  string // if empty, random and kept in DataDir

@@ -182,11 +182,15 @@ func (c *controller) assemble(ctx context.Context) error {
 		},
 	}
 	if c.cfg.DatabaseURL != "" {
-		source, err := database.URL(c.cfg.DatabaseURL)
+		guard := database.NewGuard(c.cfg.DataDir)
+		source, direct, err := c.cfg.externalDatabase()
 		if err != nil {
 			return err
 		}
-		p.tree.Database = database.Guard(source, c.cfg.DataDir)
+		p.tree.Database = guard.Source(source)
+		if direct != nil {
+			p.tree.Pool.Direct = guard.Source(direct)
+		}
 	} else {
 		p.tree.Embedded = &database.PostgresConfig{DataDir: c.cfg.DataDir, SearchPath: os.Getenv("PATH")}
 	}

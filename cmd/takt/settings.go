@@ -89,6 +89,8 @@ func controllerSettings(c *Config) []setting {
 		row("data-dir", text(&c.DataDir), "files, embedded database, keys").unset("takt in $XDG_STATE_HOME or ~/.local/state"),
 		row("database-url", text(&c.DatabaseURL),
 			"external PostgreSQL 14 or newer; empty runs an embedded one").also("DATABASE_URL").secret(),
+		row("database-direct-url", text(&c.DatabaseDirectURL),
+			"PostgreSQL itself, for notifications and migrations, if database-url is PgBouncer in transaction mode").secret(),
 		row("db-pool", number(&c.DatabasePool), "most connections to PostgreSQL"),
 		row("services", serviceList(&c.Services),
 			"what this controller does; what is left out has no routes, pages, processes and metrics, and its settings are ignored"),

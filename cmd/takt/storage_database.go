@@ -44,7 +44,7 @@ func openDatabase(ctx context.Context, cfg Config, keys *seal.Ring, out io.Write
 	release := func() error { return nil }
 	var server *database.Postgres
 	if cfg.DatabaseURL != "" {
-		pool.Source, err = database.URL(cfg.DatabaseURL)
+		pool.Source, pool.Direct, err = cfg.externalDatabase()
 	} else if lock, locked := database.LockDataDir(cfg.DataDir); locked == nil {
 		server = database.NewPostgres(database.PostgresConfig{DataDir: cfg.DataDir, SearchPath: os.Getenv("PATH")})
 		pool.Source, pool.Migrate, release = server.ConnConfig, postgres.WithKeyCheck(keys, migrations.Up), lock.Release
@@ -66,6 +66,15 @@ func openDatabase(ctx context.Context, cfg Config, keys *seal.Ring, out io.Write
 		return nil, nil, errors.Join(err, release())
 	}
 	return db, func() error { return errors.Join(stop(), release()) }, nil
+}
+
+// externalDatabase returns how to reach the external database, and how to reach it past a
+// pooler; nil without one.
+func (c Config) externalDatabase() (source, direct database.Source, err error) {
+	if source, err = database.URL(c.DatabaseURL); err == nil && c.DatabaseDirectURL != "" {
+		direct, err = database.URL(c.DatabaseDirectURL)
+	}
+	return source, direct, err
 }
 
 // startDatabase starts only the database subtree of the tree.

@@ -41,6 +41,9 @@ func (c *Config) validate() []error {
 	} else if c.DatabaseURL != "" {
 		bad("encryption-key", "must be given with database-url, because controllers share it (make one: head -c 32 /dev/urandom | base64)")
 	}
+	if c.DatabaseDirectURL != "" && c.DatabaseURL == "" {
+		bad("database-direct-url", "needs database-url")
+	}
 	if _, err := c.oldKeys(); err != nil {
 		bad("old-encryption-keys", "%v", err)
 	}

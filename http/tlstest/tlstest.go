@@ -62,7 +62,7 @@ func (a *Authority) Pool() *x509.CertPool {
 	return pool
 }
 
-// Issue writes a new certificate and key and returns their file names. Each file is
+// Issue writes a new certificate and key, of a server and of a client called takt, and returns their file names. Each file is
 // replaced atomically; the key has mode 0600. serial tells the certificate from
 // others.
 func (a *Authority) Issue(t *testing.T, dir string, serial int64) (certFile, keyFile string) {
@@ -73,7 +73,7 @@ func (a *Authority) Issue(t *testing.T, dir string, serial int64) (certFile, key
 		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "takt"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	require.NoError(t, err)

@@ -118,8 +118,11 @@ func (db *DB) run(ctx context.Context, timeout time.Duration, f func(context.Con
 	defer conn.Release()
 	c := conn.Conn()
 	if custom := c.PgConn().CustomData(); custom[sessionKey] == nil {
-		if _, err := c.Exec(ctx, sqlSession); err != nil {
-			return failure(ctx, fmt.Errorf("preparing the session: %w", err))
+		// A pooler's sessions are not takt's alone, and they plan each execution anyway.
+		if c.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+			if _, err := c.Exec(ctx, sqlSession); err != nil {
+				return failure(ctx, fmt.Errorf("preparing the session: %w", err))
+			}
 		}
 		codec := &times{pgtype.TimestamptzCodec{ScanLocation: time.UTC}}
 		c.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: codec})

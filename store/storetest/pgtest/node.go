@@ -27,8 +27,10 @@ type Node struct {
 	Dir  string
 	Port int
 
+	// User runs the server; nil for this process's user.
+	User *syscall.Credential
+
 	bin  string
-	user *syscall.Credential
 	sh   *exec.Cmd
 	life io.Closer // the server ends when this is closed
 }
@@ -41,13 +43,13 @@ func New(parent string) (*Node, error) {
 	}
 	n := &Node{bin: bin}
 	if os.Geteuid() == 0 {
-		if n.user, err = Unprivileged(); err != nil {
+		if n.User, err = Unprivileged(); err != nil {
 			return nil, err
 		}
 	}
 	dir, err := os.MkdirTemp(parent, "postgres-")
-	if err == nil && n.user != nil {
-		err = os.Chown(dir, int(n.user.Uid), int(n.user.Gid))
+	if err == nil && n.User != nil {
+		err = os.Chown(dir, int(n.User.Uid), int(n.User.Gid))
 	}
 	if err != nil {
 		return nil, err
@@ -86,7 +88,7 @@ func (n *Node) run(program string, args ...string) error {
 func (n *Node) command(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...) //nolint:noctx // it ends by itself, or with life
 	cmd.Dir, cmd.Env = filepath.Dir(n.Dir), []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: n.user} // an interrupt at the terminal does not reach it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: n.User} // an interrupt at the terminal does not reach it
 	return cmd
 }
 
@@ -156,6 +158,17 @@ func (n *Node) Ask(ctx context.Context, sql string) (result string, err error) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// Exec runs statements that return nothing.
+func (n *Node) Exec(ctx context.Context, sql string) error {
+	conn, err := pgx.Connect(ctx, n.URL())
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx) //nolint:errcheck // nothing is lost with it
+	_, err = conn.Exec(ctx, sql)
+	return err
 }
 
 // Unprivileged returns the user that runs the server when this process is root, because

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/http/tlstest"
+	"takt/store/storetest/needs"
+	"takt/store/storetest/pgtest"
+)
+
+// newPostgres returns a server of the test's own, not yet started, and the directory that it
+// and what is beside it can read.
+func newPostgres(t *testing.T) (n *pgtest.Node, dir string) {
+	t.Helper()
+	needs.Server(t, "PostgreSQL")
+	needs.Linux(t)
+	dir, err := os.MkdirTemp("", "takt-postgres-") //nolint:usetesting // t.TempDir is closed to the server's account
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o711)) //nolint:gosec // see above
+	n, err = pgtest.New(dir)
+	require.NoError(t, err)
+	require.NoError(t, n.Init())
+	return n, dir
+}
+
+func answerOf(t *testing.T, n *pgtest.Node, sql string) string {
+	t.Helper()
+	result, err := n.Ask(t.Context(), sql)
+	require.NoError(t, err)
+	return result
+}
+
+// sharedKeys are the settings of controllers that share a database.
+func sharedKeys() []string {
+	return []string{
+		"TAKT_API_KEY=shared-key-0123456789", "TAKT_ADMIN_KEY=shared-admin-0123456789",
+		"TAKT_ENCRYPTION_KEY=" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32)),
+	}
+}
+
+// requireWorks has two controllers and their workers do builds, with notifications, files and
+// no trouble.
+func requireWorks(t *testing.T, s *site, builds int, settings ...string) {
+	t.Helper()
+	settings = append(settings, sharedKeys()...)
+	one := s.controller("one", append(settings, "TAKT_DB_POOL=4")...)
+	second := filepath.Join(s.Dir, "two")
+	require.NoError(t, os.Mkdir(second, 0o700))
+	require.NoError(t, os.Symlink(filepath.Join(one.DataDir, "files"), filepath.Join(second, "files")))
+	two := s.controller("two", append(settings, "TAKT_DB_POOL=4")...)
+	both := []*process.Controller{one, two}
+	for i, c := range both {
+		s.worker(c, fmt.Sprintf("worker-%d", i), copyOrder)
+		require.Eventually(t, func() bool {
+			node, err := c.Client.Tree(t.Context(), client.TreeOptions{Path: "database/listener"})
+			return err == nil && node.Status == "running"
+		}, patience, tick, "it listens")
+	}
+	var all sync.WaitGroup
+	for i := range builds {
+		all.Go(func() {
+			c := both[i%2]
+			want := fmt.Sprintf("order %d", i)
+			id := submit(t, c, zipOf(t, map[string]string{"order.txt": want}))
+			eventually(t, "it is built", func() bool { return status(t, c, id).Status == "completed" })
+			require.Equal(t, want, download(t, both[(i+1)%2], id))
+		})
+	}
+	all.Wait()
+	for _, c := range both {
+		found, err := client.Call(t.Context(), c.Client, api.CheckInvariants, api.None{})
+		require.NoError(t, err)
+		for _, i := range found.Invariants {
+			require.Zero(t, i.Broken, i.Promise)
+		}
+		root, err := c.Client.Tree(t.Context(), client.TreeOptions{})
+		require.NoError(t, err)
+		require.Empty(t, trouble(&root))
+	}
+}
+
+// The login is a certificate, the server shows one too, and the role owns nothing but its
+// schema.
+func TestADatabaseWithClientCertificatesAndOneSchema(t *testing.T) {
+	t.Parallel()
+	n, dir := newPostgres(t)
+	authority := tlstest.NewAuthority(t)
+	ca := filepath.Join(dir, "ca.pem")
+	require.NoError(t, os.WriteFile(ca, authority.PEM, 0o644)) //nolint:gosec // the server's account reads it
+	cert, key := authority.Issue(t, dir, 1)
+	for _, file := range []string{cert, key} {
+		if n.User != nil {
+			require.NoError(t, os.Chown(file, int(n.User.Uid), int(n.User.Gid)))
+		}
+	}
+	rules := "hostssl all takt_app 127.0.0.1/32 cert map=app\nhost all takt 127.0.0.1/32 trust\n"
+	require.NoError(t, os.WriteFile(filepath.Join(n.Dir, "pg_hba.conf"), []byte(rules), 0o644))                   //nolint:gosec // as above
+	require.NoError(t, os.WriteFile(filepath.Join(n.Dir, "pg_ident.conf"), []byte("app takt takt_app\n"), 0o644)) //nolint:gosec // as above
+	require.NoError(t, n.Start("-c", "fsync=off", "-c", "ssl=on", "-c", "ssl_ca_file="+ca, "-c", "ssl_cert_file="+cert, "-c", "ssl_key_file="+key))
+	t.Cleanup(n.Stop)
+	answerOf(t, n, `SELECT 'up'`)
+	for _, sql := range []string{
+		"CREATE ROLE takt_app LOGIN", "REVOKE CREATE, TEMPORARY ON DATABASE postgres FROM PUBLIC", "REVOKE ALL ON SCHEMA public FROM PUBLIC",
+		"CREATE SCHEMA builds AUTHORIZATION takt_app", "ALTER ROLE takt_app SET search_path = builds",
+	} {
+		require.NoError(t, n.Exec(t.Context(), sql))
+	}
+	url := fmt.Sprintf("host=127.0.0.1 port=%d user=takt_app dbname=postgres sslmode=verify-full sslrootcert=%s sslcert=%s sslkey=%s", n.Port, ca, cert, key)
+	s := newSite(t)
+	requireWorks(t, s, 4, "TAKT_DATABASE_URL="+url)
+	require.Equal(t, "0", answerOf(t, n, "SELECT count(*)::text FROM pg_tables WHERE schemaname = 'public'"))
+	require.Equal(t, "t", answerOf(t, n, "SELECT left(bool_and(ssl)::text, 1) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE usename = 'takt_app'"))
+	refused, err := s.Launch("stranger", append(sharedKeys(), "TAKT_DATABASE_URL="+strings.Replace(url, "sslcert="+cert+" sslkey="+key, "", 1)), "doctor")
+	require.NoError(t, err)
+	<-refused.Done()
+	require.Contains(t, refused.Output(), "requires a valid client certificate")
+}
+
+// TestDeployPgBouncer has PgBouncer between takt and PostgreSQL, with fewer connections than
+// two controllers have sessions. Only notifications and migrations go past it.
+func TestDeployPgBouncer(t *testing.T) { //nolint:paralleltest // as others of its kind
+	deployTest(t)
+	n, dir := newPostgres(t)
+	require.NoError(t, n.Start("-c", "fsync=off"))
+	t.Cleanup(n.Stop)
+	answerOf(t, n, `SELECT 'up'`)
+	operate, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate.md"))
+	require.NoError(t, err)
+	logins := strings.Split(string(operate), "```text\nALTER ROLE takt SET ")[1]
+	logins, _, _ = strings.Cut("ALTER ROLE takt SET "+logins, "```")
+	require.NoError(t, n.Exec(t.Context(), logins))
+
+	port := freePort(t)
+	config := fmt.Sprintf(`[databases]
+postgres = host=127.0.0.1 port=%d
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %s
+unix_socket_dir =
+auth_type = trust
+auth_file = %s/users
+pool_mode = transaction
+default_pool_size = 3
+max_client_conn = 100
+`, n.Port, port, dir)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "pgbouncer.ini"), []byte(config), 0o644))    //nolint:gosec // its account reads it
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "users"), []byte("\"takt\" \"\"\n"), 0o644)) //nolint:gosec // as above
+	cache, err := os.UserCacheDir()
+	require.NoError(t, err)
+	program := filepath.Join(cache, "takt", "tools", "pgbouncer")
+	require.FileExists(t, program, "run `.ci/setup pgbouncer` once")
+	copied := filepath.Join(dir, "pgbouncer") // where its account can reach it
+	raw, err := os.ReadFile(program)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(copied, raw, 0o755)) //nolint:gosec // as above
+	var said bytes.Buffer
+	bouncer := exec.Command(copied, filepath.Join(dir, "pgbouncer.ini")) //nolint:noctx // the clean-up ends it
+	bouncer.SysProcAttr = &syscall.SysProcAttr{Credential: n.User}
+	bouncer.Stdout, bouncer.Stderr, bouncer.Dir = &said, &said, dir
+	require.NoError(t, bouncer.Start())
+	t.Cleanup(func() {
+		_ = bouncer.Process.Kill()
+		_ = bouncer.Wait()
+		if t.Failed() {
+			t.Logf("pgbouncer said:\n%s", &said)
+		}
+	})
+	requireWorks(t, newSite(t), 60, "TAKT_DATABASE_DIRECT_URL="+n.URL(),
+		"TAKT_DATABASE_URL=postgres://takt@127.0.0.1:"+port+"/postgres?sslmode=disable")
+	require.Equal(t, "2", answerOf(t, n, "SELECT count(*)::text FROM pg_stat_activity WHERE application_name = 'takt listener'"))
+}
