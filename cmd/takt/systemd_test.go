@@ -164,6 +164,8 @@ func TestAStuckRootDoesNotFeedTheWatchdog(t *testing.T) {
 	goesOn()
 
 	stuck, held := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	defer release() // Shutdown waits for the start
 	started := make(chan error, 1)
 	go func() {
 		_, err := otp.StartChild(t.Context(), root, otp.ChildSpec{ID: "slow", Server: func() otp.Server { return slowStart{stuck: stuck, held: held} }})
@@ -174,7 +176,7 @@ func TestAStuckRootDoesNotFeedTheWatchdog(t *testing.T) {
 	before := fed.Load()
 	<-time.After(500 * time.Millisecond)
 	require.Equal(t, before, fed.Load())
-	close(held)
+	release()
 	require.NoError(t, <-started)
 	goesOn()
 }
