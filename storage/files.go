@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"path"
@@ -113,7 +114,13 @@ func (f *Files) open(ctx context.Context, file store.File, size int64) (found *F
 	if store.CodeOf(err) == store.NotFound && missing != nil && store.CodeOf(missing) != store.NotFound {
 		return nil, missing
 	}
-	return o, err
+	if err != nil {
+		return nil, err
+	}
+	if object, ok := o.Content.(*object); ok && size == file.Size { // sealed content is checked as it is opened
+		object.sum, object.want = sha256.New(), file.SHA256
+	}
+	return o, nil
 }
 
 // openObject opens the object of a file and checks that it has size bytes.

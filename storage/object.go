@@ -1,13 +1,18 @@
 package storage
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"time"
 
 	"github.com/minio/minio-go/v7"
+
+	"takt/store"
 )
 
 // errReplaced says that an object was replaced since it was opened.
@@ -27,6 +32,11 @@ type object struct {
 	from func(at int64) (*stream, error)
 	body *stream // nil if none is open
 	lost int     // broken connections since the last byte
+
+	sum    hash.Hash // of the first summed bytes; nil: not checked
+	summed int64
+	want   [sha256.Size]byte
+	wrong  error // the content is not what was stored
 }
 
 // stream is the body of one answer of S3.
@@ -88,8 +98,8 @@ func (s *S3) open(ctx context.Context, key string) (*object, error) {
 // Read reads on after a broken connection.
 func (o *object) Read(p []byte) (int, error) {
 	for {
-		if o.at >= o.size {
-			return 0, io.EOF
+		if o.wrong != nil || o.at >= o.size {
+			return 0, cmp.Or(o.wrong, io.EOF)
 		}
 		if o.body == nil || o.body.at != o.at {
 			o.drop()
@@ -106,6 +116,9 @@ func (o *object) Read(p []byte) (int, error) {
 		o.body.at += int64(n)
 		if n > 0 {
 			o.lost = 0
+			if o.wrong = o.check(p[:n]); o.wrong != nil {
+				return 0, o.wrong
+			}
 			return n, nil // the error comes again or does not matter
 		}
 		if err == nil {
@@ -119,6 +132,19 @@ func (o *object) Read(p []byte) (int, error) {
 			return 0, fmt.Errorf("reading an object: %w", err)
 		}
 	}
+}
+
+// check adds bytes that were read to the digest. It withholds the last ones of a damaged
+// object, so that nobody takes what was read for the whole. Ranges are not checked.
+func (o *object) check(p []byte) error {
+	if o.sum == nil || o.at-int64(len(p)) != o.summed {
+		return nil
+	}
+	o.sum.Write(p)
+	if o.summed = o.at; o.at < o.size || [sha256.Size]byte(o.sum.Sum(nil)) == o.want {
+		return nil
+	}
+	return store.Wrap(store.Internal, "The stored file is damaged", fmt.Errorf("an object in S3 has another digest: %w", ErrDamaged))
 }
 
 // Seek moves within the object.

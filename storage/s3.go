@@ -173,8 +173,16 @@ func (s *S3) Put(ctx context.Context, key string, r io.ReaderAt, size int64, mov
 	}
 	select {
 	case s.sends <- struct{}{}:
-	case <-ctx.Done():
-		return s.failure(ctx, "waiting to store an object", context.Cause(ctx))
+	default:
+		select {
+		case s.sends <- struct{}{}:
+			if s.resting() { // as those before found out: don't wait for the same time-out in turn
+				<-s.sends
+				return s.unavailable(s.State().Err)
+			}
+		case <-ctx.Done():
+			return s.failure(ctx, "waiting to store an object", context.Cause(ctx))
+		}
 	}
 	ctx, w := watch(ctx, s.cfg.StallTimeout, moved)
 	defer w.stop()
@@ -182,12 +190,15 @@ func (s *S3) Put(ctx context.Context, key string, r io.ReaderAt, size int64, mov
 	go func() {
 		defer func() { <-s.sends }()
 		// A ReaderAt is sent directly, so no part is held in memory.
-		_, err := s.client.Client.PutObject(ctx, s.cfg.Bucket, full, io.NewSectionReader(r, 0, size), size, minio.PutObjectOptions{
+		info, err := s.client.Client.PutObject(ctx, s.cfg.Bucket, full, io.NewSectionReader(r, 0, size), size, minio.PutObjectOptions{
 			ContentType: "application/octet-stream", PartSize: partSize, NumThreads: 1, Progress: w,
 			// An empty body that is signed in pieces still has a body. Some servers leave
 			// that body in the connection and then fail on the next request.
 			DisableContentSha256: size == 0,
 		})
+		if err == nil && info.ETag == "" {
+			err = errors.New("the answer has no ETag, so it is not that of an S3 server")
+		}
 		done <- err
 	}()
 	late := make(chan struct{}) // minio goes on to remove parts, for as long as S3 takes to answer
@@ -197,7 +208,10 @@ func (s *S3) Put(ctx context.Context, key string, r io.ReaderAt, size int64, mov
 	case <-late:
 		err = context.Cause(ctx)
 	}
-	return s.failure(ctx, "storing an object", err)
+	if err = s.failure(ctx, "storing an object", err); store.CodeOf(err) == store.NotFound {
+		return s.unavailable(err) // the upload that was begun, or a server that is not S3
+	}
+	return err
 }
 
 // takeBackTimeout bounds the removal of an object that no row will name, and takeBackLate how
@@ -286,7 +300,11 @@ func (s *S3) failure(ctx context.Context, doing string, err error) error {
 	if cause != nil {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	err = fmt.Errorf("%s: %w", doing, err)
+	return s.unavailable(fmt.Errorf("%s: %w", doing, err))
+}
+
+// unavailable records an outage.
+func (s *S3) unavailable(err error) error {
 	s.state.Store(&S3State{At: time.Now(), Err: err})
 	e := store.Wrap(store.Unavailable, "The storage of files is not available, try again later", err)
 	e.RetryAfter = s.cfg.RestTime

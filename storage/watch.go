@@ -10,6 +10,10 @@ import (
 // errStalled says that a transfer with S3 made no progress.
 var errStalled = errors.New("the transfer stands still")
 
+// leastStep is how many bytes have to move within the limit of a watchdog, so that a
+// transfer of a byte now and then does not hold others up for hours.
+const leastStep = 64 << 10
+
 // watchdog cancels a transfer that makes no progress.
 type watchdog struct {
 	limit  time.Duration
@@ -18,9 +22,10 @@ type watchdog struct {
 
 	mu    sync.Mutex // guards what follows, because minio reads in goroutines of its own
 	moved func(now time.Time)
+	bytes int // since the timer was set
 }
 
-// watch returns a context that ends when no byte has moved for limit. moved is called
+// watch returns a context that ends when fewer than leastStep bytes have moved for limit. moved is called
 // as bytes move, by one goroutine at a time and never after stop.
 func watch(ctx context.Context, limit time.Duration, moved func(now time.Time)) (context.Context, *watchdog) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -33,7 +38,10 @@ func watch(ctx context.Context, limit time.Duration, moved func(now time.Time)) 
 func (w *watchdog) Read(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.timer.Reset(w.limit)
+	if w.bytes += len(p); w.bytes >= leastStep {
+		w.bytes = 0
+		w.timer.Reset(w.limit)
+	}
 	if w.moved != nil {
 		w.moved(time.Now())
 	}

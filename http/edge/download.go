@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/rs/zerolog"
 
 	"takt/store"
 )
@@ -57,7 +58,11 @@ func (s *Server) SendDownload(c echo.Context, d Download) error {
 		return store.NewError(store.PreconditionFailed, "The file is not the one that If-Match names")
 	}
 	if w.err != nil {
-		s.Log.Debug().Err(w.err).Str("route", c.Path()).Str("request_id", RequestID(c)).
+		level := zerolog.DebugLevel // the client left
+		if refused := (*store.Error)(nil); errors.As(w.err, &refused) {
+			level = zerolog.WarnLevel // storage failed, or what it has is damaged
+		}
+		s.Log.WithLevel(level).Err(w.err).Str("route", c.Path()).Str("request_id", RequestID(c)).
 			Int64("bytes", w.seen.Size).Msg("download broke off")
 		return http.ErrAbortHandler
 	}
