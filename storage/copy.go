@@ -48,8 +48,33 @@ func (f *Files) AbortUploads(ctx context.Context, olderThan time.Duration) (int,
 	return f.s3.abortUploads(ctx, olderThan)
 }
 
-// storedSize returns how many bytes the file of a row has in storage.
-func storedSize(row store.FileRow) int64 {
+// Restore stores a copy of a row's file, taken by OpenCopy, where the mode says. In S3 its
+// key is its name and suffix, and is not in the row. Errors: ErrDamaged, Unavailable,
+// DiskFull.
+func (f *Files) Restore(ctx context.Context, row store.FileRow, suffix string, content Content) error {
+	size := StoredSize(row)
+	if err := f.Compare(ctx, &File{Content: content, Size: size}, row); err != nil {
+		return err
+	}
+	if f.mode == ModeS3 {
+		return f.s3.Put(ctx, row.Name+suffix, content, size, nil)
+	}
+	if _, err := content.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("restoring %s: %w", row.Name, err)
+	}
+	u, err := f.Local.Create(ctx, size, "", content)
+	if err != nil {
+		return err
+	}
+	defer u.Discard()
+	if err := checkName(row.Name); err != nil {
+		return err
+	}
+	return u.rename(row.Name)
+}
+
+// StoredSize returns how many bytes the file of a row has in storage.
+func StoredSize(row store.FileRow) int64 {
 	if row.Sealed() {
 		return seal.Size(row.Size)
 	}
@@ -63,12 +88,12 @@ func (f *Files) CopyToS3(ctx context.Context, row store.FileRow) (key string, er
 	if f.s3 == nil {
 		return "", errNoS3(row.Name)
 	}
-	file, err := f.openSized(row.Name, storedSize(row))
+	file, err := f.openSized(row.Name, StoredSize(row))
 	if err != nil {
 		return "", err
 	}
 	defer file.Close()
-	if err := f.compare(ctx, file, row); err != nil {
+	if err := f.Compare(ctx, file, row); err != nil {
 		return "", err
 	}
 	return f.s3.putNew(ctx, row.Name, file, nil)
@@ -77,7 +102,7 @@ func (f *Files) CopyToS3(ctx context.Context, row store.FileRow) (key string, er
 // CopyToDisk stores the object of a file on the local disk. It does not copy a damaged
 // object. Errors: NotFound, ErrDamaged, Unavailable, DiskFull.
 func (f *Files) CopyToDisk(ctx context.Context, row store.FileRow) error {
-	size := storedSize(row)
+	size := StoredSize(row)
 	o, err := f.openObject(ctx, row.File, size)
 	if err != nil {
 		return err
@@ -92,15 +117,15 @@ func (f *Files) CopyToDisk(ctx context.Context, row store.FileRow) error {
 	if err != nil {
 		return err
 	}
-	err = f.compare(ctx, file, row)
+	err = f.Compare(ctx, file, row)
 	if err = errors.Join(err, file.Close()); err != nil {
 		return err
 	}
 	return u.rename(row.Name)
 }
 
-// compare reads a file and checks that its content has the row's digest.
-func (f *Files) compare(ctx context.Context, file *File, row store.FileRow) error {
+// Compare reads a file and checks that its content has the row's digest.
+func (f *Files) Compare(ctx context.Context, file *File, row store.FileRow) error {
 	content := io.Reader(io.NewSectionReader(file, 0, file.Size))
 	var err error
 	if row.Sealed() {
@@ -144,7 +169,7 @@ func digest(ctx context.Context, r io.Reader) (sum [sha256.Size]byte, err error)
 // Check checks that one copy of the file of a row exists and has its size. With content
 // it also checks the digest. Errors: NotFound, ErrDamaged, Unavailable.
 func (f *Files) Check(ctx context.Context, row store.FileRow, remote, content bool) error {
-	size := storedSize(row)
+	size := StoredSize(row)
 	if remote && !content {
 		if f.s3 == nil {
 			return errNoS3(row.Name)
@@ -155,7 +180,7 @@ func (f *Files) Check(ctx context.Context, row store.FileRow, remote, content bo
 		}
 		return err
 	}
-	file, err := f.openCopy(ctx, row, remote)
+	file, err := f.OpenCopy(ctx, row, remote)
 	if err != nil {
 		return err
 	}
@@ -163,5 +188,5 @@ func (f *Files) Check(ctx context.Context, row store.FileRow, remote, content bo
 	if !content {
 		return nil
 	}
-	return f.compare(ctx, file, row)
+	return f.Compare(ctx, file, row)
 }

@@ -38,18 +38,18 @@ func (f *Files) openSealed(ctx context.Context, file store.File) (*SealedFile, e
 	}, nil
 }
 
-// openCopy opens the copy on this disk, or the one in S3, without unsealing it.
-func (f *Files) openCopy(ctx context.Context, row store.FileRow, remote bool) (*File, error) {
+// OpenCopy opens the copy on this disk, or the one in S3, without unsealing it.
+func (f *Files) OpenCopy(ctx context.Context, row store.FileRow, remote bool) (*File, error) {
 	if remote {
-		return f.openObject(ctx, row.File, storedSize(row))
+		return f.openObject(ctx, row.File, StoredSize(row))
 	}
-	return f.openSized(row.Name, storedSize(row))
+	return f.openSized(row.Name, StoredSize(row))
 }
 
 // KeyOf returns the id of the key that sealed a copy of a file. Errors: NotFound,
 // ErrDamaged, Unavailable.
 func (f *Files) KeyOf(ctx context.Context, row store.FileRow, remote bool) (seal.ID, error) {
-	file, err := f.openCopy(ctx, row, remote)
+	file, err := f.OpenCopy(ctx, row, remote)
 	if err != nil {
 		return seal.ID{}, err
 	}
@@ -66,7 +66,7 @@ func (f *Files) KeyOf(ctx context.Context, row store.FileRow, remote bool) (seal
 // moment one complete copy exists. The new copy is read before the replacement. Errors:
 // NotFound, ErrDamaged, seal.ErrUnknownKey, Unavailable, DiskFull.
 func (f *Files) Reseal(ctx context.Context, row store.FileRow, remote bool) error {
-	old, err := f.openCopy(ctx, row, remote)
+	old, err := f.OpenCopy(ctx, row, remote)
 	if err != nil {
 		return err
 	}
@@ -80,12 +80,12 @@ func (f *Files) Reseal(ctx context.Context, row store.FileRow, remote bool) erro
 		return err
 	}
 	defer u.Discard()
-	fresh, err := f.openSized(u.temporary, storedSize(row))
+	fresh, err := f.openSized(u.temporary, StoredSize(row))
 	if err != nil {
 		return err
 	}
 	defer fresh.Close()
-	if err := f.compare(ctx, fresh, row); err != nil {
+	if err := f.Compare(ctx, fresh, row); err != nil {
 		return err
 	}
 	if remote {

@@ -59,7 +59,11 @@ func openCluster(ctx context.Context, cfg PostgresConfig, log zerolog.Logger, ru
 		return nil, fmt.Errorf("naming the data directory: %w", err)
 	}
 	cl := &cluster{dir: filepath.Join(abs, clusterName), log: log, run: run}
-	if err := cl.prepare(ctx, data, found); err != nil {
+	err = cl.prepare(ctx, data, found)
+	if err == nil && !cfg.EvenMoved {
+		err = refuseMoved(cfg.DataDir)
+	}
+	if err != nil {
 		cl.close()
 		return nil, err
 	}

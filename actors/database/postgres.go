@@ -20,6 +20,8 @@ type PostgresConfig struct {
 	// SearchPath is a list of directories like $PATH. Server programs found there are
 	// preferred. May be empty.
 	SearchPath string
+	// EvenMoved also runs a cluster that MarkMoved has marked.
+	EvenMoved bool
 	// Globs are glob patterns of directories that may hold the server
 	// programs. Defaults to where Debian, Red Hat, Alpine, Homebrew and
 	// Postgres.app put them.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -38,7 +39,7 @@ stopped. Exit code 0 says that nothing is left under an old key, and when the ol
 keys may go. Start every controller with the new key before; see docs/operate.md.`,
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only count what each key has sealed")
-	return upkeepCommand(cmd, "", sameUser, func(ctx context.Context, u *upkeep) error {
+	return upkeepCommand(cmd, "", sameUser, func(ctx context.Context, u *upkeep, _ []string) error {
 		r := &rekeying{
 			upkeep: u, dryRun: dryRun, values: postgres.NewSealed(u.db), rows: postgres.NewFiles(u.db), begun: time.Now(),
 			bar: cli.NewCountBar(u.Err, "sealing", u.JSON),
@@ -52,11 +53,14 @@ keys may go. Start every controller with the new key before; see docs/operate.md
 // serving takt could not read files that this user makes.
 func sameUser(cfg Config) error {
 	info, err := os.Stat(filepath.Join(cfg.DataDir, "files"))
+	if errors.Is(err, fs.ErrNotExist) {
+		info, err = os.Stat(cfg.DataDir)
+	}
 	if err != nil {
 		return nil //nolint:nilerr // there is nothing yet, or what follows says it better
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("data-dir: its files belong to user %d: run takt rekey as that user", st.Uid)
+		return fmt.Errorf("data-dir: its files belong to user %d: run this command as that user", st.Uid)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ not available, 6 the build failed, 7 the worker can't run builds,
 		{"Fleet", []*cobra.Command{newWorkerCommand(env), newWorkersCommand(env), newTopCommand(env)}},
 		{"Operate", []*cobra.Command{
 			newServeCommand(), newReadyCommand(env), newDoctorCommand(env), newTreeCommand(env), newRestartCommand(env), newHeijunkaCommand(env), newTimeoutsCommand(env), newAuditCommand(env),
-			newRepairCommand(env), newStorageCommand(), newRekeyCommand(), newDebugCommand(env), newVersionCommand(),
+			newRepairCommand(env), newStorageCommand(), newBackupCommand(), newRestoreCommand(), newDatabaseCommand(), newRekeyCommand(), newDebugCommand(env), newVersionCommand(),
 		}},
 		{"Services", []*cobra.Command{newThrottleCommand(env), newDeployCommand(env), newDeploymentCommand(env), newDeploymentsCommand(env)}},
 	} {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"takt/actors/database"
 	"takt/cmd/internal/cli"
 	"takt/storage"
 	"takt/storage/inventory"
@@ -32,22 +33,26 @@ or not.`,
 // upkeep is one run of a storage command.
 type upkeep struct {
 	cli.Output
+	cfg       Config
 	inventory inventory.Inventory
 	db        *postgres.DB
+	source    database.Source
 	files     *storage.Files
 	keys      *seal.Ring
 }
 
-// upkeepCommand makes do the body of cmd, with the files and the database open. It first
-// calls check, which checks the flags.
-func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) error, do func(ctx context.Context, u *upkeep) error) *cobra.Command {
+// settingsCommand makes do the body of cmd, with the settings of 'takt serve' and their
+// keys. It first calls check, which checks the flags.
+func settingsCommand(cmd *cobra.Command, check func(cfg Config) error, do func(ctx context.Context, u *upkeep, args []string) error) *cobra.Command {
 	var file string
 	var asJSON bool
 	addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&file, "config", "", "YAML file of settings")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "results as JSON, one value per line")
-	cmd.Args = cobra.NoArgs
-	cmd.RunE = cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) (err error) {
+	if cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
+	}
+	cmd.RunE = cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) (err error) {
 		cfg, err := load(realSources(file, cmd.Flags()))
 		if err == nil {
 			err = check(cfg)
@@ -62,23 +67,29 @@ func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) erro
 		if err != nil {
 			return cli.AsUsage(err)
 		}
-		files, err := openFiles(cfg, keys)
-		if err != nil {
+		out := cli.Output{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), JSON: asJSON}
+		return do(ctx, &upkeep{Output: out, cfg: cfg, keys: keys}, args)
+	})
+	return cmd
+}
+
+// upkeepCommand is settingsCommand with the files and the database open.
+func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) error, do func(ctx context.Context, u *upkeep, args []string) error) *cobra.Command {
+	return settingsCommand(cmd, check, func(ctx context.Context, u *upkeep, args []string) (err error) {
+		if u.files, err = openFiles(u.cfg, u.keys); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, files.Close()) }()
-		db, closeDB, err := openDatabase(ctx, cfg, keys, cmd.ErrOrStderr())
+		defer func() { err = errors.Join(err, u.files.Close()) }()
+		closeDB, err := u.openDatabase(ctx, reaching{})
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, closeDB()) }()
-		u := &upkeep{Output: cli.Output{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), JSON: asJSON}, db: db, files: files, keys: keys}
-		bar := cli.NewBar(cmd.ErrOrStderr(), label, asJSON)
+		bar := cli.NewBar(u.Err, label, u.JSON)
 		defer bar.Done()
-		u.inventory = inventory.Inventory{Rows: postgres.NewFiles(db), Files: files, Progress: bar.Progress()}
-		return do(ctx, u)
+		u.inventory.Progress = bar.Progress()
+		return do(ctx, u, args)
 	})
-	return cmd
 }
 
 // finding reports a file that is missing, damaged or otherwise wrong.
@@ -110,7 +121,7 @@ damaged. Changes nothing; safe while takt serves.`,
 	cmd.Flags().BoolVar(&o.Digest, "digest", false, "read every file and compare its SHA-256")
 	cmd.Flags().BoolVar(&o.AnyCopy, "any-copy", false, "one good copy of two is enough, as with a disk for each of several controllers")
 	anything := func(Config) error { return nil }
-	return upkeepCommand(cmd, "verifying", anything, func(ctx context.Context, u *upkeep) error {
+	return upkeepCommand(cmd, "verifying", anything, func(ctx context.Context, u *upkeep, _ []string) error {
 		sum, err := u.inventory.Verify(ctx, o, u.finding)
 		if err != nil {
 			return fmt.Errorf("verifying: %w", err)
@@ -151,7 +162,7 @@ stopped. Exit code 1 if there was nothing good to copy of a file.`,
 		}
 		return nil
 	}
-	return upkeepCommand(cmd, "copying", check, func(ctx context.Context, u *upkeep) error {
+	return upkeepCommand(cmd, "copying", check, func(ctx context.Context, u *upkeep, _ []string) error {
 		o := inventory.MigrateOptions{To: storage.Mode(to), Prune: prune}
 		begun := time.Now()
 		sum, err := u.inventory.Migrate(ctx, o, u.finding)

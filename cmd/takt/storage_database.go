@@ -1,14 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 
 	"takt/actors/database"
@@ -16,7 +17,6 @@ import (
 	"takt/migrations"
 	"takt/store"
 	"takt/store/postgres"
-	"takt/store/seal"
 )
 
 // readEncryptionKey reads the key from the data directory unless one is set. It makes no
@@ -32,26 +32,35 @@ func readEncryptionKey(cfg *Config) (err error) {
 	return err
 }
 
-// openDatabase opens the database of the settings: the external one, or the embedded one.
-// If no running takt serves the embedded database, openDatabase runs it until closeDB.
-func openDatabase(ctx context.Context, cfg Config, keys *seal.Ring, out io.Writer) (db *postgres.DB, closeDB func() error, err error) {
-	log, err := newLogger(out, "error,console")
-	if err != nil {
-		return nil, nil, err
+// reaching says how a command reaches a database.
+type reaching struct {
+	alone bool // no takt may run
+	moved bool // also a cluster that was moved
+}
+
+// reach finds the database of the settings. If no running takt serves the embedded one, it
+// returns its server, which the caller runs. The caller calls release at the end.
+func (cfg *Config) reach(how reaching) (source database.Source, server *database.Postgres, release func() error, err error) {
+	release = func() error { return nil }
+	var locked error // by a running takt
+	if how.alone || cfg.DatabaseURL == "" {
+		var lock *database.DataDirLock
+		if lock, locked = database.LockDataDir(cfg.DataDir); locked == nil {
+			release = lock.Release
+		} else if how.alone {
+			return nil, nil, nil, fmt.Errorf("stop takt serve first: %w", locked)
+		}
 	}
-	db = postgres.New()
-	pool := database.PoolConfig{Size: 4, Sinks: []database.Sink{db}, Migrate: postgres.WithKeyCheck(keys)}
-	release := func() error { return nil }
-	var server *database.Postgres
-	if cfg.DatabaseURL != "" {
-		pool.Source, pool.Direct, err = cfg.externalDatabase()
-	} else if lock, locked := database.LockDataDir(cfg.DataDir); locked == nil {
-		server = database.NewPostgres(database.PostgresConfig{DataDir: cfg.DataDir, SearchPath: os.Getenv("PATH")})
-		pool.Source, pool.Migrate, release = server.ConnConfig, postgres.WithKeyCheck(keys, migrations.Up), lock.Release
-	} else { // a running takt holds the lock
+	switch {
+	case cfg.DatabaseURL != "":
+		source, err = database.URL(cfg.pastPooler())
+	case locked == nil:
+		server = database.NewPostgres(database.PostgresConfig{DataDir: cfg.DataDir, SearchPath: os.Getenv("PATH"), EvenMoved: how.moved})
+		source = server.ConnConfig
+	default:
 		var beside *database.Beside
 		if beside, err = database.OpenBeside(cfg.DataDir); err == nil {
-			pool.Source = beside.ConnConfig
+			source = beside.ConnConfig
 			release = func() error { //nolint:unparam // as that of the lock
 				beside.Close()
 				return nil
@@ -59,13 +68,46 @@ func openDatabase(ctx context.Context, cfg Config, keys *seal.Ring, out io.Write
 		}
 	}
 	if err != nil {
+		return nil, nil, nil, errors.Join(err, release())
+	}
+	return source, server, release, nil
+}
+
+// openDatabase opens the database of the settings: the external one, or the embedded one.
+// If no running takt serves the embedded database, openDatabase runs it until closeDB.
+func (u *upkeep) openDatabase(ctx context.Context, how reaching) (closeDB func() error, err error) {
+	source, server, release, err := u.cfg.reach(how)
+	if err != nil {
+		return nil, err
+	}
+	u.db, u.source = postgres.New(), source
+	pool := database.PoolConfig{Source: source, Size: 4, Sinks: []database.Sink{u.db}, Migrate: postgres.WithKeyCheck(u.keys)}
+	if server != nil {
+		pool.Migrate = postgres.WithKeyCheck(u.keys, migrations.Up)
+	}
+	stop, err := u.startDatabase(ctx, database.NewPool(pool), server)
+	if err != nil {
+		return nil, errors.Join(err, release())
+	}
+	u.inventory.Rows, u.inventory.Files = postgres.NewFiles(u.db), u.files
+	return func() error { return errors.Join(stop(), release()) }, nil
+}
+
+// openAlone connects to the database of the settings, which no takt may use, whether
+// there is anything in it or not.
+func (u *upkeep) openAlone(ctx context.Context) (conn *pgx.Conn, closeDB func() error, err error) {
+	source, server, release, err := u.cfg.reach(reaching{alone: true})
+	if err != nil {
 		return nil, nil, err
 	}
-	stop, err := startDatabase(ctx, log, database.NewPool(pool), server)
+	stop, err := u.startDatabase(ctx, nil, server)
 	if err != nil {
 		return nil, nil, errors.Join(err, release())
 	}
-	return db, func() error { return errors.Join(stop(), release()) }, nil
+	if conn, err = connectAlone(ctx, source); err != nil {
+		return nil, nil, errors.Join(err, stop(), release())
+	}
+	return conn, func() error { return errors.Join(conn.Close(context.WithoutCancel(ctx)), stop(), release()) }, nil
 }
 
 // externalDatabase returns how to reach the external database, and how to reach it past a
@@ -77,12 +119,37 @@ func (c Config) externalDatabase() (source, direct database.Source, err error) {
 	return source, direct, err
 }
 
-// startDatabase starts only the database subtree of the tree.
+func connectAlone(ctx context.Context, source database.Source) (*pgx.Conn, error) {
+	conn, err := database.Connect(ctx, source)
+	if err != nil {
+		return nil, err
+	}
+	if err := postgres.Unused(ctx, conn); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	return conn, nil
+}
+
+func (u *upkeep) startDatabase(ctx context.Context, pool *database.Pool, server *database.Postgres) (stop func() error, err error) {
+	log, err := newLogger(u.Err, "error,console")
+	if err != nil {
+		return nil, err
+	}
+	return startDatabase(ctx, log, pool, server)
+}
+
+// pastPooler returns the URL with which the external database is reached past a pooler.
+func (c *Config) pastPooler() string { return cmp.Or(c.DatabaseDirectURL, c.DatabaseURL) }
+
+// startDatabase starts only the database subtree of the tree. Each part of it may be nil.
 func startDatabase(ctx context.Context, log zerolog.Logger, pool *database.Pool, server *database.Postgres) (stop func() error, err error) {
 	sys := otp.New(otp.Options{Logger: log})
-	spec := otp.SupSpec{Strategy: otp.RestForOne, Children: []otp.ChildSpec{pool.Spec()}}
+	spec := otp.SupSpec{Strategy: otp.RestForOne}
 	if server != nil {
-		spec.Children = append([]otp.ChildSpec{server.Spec()}, spec.Children...)
+		spec.Children = append(spec.Children, server.Spec())
+	}
+	if pool != nil {
+		spec.Children = append(spec.Children, pool.Spec())
 	}
 	stop = func() error {
 		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), stopLimit, errors.New("stop limit"))
@@ -95,7 +162,7 @@ func startDatabase(ctx context.Context, log zerolog.Logger, pool *database.Pool,
 	if _, err := sys.StartRoot(ctx, "database", spec); err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
-	if !pool.Ready() {
+	if pool != nil && !pool.Ready() {
 		return nil, errors.Join(store.NewError(store.Unavailable, "The database does not answer"), stop())
 	}
 	return stop, nil

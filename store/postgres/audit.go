@@ -21,10 +21,14 @@ VALUES (coalesce(@at, now()), @actor, @action, @target, @reason, coalesce(@detai
 
 // Append adds an entry and returns its id.
 func (a *Audit) Append(ctx context.Context, e store.AuditEntry) (int64, error) {
-	return valueOf[int64](ctx, a.db.write("writing an audit entry"), sqlAppendAudit, pgx.NamedArgs{
+	return valueOf[int64](ctx, a.db.write("writing an audit entry"), sqlAppendAudit, auditArgs(e))
+}
+
+func auditArgs(e store.AuditEntry) pgx.NamedArgs {
+	return pgx.NamedArgs{
 		"at": orNull(e.At), "actor": store.Text(e.Actor), "action": store.Text(e.Action), "target": store.Text(e.Target),
 		"reason": store.Text(e.Reason), "detail": e.Detail, "outcome": store.ErrorText(e.Outcome),
-	})
+	}
 }
 
 const sqlConcludeAudit = `/* conclude_audit */ UPDATE audit SET outcome = $2 WHERE id = $1`

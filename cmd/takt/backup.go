@@ -1,0 +1,342 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"takt/actors/database"
+	"takt/cmd/internal/cli"
+	"takt/storage"
+	"takt/storage/backup"
+	"takt/storage/inventory"
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/seal"
+)
+
+func newBackupCommand() *cobra.Command {
+	var keep int
+	cmd := &cobra.Command{
+		Use:   "backup DIR",
+		Short: "Back up the database and the files of builds",
+		Long: `Back up the database and the files of builds into a directory: a dump of one
+instant, and each file that it names and that no backup in the directory has yet.
+Takes the settings of 'takt serve', beside one that runs or not, and needs pg_dump.
+May be interrupted and run again: a backup counts once it is complete.
+
+The encryption key is not in the backup. Keep it in another safe place, because
+certificates and credentials can't be opened without it.
+
+Exit code 1 also if a file has no good copy to back up.`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.Flags().IntVar(&keep, "keep", 0, "then remove all but so many of the newest backups; 0 keeps all")
+	check := func(Config) error {
+		if keep < 0 {
+			return errors.New("--keep must not be negative")
+		}
+		return nil
+	}
+	upkeepCommand(cmd, "backing up", check, func(ctx context.Context, u *upkeep, args []string) error {
+		return u.backup(ctx, args[0], keep)
+	})
+	cmd.AddCommand(newBackupVerifyCommand())
+	return cmd
+}
+
+// backedUp is the result of a backup.
+type backedUp struct {
+	Name    string `json:"name"`
+	Key     string `json:"encryption_key"`
+	Files   int64  `json:"files"`
+	Bytes   int64  `json:"bytes"`
+	Copied  int64  `json:"copied"`
+	Written int64  `json:"copied_bytes"`
+	Gone    int    `json:"gone"`
+	Missing int    `json:"missing"`
+	Removed int    `json:"removed_backups"`
+}
+
+func (u *upkeep) backup(ctx context.Context, path string, keep int) (err error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fmt.Errorf("making the directory of backups: %w", err)
+	}
+	lock, err := database.LockDataDir(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	dir := backup.Open(path)
+	if err := dir.Begin(); err != nil {
+		return err
+	}
+	begun := time.Now().UTC()
+	m := backup.Manifest{Name: begun.Format("20060102T150405.000Z"), At: begun, Takt: version()}
+	err = dir.Dump(&m, func(w io.Writer) error {
+		return database.Dump(ctx, u.source, u.cfg.pastPooler(), os.Getenv("PATH"), w)
+	})
+	if err != nil {
+		return err
+	}
+	sum := backedUp{Name: m.Name}
+	_, total, err := u.inventory.Rows.Count(ctx)
+	if err != nil {
+		return err
+	}
+	m.KeyCheck, err = dir.ReadDump(m, func(row store.FileRow) error {
+		if u.inventory.Progress != nil {
+			u.inventory.Progress(m.Bytes, max(m.Bytes, total))
+		}
+		return u.keepFile(ctx, dir, row, &m, &sum)
+	})
+	if err != nil {
+		return err
+	}
+	if id, err := seal.KeyOf(m.KeyCheck); err == nil {
+		m.Key = id.String()
+	}
+	if err := dir.Finish(m); err != nil {
+		return err
+	}
+	if keep > 0 {
+		if sum.Removed, err = dir.Prune(ctx, keep); err != nil {
+			return err
+		}
+	}
+	sum.Key, sum.Files, sum.Bytes, sum.Gone, sum.Missing = m.Key, m.Files, m.Bytes, len(m.Gone), len(m.Missing)
+	err = u.Result(summary{sum}, func(w io.Writer) {
+		fmt.Fprintf(w, "backup %s: %d files of %s, of which %d (%s) were copied now, and %d were removed meanwhile; %d missing\n",
+			sum.Name, sum.Files, humanize.IBytes(uint64(sum.Bytes)), sum.Copied, humanize.IBytes(uint64(sum.Written)), sum.Gone, sum.Missing)
+	})
+	u.Note("the encryption key %s is not in the backup: keep it in another safe place, because certificates can't be opened without it", m.Key)
+	if err == nil && sum.Missing > 0 {
+		err = fmt.Errorf("%d files have no good copy in reach of this machine: see takt storage verify", sum.Missing)
+	}
+	return err
+}
+
+// keepFile backs up the file of a row of the dump, or notes in m why it can't.
+func (u *upkeep) keepFile(ctx context.Context, dir *backup.Dir, row store.FileRow, m *backup.Manifest, sum *backedUp) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	n, err := dir.Keep(ctx, u.files, u.keys.Current(), row)
+	if err == nil {
+		m.Files, m.Bytes = m.Files+1, m.Bytes+row.Size
+		if n > 0 {
+			sum.Copied, sum.Written = sum.Copied+1, sum.Written+n
+		}
+		return nil
+	}
+	f := inventory.Finding{Problem: inventory.Missing, Location: row.Location, Name: row.Name, Build: row.BuildID, Kind: row.Kind, Size: row.Size}
+	if errors.Is(err, storage.ErrDamaged) {
+		f.Problem, f.Detail = inventory.Damaged, err.Error()
+	} else if store.CodeOf(err) != store.NotFound {
+		return err
+	}
+	now, err := u.inventory.Rows.Find(ctx, row.FileKey)
+	switch {
+	case store.CodeOf(err) == store.NotFound, err == nil && now.SHA256 != row.SHA256:
+		m.Gone = append(m.Gone, row.Name) // since the dump
+	case err != nil:
+		return err
+	case now.Location != row.Location || now.Object != row.Object:
+		return u.keepFile(ctx, dir, now, m, sum)
+	default:
+		m.Missing = append(m.Missing, row.Name)
+		u.finding(f)
+	}
+	return nil
+}
+
+func newBackupVerifyCommand() *cobra.Command {
+	out := cli.Output{}
+	cmd := &cobra.Command{
+		Use:   "verify DIR",
+		Short: "Look whether backups are complete and whole",
+		Long: `Read all backups in a directory again: whether each dump and each file still has
+its SHA-256, and each file that a dump names is there. Exit code 1 if not. Needs
+no database, settings or keys, and changes nothing.`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.Flags().BoolVar(&out.JSON, "json", false, "results as JSON, one value per line")
+	cmd.RunE = cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		out.Out, out.Err = cmd.OutOrStdout(), cmd.ErrOrStderr()
+		u := &upkeep{Output: out}
+		sum, err := backup.Open(args[0]).Verify(ctx, u.finding)
+		if err != nil {
+			return fmt.Errorf("verifying: %w", err)
+		}
+		err = u.Result(summary{sum}, func(w io.Writer) {
+			fmt.Fprintf(w, "%d backups, %d files of %s: %d missing, %d damaged\n", sum.Backups, sum.Files, humanize.IBytes(uint64(sum.Bytes)), sum.Missing, sum.Damaged)
+		})
+		if n := sum.Missing + sum.Damaged; err == nil && n > 0 {
+			err = fmt.Errorf("%d dumps or files are missing or damaged", n)
+		}
+		return err
+	})
+	return cmd
+}
+
+func newRestoreCommand() *cobra.Command {
+	var name string
+	var partial bool
+	cmd := &cobra.Command{
+		Use:   "restore DIR",
+		Short: "Restore a backup into an empty database",
+		Long: `Restore a backup of 'takt backup' into the empty database and the storage of the
+settings, while takt is stopped. Each file's SHA-256 is checked first; the database
+is filled in one step. If interrupted, run it again. It needs the encryption key of
+the backup's time, in TAKT_ENCRYPTION_KEY or DATA_DIR/encryption-key.
+
+The database gets a new installation id, which makes workers' tokens void: they
+register again. What happened after the backup is not known any more.`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.Flags().StringVar(&name, "backup", "", "the backup to restore; the newest otherwise")
+	cmd.Flags().BoolVar(&partial, "partial", false, "restore also if files are missing or damaged, without these")
+	check := func(cfg Config) error {
+		if _, err := os.Stat(filepath.Join(cfg.DataDir, "encryption-key")); err != nil && cfg.EncryptionKey == "" {
+			return fmt.Errorf("the encryption key of the backup's time is needed: set TAKT_ENCRYPTION_KEY, or put it into %s", filepath.Join(cfg.DataDir, "encryption-key"))
+		}
+		return sameUser(cfg)
+	}
+	return settingsCommand(cmd, check, func(ctx context.Context, u *upkeep, args []string) error {
+		dir := backup.Open(args[0])
+		m, err := chooseBackup(dir, args[0], name)
+		if err == nil {
+			err = postgres.OpensKeyCheck(u.keys, m.KeyCheck)
+		}
+		if err != nil {
+			return err
+		}
+		return u.restore(ctx, dir, m, partial)
+	})
+}
+
+// chooseBackup returns the backup called name, or the newest.
+func chooseBackup(dir *backup.Dir, path, name string) (m backup.Manifest, err error) {
+	all, err := dir.List()
+	if err != nil {
+		return m, err
+	}
+	var names []string
+	for _, m := range all {
+		if m.Name == name || name == "" && m.Name == all[len(all)-1].Name {
+			return m, nil
+		}
+		names = append(names, m.Name)
+	}
+	if len(all) == 0 {
+		return m, fmt.Errorf("%s holds no complete backup", path)
+	}
+	return m, cli.Usage("--backup: there is no %q; there are: %s", name, strings.Join(names, ", "))
+}
+
+func (u *upkeep) restore(ctx context.Context, dir *backup.Dir, m backup.Manifest, partial bool) (err error) {
+	if err := openDataDir(u.cfg.DataDir, zerolog.Nop()); err != nil {
+		return err
+	}
+	conn, closeDB, err := u.openAlone(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeDB()) }()
+	if err := postgres.Vacant(ctx, conn); errors.Is(err, postgres.ErrOccupied) {
+		return fmt.Errorf("%w: a backup is restored into an empty one only (an interrupted restore leaves it empty)", err)
+	} else if err != nil {
+		return err
+	}
+	if u.files, err = openFiles(u.cfg, u.keys); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, u.files.Close()) }()
+
+	to := postgres.Restored{Location: store.OnDisk, CopyPending: u.cfg.Storage == string(storage.ModeDual), Lost: append(m.Gone, m.Missing...)}
+	if u.cfg.Storage == string(storage.ModeS3) {
+		to.Location, to.Suffix = store.InS3, "-"+strings.ToLower(rand.Text())
+	}
+	bar := cli.NewBar(u.Err, "restoring files", u.JSON)
+	defer bar.Done()
+	var sum struct {
+		Name  string `json:"name"`
+		Files int64  `json:"files"`
+		Bytes int64  `json:"bytes"`
+		Lost  int    `json:"lost"`
+	}
+	bad := 0
+	_, err = dir.ReadDump(m, func(row store.FileRow) error {
+		bar.Show(sum.Bytes, m.Bytes, "restoring files")
+		found, err := u.restoreFile(ctx, dir, row, to.Suffix)
+		switch {
+		case err != nil:
+			return err
+		case found != nil:
+			bad++
+			to.Lost = append(to.Lost, row.Name)
+			u.finding(*found)
+		default:
+			sum.Files, sum.Bytes = sum.Files+1, sum.Bytes+row.Size
+		}
+		return nil
+	})
+	bar.Done()
+	if err != nil {
+		return err
+	}
+	if bad > 0 && !partial {
+		return fmt.Errorf("%d files of the backup are missing or damaged; nothing was put into the database: --partial restores the rest", bad)
+	}
+	dump, err := dir.OpenDump(m)
+	if err != nil {
+		return err
+	}
+	to.Audit = store.AuditEntry{Actor: "takt restore", Action: "restore", Target: "backup " + m.Name, Outcome: "ok"}
+	u.Status("restoring the database")
+	if err = errors.Join(postgres.Load(ctx, conn, dump, to.Finish), dump.Close()); err != nil {
+		return err
+	}
+	sum.Name, sum.Lost = m.Name, len(to.Lost)
+	err = u.Result(summary{sum}, func(w io.Writer) {
+		fmt.Fprintf(w, "backup %s of %s is restored: %d files of %s; %d files that it names are not in it\n",
+			m.Name, cli.Time(m.At), sum.Files, humanize.IBytes(uint64(sum.Bytes)), sum.Lost)
+	})
+	u.Note("start takt serve with the same settings and encryption key; workers register again by themselves")
+	return err
+}
+
+// restoreFile stores the file of a row of the dump. It returns a finding if no copy of it
+// in the backup is good.
+func (u *upkeep) restoreFile(ctx context.Context, dir *backup.Dir, row store.FileRow, suffix string) (*inventory.Finding, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	found := &inventory.Finding{Problem: inventory.Missing, Location: backup.InBackup, Name: row.Name, Build: row.BuildID, Kind: row.Kind, Size: row.Size}
+	for _, path := range dir.Find(row) {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("reading the backup: %w", err)
+		}
+		err = u.files.Restore(ctx, row, suffix, f)
+		_ = f.Close() // it was only read
+		switch {
+		case err == nil:
+			return nil, nil //nolint:nilnil // nothing is wrong
+		case !errors.Is(err, storage.ErrDamaged):
+			return nil, err
+		}
+		found.Problem, found.Detail = inventory.Damaged, err.Error()
+	}
+	return found, nil
+}
