@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/process"
@@ -129,6 +130,19 @@ func TestADatabaseWithClientCertificatesAndOneSchema(t *testing.T) {
 	require.NoError(t, err)
 	<-refused.Done()
 	require.Contains(t, refused.Output(), "requires a valid client certificate")
+
+	// A backup by such a login, restored by one that may not create a schema.
+	require.NoError(t, n.Exec(t.Context(), "CREATE DATABASE other"))
+	other, err := pgx.Connect(t.Context(), strings.Replace(n.URL(), "/postgres?", "/other?", 1))
+	require.NoError(t, err)
+	_, err = other.Exec(t.Context(), "CREATE SCHEMA builds AUTHORIZATION takt_app; REVOKE ALL ON SCHEMA public FROM PUBLIC")
+	require.NoError(t, err)
+	require.NoError(t, other.Close(t.Context()))
+	backups := filepath.Join(s.Dir, "backups")
+	s.succeeds(append(sharedKeys(), "TAKT_DATABASE_URL="+url, "TAKT_DATA_DIR="+filepath.Join(s.Dir, "one")), "backup", backups)
+	restoring := append(sharedKeys(), "TAKT_DATABASE_URL="+strings.Replace(url, "dbname=postgres", "dbname=other", 1), "TAKT_DATA_DIR="+filepath.Join(s.Dir, "other"))
+	s.succeeds(restoring, "restore", backups)
+	s.succeeds(restoring, "storage", "verify", "--digest")
 }
 
 // TestDeployPgBouncer has PgBouncer between takt and PostgreSQL, with fewer connections than

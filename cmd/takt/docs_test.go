@@ -41,8 +41,8 @@ defaults. A key of the YAML file is a flag's name with ` + "`_` for `-`" + `, su
 ` + "`queue_limit: 500`" + `. Times are written ` + "`90s`, `5m` or `720h`" + `, or as seconds. A setting that
 is not known is an error, which names the nearest that is: a flag, a key, or a variable
 ` + "`TAKT_…`" + ` that is neither a client's, nor a build's, nor what Kubernetes sets for a service
-named takt. ` + "`takt serve --check`" + ` prints the effective ones, secrets masked. ` + "`takt storage`" + `
-and ` + "`takt rekey`" + ` take the same.
+named takt. ` + "`takt serve --check`" + ` prints the effective ones, secrets masked. ` + "`takt storage`" + `,
+` + "`backup`, `restore`, `database` and `rekey`" + ` take the same.
 `)
 	def := defaultConfig("")
 	group := ""

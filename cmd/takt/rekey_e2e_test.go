@@ -23,22 +23,21 @@ import (
 	"takt/http/client"
 	"takt/http/githubtest"
 	"takt/http/hubspottest"
-	"takt/migrations"
 	"takt/storage/s3test"
 	"takt/store"
 	"takt/store/postgres"
 	"takt/store/seal"
 )
 
-// externalDatabase runs a PostgreSQL that belongs to no controller, and returns its
-// URL.
+// externalDatabase runs a PostgreSQL that belongs to no controller, and returns the URL of
+// its empty database.
 func externalDatabase(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	server := database.NewPostgres(database.PostgresConfig{DataDir: dir, SearchPath: os.Getenv("PATH")})
 	db := postgres.New()
 	stop, err := startDatabase(t.Context(), zerolog.Nop(), database.NewPool(database.PoolConfig{
-		Source: server.ConnConfig, Migrate: migrations.Up, Sinks: []database.Sink{db}, Size: 1,
+		Source: server.ConnConfig, Sinks: []database.Sink{db}, Size: 1,
 	}), server)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stop()) })

@@ -96,7 +96,7 @@ func (d *Dir) Verify(ctx context.Context, found func(inventory.Finding)) (Verifi
 		})
 		switch {
 		case errors.Is(failed, storage.ErrDamaged), errors.Is(failed, fs.ErrNotExist):
-			report(inventory.Finding{Problem: inventory.Damaged, Name: filepath.Join(d.path, m.Name+dumpSuffix), Detail: "this backup can't be restored: " + failed.Error()})
+			report(inventory.Finding{Problem: inventory.Damaged, Name: filepath.Join(d.path, m.Name+dumpSuffix), Detail: "this backup can't be restored: " + strings.ReplaceAll(failed.Error(), "\n", "; ")})
 		default:
 			err = failed
 		}

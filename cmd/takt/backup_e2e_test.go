@@ -1,0 +1,442 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/database"
+	"takt/cmd/internal/cli"
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/http/hubspottest"
+	"takt/storage"
+	"takt/storage/backup"
+	"takt/storage/inventory"
+	"takt/storage/s3test"
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/seal"
+	"takt/store/storetest"
+)
+
+// run runs a command to its end, and returns its exit status and output.
+func (s *site) run(settings []string, args ...string) (code int, output string) {
+	s.t.Helper()
+	p, err := s.Launch("command", settings, args...)
+	require.NoError(s.t, err)
+	<-p.Done()
+	s.t.Logf("%s: exit status %d%s", strings.Join(args, " "), p.ExitCode(), p.Tail())
+	return p.ExitCode(), p.Output()
+}
+
+// succeeds runs a command that has to succeed, and returns its output.
+func (s *site) succeeds(settings []string, args ...string) string {
+	s.t.Helper()
+	code, output := s.run(settings, args...)
+	require.Zero(s.t, code, output)
+	return output
+}
+
+// fails runs a command that has to fail, and say why.
+func (s *site) fails(why string, settings []string, args ...string) {
+	s.t.Helper()
+	code, output := s.run(settings, args...)
+	require.Equal(s.t, 1, code)
+	require.Contains(s.t, output, why)
+}
+
+// trickyOrder is certifiedOrder with a log that looks like a dump.
+const trickyOrder = `printf '%s\n' '\.' 'COPY public.build_files (build) FROM stdin;' '\N	tab' && ` + certifiedOrder
+
+// account is what a controller knows about builds.
+type account struct {
+	status api.BuildStatus
+	logs   []string
+	result string
+}
+
+func accountOf(t *testing.T, c *process.Controller, id string) (a account) {
+	t.Helper()
+	a.status = status(t, c, id)
+	logs, err := c.Client.Logs(t.Context(), id, client.BuildAuth{}, client.LogsAfter{})
+	require.NoError(t, err)
+	a.logs = messages(logs)
+	if a.status.Status == string(store.Completed) {
+		a.result = download(t, c, id)
+	}
+	return a
+}
+
+// TestABackupBringsBackALostMachine loses database, files and keys' directory.
+func TestABackupBringsBackALostMachine(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		external          bool
+		storage, restored string
+	}{
+		"embedded and local to external and s3": {false, "local", "s3"},
+		"external and s3 to embedded and dual":  {true, "s3", "dual"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newHookSite(t, hubspottest.Config{RollingLimit: -1})
+			key := []string{"TAKT_ENCRYPTION_KEY=" + newKey()}
+			place := func(external bool, mode string) (settings []string, bucket *s3test.Server) {
+				settings = slices.Concat(key, s.hs.Env(s.base), []string{"TAKT_PUBLIC_URL=" + publicName, "TAKT_STORAGE=" + mode})
+				if external {
+					settings = append(settings, "TAKT_DATABASE_URL="+externalDatabase(t))
+				}
+				if mode != "local" {
+					bucket = s3test.Start(t)
+					settings = append(settings, bucket.Env()...)
+				}
+				return settings, bucket
+			}
+			settings, bucket := place(c.external, c.storage)
+			old := s.controller("old", settings...)
+			settings = append(settings, "TAKT_DATA_DIR="+old.DataDir)
+			dir := filepath.Join(s.Dir, "backups")
+
+			s.install(old, api.ThrottleConfig{MaxThroughput: 1, TimePeriod: 1, TimeUnit: "day"}, hookPortal)
+			for n := range 4 {
+				require.True(t, s.fire(t.Context(), old.URL, hookPortal, fmt.Sprint("action ", n)))
+			}
+			w, err := s.Worker(old, "android", trickyOrder, nil, "--platform", "android")
+			require.NoError(t, err)
+			var builds []certified
+			before := map[string]account{}
+			for n := range 6 {
+				b, ok := submitCertified(t.Context(), t, old.URL, old.APIKey, []store.Platform{store.Android, store.IOS}[n%2], n)
+				require.True(t, ok)
+				builds = append(builds, b)
+				if n%2 == 0 {
+					eventually(t, "build completes", func() bool { return status(t, old, b.id).Status == string(store.Completed) })
+				}
+			}
+			for _, b := range builds {
+				before[b.id] = accountOf(t, old, b.id)
+			}
+			require.NoError(t, w.Stop(t.Context(), patience))
+			queues, err := old.Client.ThrottleQueues(t.Context(), 0, 0)
+			require.NoError(t, err)
+
+			// Beside a takt that serves; the second one copies only what is new.
+			first := s.succeeds(settings, "backup", dir)
+			require.Contains(t, first, "15 files of ")
+			require.Contains(t, first, "of which 15 (")
+			require.Contains(t, first, "keep it in another safe place")
+			late, ok := submitCertified(t.Context(), t, old.URL, old.APIKey, store.IOS, 7)
+			require.True(t, ok)
+			before[late.id] = accountOf(t, old, late.id)
+			require.Contains(t, s.succeeds(settings, "backup", dir), "17 files of ")
+			third := s.succeeds(settings, "backup", dir, "--keep", "2")
+			require.Contains(t, third, "of which 0 (0 B)")
+			require.Contains(t, s.succeeds(nil, "backup", "verify", dir), "2 backups, 17 files of ")
+			sealed := 0
+			require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+				require.NoError(t, err)
+				if d.Type().IsRegular() {
+					raw, err := os.ReadFile(path)
+					require.NoError(t, err)
+					require.False(t, strings.Contains(string(raw), strings.TrimPrefix(key[0], "TAKT_ENCRYPTION_KEY=")), path)
+					if strings.HasPrefix(string(raw), "tkt\x01") {
+						sealed++
+					}
+				}
+				return nil
+			}))
+			require.Equal(t, 7, sealed, "certificates")
+
+			// A worker that the backup does not know has the number that the next one gets.
+			ghost, err := old.Client.Register(t.Context(), api.Register{Name: "ghost", Capabilities: json.RawMessage(`{"platforms":["ios"]}`)})
+			require.NoError(t, err)
+
+			old.Kill()
+			require.NoError(t, os.RemoveAll(old.DataDir))
+			if bucket != nil {
+				bucket.Kill()
+			}
+			settings, bucket = place(!c.external, c.restored)
+			s.succeeds(append(settings, "TAKT_DATA_DIR="+filepath.Join(s.Dir, "new")), "restore", dir)
+			now := s.controller("new", settings...)
+			next, err := now.Client.Register(t.Context(), api.Register{Name: "next", Capabilities: json.RawMessage(`{"platforms":["ios"]}`)})
+			require.NoError(t, err)
+			_, err = now.Client.Poll(t.Context(), client.Poll{Token: ghost.AccessToken})
+			require.Equal(t, store.InvalidToken, store.CodeOf(err), "a token from before opens nobody's session")
+			_, err = now.Client.Unregister(t.Context(), next.AccessToken)
+			require.NoError(t, err)
+
+			for id, was := range before {
+				require.Equal(t, was, accountOf(t, now, id))
+			}
+			again, err := now.Client.ThrottleQueues(t.Context(), 0, 0)
+			require.NoError(t, err)
+			require.Equal(t, queues.Queues[0].Depth, again.Queues[0].Depth)
+			require.Positive(t, again.Queues[0].Depth)
+			_, err = client.Call(t.Context(), now.Client, api.SetRate, api.SetRateIn{ThrottleConfig: api.ThrottleConfig{
+				PortalID: hookPortal, ActionID: 7, MaxThroughput: 1000, TimePeriod: 1, TimeUnit: "second",
+			}})
+			require.NoError(t, err)
+			eventually(t, "all actions are completed", func() bool { return s.hs.Distinct() == 4 })
+			s.worker(now, "ios", certifiedOrder)
+			for _, b := range append(builds, late) {
+				eventually(t, "build completes", func() bool { return status(t, now, b.id).Status == string(store.Completed) })
+				require.Equal(t, b.want, download(t, now, b.id))
+			}
+			if c.restored == "dual" {
+				eventually(t, "S3 gets its copies", func() bool { return len(bucket.Objects()) >= 17 })
+			}
+			code, found, _ := s.upkeep(now, settings, "verify", "--digest")
+			require.Zero(t, code, found)
+			entries, err := now.Client.Audit(t.Context(), 0)
+			require.NoError(t, err)
+			require.True(t, slices.ContainsFunc(entries.Entries, func(e api.AuditEntry) bool { return e.Action == "restore" }))
+		})
+	}
+}
+
+// blockLoad keeps whoever fills the empty database at url from its tables, and waits until
+// somebody tries. It returns after work has been called then, and the database is free again.
+func blockLoad(t *testing.T, url string, work func(reached func())) {
+	t.Helper()
+	db, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close(context.WithoutCancel(t.Context()))) }()
+	tx, err := db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `CREATE TABLE workers ()`)
+	require.NoError(t, err)
+	work(func() {
+		eventually(t, "somebody waits for the table", func() bool {
+			waits := false
+			err := tx.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'transactionid')`).Scan(&waits)
+			return err == nil && waits
+		})
+	})
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+// filesIn counts the files below a directory.
+func filesIn(dir string) (n int) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error { // it may change meanwhile
+		if err == nil && d.Type().IsRegular() {
+			n++
+		}
+		return nil
+	})
+	return n
+}
+
+// killed starts a command, kills it once there are files below dir, and returns when it has
+// ended.
+func (s *site) killed(dir string, settings []string, args ...string) {
+	s.t.Helper()
+	p, err := s.Launch("killed", settings, args...)
+	require.NoError(s.t, err)
+	for p.Alive() && filesIn(dir) == 0 {
+	}
+	p.Kill()
+	require.Equal(s.t, -1, p.ExitCode(), "it was killed in the middle of it")
+}
+
+func TestBackupsAndRestoresThatWereKilledOrDamaged(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	old := s.controller("old")
+	settings := []string{"TAKT_DATA_DIR=" + old.DataDir}
+	dir := filepath.Join(s.Dir, "backups")
+	const builds = 200
+	for n := range builds {
+		submit(t, old, fmt.Appendf(nil, "order %d", n))
+	}
+
+	s.killed(filepath.Join(dir, "files"), settings, "backup", dir)
+	s.fails("holds no complete backup", nil, "backup", "verify", dir)
+	copied := filesIn(filepath.Join(dir, "files"))
+	require.Less(t, copied, builds)
+	require.Contains(t, s.succeeds(settings, "backup", dir), fmt.Sprintf("200 files of 1.7 KiB, of which %d (", builds-copied))
+	require.Contains(t, s.succeeds(nil, "backup", "verify", dir), "1 backups, 200 files of 1.7 KiB: 0 missing, 0 damaged")
+	left, err := filepath.Glob(filepath.Join(dir, ".unfinished-*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	dumps, err := filepath.Glob(filepath.Join(dir, "*.sql.gz"))
+	require.NoError(t, err)
+	require.Len(t, dumps, 1)
+
+	// A restore refuses a takt that runs, and what is in the way.
+	s.fails("stop takt serve first", settings, "restore", dir)
+	key := "TAKT_ENCRYPTION_KEY=" + process.ReadWord(filepath.Join(old.DataDir, "encryption-key"))
+	require.NoError(t, old.Stop(t.Context(), patience))
+	s.fails("the database is not empty", settings, "restore", dir)
+	code, output := s.run([]string{"TAKT_DATA_DIR=" + filepath.Join(s.Dir, "no key")}, "restore", dir)
+	require.Equal(t, 2, code)
+	require.Contains(t, output, "the encryption key of the backup's time is needed")
+	url := externalDatabase(t)
+	target := []string{"TAKT_DATA_DIR=" + filepath.Join(s.Dir, "new"), "TAKT_DATABASE_URL=" + url}
+	s.fails("this database was sealed with the encryption key", append(target, "TAKT_ENCRYPTION_KEY="+newKey()), "restore", dir)
+	target = append(target, key)
+
+	// Killed while it brings files, and while it fills the database.
+	s.killed(filepath.Join(s.Dir, "new", "files", "builds"), target, "restore", dir)
+	blockLoad(t, url, func(reached func()) {
+		p, err := s.Launch("victim", target, "restore", dir)
+		require.NoError(t, err)
+		reached()
+		p.Kill()
+	})
+
+	// A damaged file, and a dump that was cut.
+	var some string
+	require.NoError(t, filepath.WalkDir(filepath.Join(dir, "files"), func(path string, d fs.DirEntry, err error) error {
+		some = path
+		return err
+	}))
+	good, err := os.ReadFile(some)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(some, []byte(strings.ToUpper(string(good))), 0o600))
+	s.fails("damaged  backup", nil, "backup", "verify", dir)
+	require.NoError(t, os.Remove(some))
+	s.fails("missing  backup", nil, "backup", "verify", dir)
+	s.fails("1 files of the backup are missing or damaged", target, "restore", dir)
+	require.NoError(t, os.WriteFile(some, good, 0o600))
+	dump, err := os.ReadFile(dumps[0])
+	require.NoError(t, err)
+	for _, size := range []int{len(dump) / 2, len(dump) - 1, 0} {
+		require.NoError(t, os.WriteFile(dumps[0], dump[:size], 0o600))
+		s.fails("1 dumps or files are missing or damaged", nil, "backup", "verify", dir)
+		s.fails("not what was stored", target, "restore", dir, "--partial")
+	}
+	require.NoError(t, os.WriteFile(dumps[0], dump, 0o600))
+	s.succeeds(nil, "backup", "verify", dir)
+	require.NoError(t, os.Remove(some))
+
+	require.Contains(t, s.succeeds(target, "restore", dir, "--partial"), "199 files of ")
+	now := s.controller("new", target[1:]...)
+	all, err := now.Client.List(t.Context(), client.Filter{Limit: 1000})
+	require.NoError(t, err)
+	require.Len(t, all, builds)
+	require.Equal(t, builds-1, filesIn(filepath.Join(now.DataDir, "files", "builds")))
+	code, found, _ := s.upkeep(now, target, "verify", "--digest")
+	require.Zero(t, code, found)
+}
+
+// TestTheDatabaseMoves moves an embedded database to an external one.
+func TestTheDatabaseMoves(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	old := s.controller("takt")
+	settings := []string{"TAKT_DATA_DIR=" + old.DataDir}
+	url := externalDatabase(t)
+	installation := func(url string) (id string) {
+		t.Helper()
+		db, err := pgx.Connect(t.Context(), url)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, db.Close(t.Context())) }()
+		require.NoError(t, db.QueryRow(t.Context(), `SELECT value #>> '{}' FROM settings WHERE key = 'installation'`).Scan(&id))
+		return id
+	}
+	id := installation(old.DatabaseURL())
+	s.worker(old, "android", trickyOrder)
+	b, ok := submitCertified(t.Context(), t, old.URL, old.APIKey, store.Android, 1)
+	require.True(t, ok)
+	eventually(t, "build completes", func() bool { return status(t, old, b.id).Status == string(store.Completed) })
+	before := accountOf(t, old, b.id)
+
+	s.fails("stop takt serve first", settings, "database", "move", url)
+	require.NoError(t, old.Stop(t.Context(), patience))
+	source := filepath.Join(old.DataDir, "files", "builds", b.id, "source.zip")
+	require.NoError(t, os.Rename(source, source+".away"))
+	s.fails("nothing was moved", settings, "database", "move", url)
+	require.NoError(t, os.Rename(source+".away", source))
+	blockLoad(t, url, func(reached func()) {
+		p, err := s.Launch("victim", settings, "database", "move", url)
+		require.NoError(t, err)
+		reached()
+		p.Kill()
+	})
+	require.NoError(t, s.controller("takt").Stop(t.Context(), patience), "an interrupted move changes nothing")
+
+	require.NoError(t, database.MarkMoved(old.DataDir, "a place where it never came to")) // as if killed right before the end
+	require.Contains(t, s.succeeds(settings, "database", "move", url), "the database was moved to ")
+	s.succeeds(settings, "database", "move", url) // as if killed right after it
+	s.fails("this database was moved to ", append(settings, "TAKT_LISTEN=127.0.0.1:0"), "serve")
+	s.fails("this database was moved to ", settings, "storage", "verify")
+
+	external := []string{"TAKT_DATABASE_URL=" + url, "TAKT_ENCRYPTION_KEY=" + process.ReadWord(filepath.Join(old.DataDir, "encryption-key"))}
+	now := s.controller("takt", external...)
+	require.Equal(t, id, installation(url), "workers' tokens go on")
+	require.Equal(t, before, accountOf(t, now, b.id))
+	settings = append(settings, external...)
+	s.fails("stop takt serve first", settings, "database", "renew-id")
+	elsewhere := slices.Concat([]string{"TAKT_DATA_DIR=" + t.TempDir()}, external)
+	s.fails("1 controllers use this database", elsewhere, "database", "renew-id")
+	require.NoError(t, now.Stop(t.Context(), patience))
+	s.succeeds(elsewhere, "database", "renew-id")
+	require.NotEqual(t, id, installation(url))
+}
+
+// TestFilesThatChangeDuringABackup has the dump name files that are no longer as they were.
+func TestFilesThatChangeDuringABackup(t *testing.T) {
+	t.Parallel()
+	db, data := storetest.New(t), t.TempDir()
+	keys := seal.NewRing(seal.Key{})
+	local, err := storage.OpenLocal(data, keys)
+	require.NoError(t, err)
+	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, files.Close()) })
+	var said strings.Builder
+	u := &upkeep{
+		Output: cli.Output{Out: &said, Err: &said}, files: files, keys: keys,
+		inventory: inventory.Inventory{Rows: postgres.NewFiles(db.DB), Files: files},
+	}
+	names := []string{"stays", "removed", "replaced", "missing", "damaged"}
+	for range names {
+		b := storetest.Build(t, db.DB)
+		require.NoError(t, os.MkdirAll(filepath.Join(data, "builds", b.ID), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(data, "builds", b.ID, "source.zip"), []byte("source of "+b.ID), 0o600))
+	}
+	rows, err := u.inventory.Rows.Page(t.Context(), store.FileKey{}, 10)
+	require.NoError(t, err)
+	require.Len(t, rows, len(names))
+	change := func(sql string, args ...any) {
+		t.Helper()
+		conn, err := pgx.ConnectConfig(t.Context(), db.Config)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, conn.Close(t.Context())) }()
+		_, err = conn.Exec(t.Context(), sql, args...)
+		require.NoError(t, err)
+	}
+	remove := func(row store.FileRow) { require.NoError(t, os.Remove(filepath.Join(data, row.Name))) }
+	remove(rows[1])
+	change(`DELETE FROM build_files WHERE build = $1`, rows[1].Build)
+	require.NoError(t, os.WriteFile(filepath.Join(data, rows[2].Name), []byte("other than "+rows[2].BuildID), 0o600))
+	change(`UPDATE build_files SET sha256 = sha256('other') WHERE build = $1`, rows[2].Build)
+	remove(rows[3])
+	require.NoError(t, os.WriteFile(filepath.Join(data, rows[4].Name), []byte("SOURCE OF "+rows[4].BuildID), 0o600))
+
+	dir := backup.Open(t.TempDir())
+	require.NoError(t, dir.Begin())
+	var m backup.Manifest
+	var sum backedUp
+	for _, row := range rows {
+		require.NoError(t, u.keepFile(t.Context(), dir, row, &m, &sum))
+	}
+	require.EqualValues(t, 1, m.Files)
+	require.Equal(t, []string{rows[1].Name, rows[2].Name}, m.Gone)
+	require.Equal(t, []string{rows[3].Name, rows[4].Name}, m.Missing)
+	require.Contains(t, said.String(), "missing  local "+rows[3].Name)
+	require.Contains(t, said.String(), "damaged  local "+rows[4].Name)
+	require.Len(t, dir.Find(rows[0]), 1)
+}
