@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -260,6 +261,11 @@ func TestBackupsAndRestoresThatWereKilledOrDamaged(t *testing.T) {
 	for n := range builds {
 		submit(t, old, fmt.Appendf(nil, "order %d", n))
 	}
+	worker, err := old.Client.Register(t.Context(), api.Register{Name: "holds one", Capabilities: json.RawMessage(`{}`)})
+	require.NoError(t, err)
+	held, err := old.Client.Poll(t.Context(), client.Poll{Token: worker.AccessToken})
+	require.NoError(t, err)
+	require.NotNil(t, held.Job)
 
 	s.killed(filepath.Join(dir, "files"), settings, "backup", dir)
 	s.fails("holds no complete backup", nil, "backup", "verify", dir)
@@ -297,11 +303,8 @@ func TestBackupsAndRestoresThatWereKilledOrDamaged(t *testing.T) {
 	})
 
 	// A damaged file, and a dump that was cut.
-	var some string
-	require.NoError(t, filepath.WalkDir(filepath.Join(dir, "files"), func(path string, d fs.DirEntry, err error) error {
-		some = path
-		return err
-	}))
+	digest := fmt.Sprintf("%x", sha256.Sum256([]byte("order 0"))) // of the build that is held
+	some := filepath.Join(dir, "files", digest[:2], digest)
 	good, err := os.ReadFile(some)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(some, []byte(strings.ToUpper(string(good))), 0o600))
@@ -326,7 +329,15 @@ func TestBackupsAndRestoresThatWereKilledOrDamaged(t *testing.T) {
 	all, err := now.Client.List(t.Context(), client.Filter{Limit: 1000})
 	require.NoError(t, err)
 	require.Len(t, all, builds)
-	require.Equal(t, builds-1, filesIn(filepath.Join(now.DataDir, "files", "builds")))
+	failed, err := now.Client.List(t.Context(), client.Filter{Status: "failed"})
+	require.NoError(t, err)
+	require.Len(t, failed, 1, "the build whose source is lost")
+	require.Equal(t, held.Job.ID, failed[0].ID)
+	invariants, err := client.Call(t.Context(), now.Client, api.CheckInvariants, api.None{})
+	require.NoError(t, err)
+	for _, i := range invariants.Invariants {
+		require.Zero(t, i.Broken, i.Promise)
+	}
 	code, found, _ := s.upkeep(now, target, "verify", "--digest")
 	require.Zero(t, code, found)
 }

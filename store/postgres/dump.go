@@ -253,6 +253,19 @@ type Restored struct {
 	Audit store.AuditEntry
 }
 
+// sqlFailLost fails builds that can't run without a file that is lost.
+const sqlFailLost = `/* fail_lost */
+WITH lost AS (
+	SELECT DISTINCT b.seq, b.worker_id, b.state FROM builds b JOIN build_files f ON f.build = b.seq
+	WHERE f.name = ANY ($1) AND f.kind IN ('source', 'certs') AND b.state IN ('pending', 'assigned', 'building')
+), w AS (
+	UPDATE workers SET held = held - n.lost,
+		status = CASE WHEN held > n.lost THEN 'building' WHEN status = 'offline' THEN 'offline' ELSE 'idle' END
+	FROM (SELECT worker_id, count(*)::int AS lost FROM lost WHERE state <> 'pending' GROUP BY worker_id) n WHERE workers.id = n.worker_id
+)
+UPDATE builds SET state = 'failed', completed_at = now(), updated_at = now(), error_message = 'A file of the build was not in the backup'
+FROM lost WHERE builds.seq = lost.seq`
+
 const (
 	sqlForgetLost    = `/* forget_lost */ DELETE FROM build_files WHERE name = ANY ($1)`
 	sqlPlaceFiles    = `/* place_files */ UPDATE build_files SET location = $1, object = name || nullif($2, ''), copy_due = CASE WHEN $3 THEN '-infinity'::timestamptz END`
@@ -264,6 +277,7 @@ const (
 // for Load.
 func (r Restored) Finish(ctx context.Context, tx pgx.Tx) error {
 	batch := &pgx.Batch{}
+	batch.Queue(sqlFailLost, r.Lost)
 	batch.Queue(sqlForgetLost, r.Lost)
 	batch.Queue(sqlPlaceFiles, string(r.Location), r.Suffix, r.CopyPending)
 	batch.Queue(sqlPlaceReports)
