@@ -107,6 +107,8 @@ func TestAPrimaryThatHangs(t *testing.T) {
 			heard(pubsub.ListenerResumed)
 
 			primary.Signal(syscall.SIGSTOP)
+			hung := make(chan error, 1)
+			go func() { hung <- db.Ping(context.WithoutCancel(t.Context())) }()
 			if !c.atOnce {
 				soon(t, "takt to notice", func() bool { return serves() != nil && !pool.Ready() })
 			}
@@ -114,6 +116,12 @@ func TestAPrimaryThatHangs(t *testing.T) {
 			promoted := time.Now()
 			eventually(t, "takt to serve", serves)
 			t.Logf("takt served %s after the promotion", time.Since(promoted).Round(time.Millisecond))
+			select {
+			case err := <-hung:
+				require.Error(t, err)
+			case <-time.After(time.Second):
+				require.Fail(t, "a call still waits for the host that hangs")
+			}
 			require.Zero(t, sys.Leaked())
 			heard(pubsub.ListenerResumed)
 			t.Logf("and listened after %s", time.Since(promoted).Round(time.Millisecond))

@@ -142,12 +142,17 @@ func (l *lease) close(ctx context.Context, drain time.Duration, log zerolog.Logg
 	defer time.AfterFunc(drain, func() { l.cancel(context.WithoutCancel(ctx)) }).Stop()
 	defer time.AfterFunc(drain+time.Second, func() {
 		log.Error().Msg("somebody keeps a database connection; it is cut")
-		l.conns.Range(func(conn, _ any) bool {
-			hangUp(conn.(*pgx.Conn)) //nolint:forcetypeassert // the map holds nothing else
-			return true
-		})
+		l.cut()
 	}).Stop()
 	l.pool.Close()
+}
+
+// cut closes all connections, so that calls on them fail at once.
+func (l *lease) cut() {
+	l.conns.Range(func(conn, _ any) bool {
+		hangUp(conn.(*pgx.Conn)) //nolint:forcetypeassert // the map holds nothing else
+		return true
+	})
 }
 
 // cancel asks the database to cancel the queries on the connections.

@@ -70,7 +70,9 @@ func (s *poolServer) answered(c *otp.Ctx, l *lease, err error) (next time.Durati
 	}
 	c.Logger().Warn().Err(err).Msg("the database is away")
 	c.Suspend(describe(err))
-	s.retire(c, s.takeBack(err))
+	s.takeBack(err)
+	l.cut() // calls that hang would keep others waiting, also at the next host
+	s.retire(c, l)
 	if errors.Is(err, errMoved) {
 		s.attempts.Start(c)
 	} else {

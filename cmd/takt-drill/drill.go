@@ -37,6 +37,11 @@ type report struct {
 	Repeated    int     `json:"repeated"`
 	LongestWait float64 `json:"longest_wait"`
 	LongestCall string  `json:"longest_call"`
+	// LongestTakeover is the longest time from a promotion to the first build that a controller
+	// took, in seconds.
+	LongestTakeover float64 `json:"longest_takeover,omitempty"`
+	Webhooks        int     `json:"webhooks,omitempty"`
+	Deployments     int     `json:"deployments,omitempty"`
 	// Broken lists the promises that were not kept, and Steps what happened to the builds that
 	// they are about.
 	Broken []string `json:"broken"`
@@ -53,6 +58,9 @@ func (r report) print(w io.Writer) {
 	fmt.Fprintf(w, "faults    %s\n", strings.Join(faults, ", "))
 	fmt.Fprintf(w, "builds    %d accepted, %d completed with their bytes\n", r.Accepted, r.Completed)
 	fmt.Fprintf(w, "calls     %d repeated, the longest wait %.1f s: %s\n", r.Repeated, r.LongestWait, store.Lines(r.LongestCall))
+	if r.LongestTakeover > 0 {
+		fmt.Fprintf(w, "failover  served at most %.1f s after a promotion; %d webhooks completed, %d deployments made\n", r.LongestTakeover, r.Webhooks, r.Deployments)
+	}
 	fmt.Fprintf(w, "broken    %d\n", len(r.Broken))
 	const most = 20
 	for _, text := range r.Broken[:min(most, len(r.Broken))] {
@@ -69,6 +77,7 @@ func (r report) print(w io.Writer) {
 // drill is one run.
 type drill struct {
 	cli.Output
+	faults []fault
 	site   *site
 	seed   uint64
 	chance *rand.Rand // faults only
@@ -155,7 +164,11 @@ func (d *drill) inspect(ctx context.Context) {
 			d.seen.broke("%s has ended by itself: %v", p.name, now.Failure())
 		}
 	}
-	for _, c := range append(d.site.controllers, d.site.keeper) {
+	all := d.site.controllers
+	if d.site.keeper != nil {
+		all = append(all, d.site.keeper)
+	}
+	for _, c := range all {
 		d.seen.failed(c.serves.Load().Await(ctx, d.wait, c.name+" to be well", func(ctx context.Context) (bool, error) {
 			root, err := c.serves.Load().Client.Tree(ctx, client.TreeOptions{})
 			well := err == nil

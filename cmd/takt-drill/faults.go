@@ -198,7 +198,7 @@ func (n network) String() string {
 // trouble makes faults until making ends, and returns when all are over. Each round takes
 // the same numbers from chance, so that a seed is a plan.
 func (d *drill) trouble(ctx, making context.Context) {
-	all := faults()
+	all := d.faults
 	places := make(chan struct{}, atOnce)
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -43,21 +43,31 @@ func (d *drill) submit(ctx context.Context, over <-chan struct{}, chance *rand.R
 			pause(ctx, time.Second)
 			continue
 		}
-		data := make([]byte, 1+chance.IntN(256<<10))
-		for i := range data {
-			data[i] = byte(chance.Uint32())
-		}
-		platform := []store.Platform{store.IOS, store.Android}[chance.IntN(2)]
-		s := client.Submit{Platform: platform, Source: client.Bytes(pack(data)), IdempotencyKey: client.NewIdempotencyKey()}
+		o := newOrder(chance)
 		var accepted api.Submitted
 		err := d.again(ctx, "submit", func(ctx context.Context) (err error) {
-			accepted, err = d.site.client.Submit(ctx, s)
+			accepted, err = d.site.client.Submit(ctx, o.submit)
 			return err
 		})
 		if err == nil {
-			d.seen.accept(accepted.ID, sha256.Sum256(data))
+			d.seen.accept(accepted.ID, o.digest)
 		}
 	}
+}
+
+// order is a build to submit, and the digest of its result.
+type order struct {
+	submit client.Submit
+	digest [sha256.Size]byte
+}
+
+func newOrder(chance *rand.Rand) order {
+	data := make([]byte, 1+chance.IntN(256<<10))
+	for i := range data {
+		data[i] = byte(chance.Uint32())
+	}
+	platform := []store.Platform{store.IOS, store.Android}[chance.IntN(2)]
+	return order{client.Submit{Platform: platform, Source: client.Bytes(pack(data)), IdempotencyKey: client.NewIdempotencyKey()}, sha256.Sum256(data)}
 }
 
 // pack returns a source with this file.

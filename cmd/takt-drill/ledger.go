@@ -32,6 +32,7 @@ type ledger struct {
 
 	repeated, completed int
 	longest             time.Duration
+	takeover            time.Duration
 	longestCall         string
 }
 
@@ -178,6 +179,13 @@ func (l *ledger) called(what string, repeats int, took time.Duration) {
 	}
 }
 
+// resumed notes how long a controller took to serve after a promotion.
+func (l *ledger) resumed(took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.takeover = max(l.takeover, took)
+}
+
 func (l *ledger) complete() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,7 +231,7 @@ func (l *ledger) report(seed uint64, length time.Duration) report {
 	defer l.mu.Unlock()
 	return report{
 		Seed: seed, Seconds: length.Seconds(), Faults: l.faults, Accepted: len(accepted), Completed: l.completed,
-		Repeated: l.repeated, LongestWait: l.longest.Seconds(), LongestCall: l.longestCall, Broken: append([]string{}, l.broken...), Steps: l.steps,
+		Repeated: l.repeated, LongestWait: l.longest.Seconds(), LongestCall: l.longestCall, LongestTakeover: l.takeover.Seconds(), Broken: append([]string{}, l.broken...), Steps: l.steps,
 	}
 }
 

@@ -44,6 +44,7 @@ type config struct {
 	controllers int
 	length      time.Duration
 	seed        uint64
+	failover    bool
 	json        bool
 }
 
@@ -61,7 +62,9 @@ delays and freezes their connections to each other, to PostgreSQL and to S3, end
 and crashes what is in PostgreSQL, and restarts random parts of the supervision trees.
 Every build that was accepted has to end with its bytes, none may have two holders, no call
 may fail but with 503 and Retry-After, nothing may crash, and what takt audit check checks
-has to hold. After the last fault the drill waits for builds of killed workers. Exit code 1
+has to hold. With --failover the only fault is that the primary is killed, stopped or cut
+off, its standby promoted, and that it comes back; takt has to serve 5 s after the promotion.
+After the last fault the drill waits for builds of killed workers. Exit code 1
 if a promise was broken.`,
 		Args: cobra.NoArgs,
 		RunE: cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
@@ -80,6 +83,7 @@ if a promise was broken.`,
 	flags.IntVar(&cfg.controllers, "controllers", 2, "how many controllers share the work")
 	flags.DurationVar(&cfg.length, "duration", 2*time.Minute, "how long faults are made")
 	flags.Uint64Var(&cfg.seed, "seed", 0, "which faults are made, and when; 0: random, and printed")
+	flags.BoolVar(&cfg.failover, "failover", false, "only failovers of PostgreSQL, from a primary to its synchronous standby")
 	flags.BoolVar(&cfg.json, "json", false, "the report as JSON, on one line")
 	return root
 }
@@ -108,6 +112,11 @@ func perform(ctx context.Context, cfg config, out cli.Output, also ...func(conte
 	}
 	defer func() { err = base.Clear(out.Err, err) }()
 	d := newDrill(out, &site{Site: base}, cfg.seed)
+	d.faults = faults()
+	if cfg.failover {
+		d.faults = failovers()
+		also = append(also, webhooks, deployments)
+	}
 	err = d.site.open(ctx, cfg)
 	if err == nil {
 		err = d.site.startWorkers(ctx, processes)
@@ -121,6 +130,9 @@ func perform(ctx context.Context, cfg config, out cli.Output, also ...func(conte
 	}
 	d.seen.failed(ended)
 	r := d.seen.report(cfg.seed, cfg.length)
+	if d.site.services != nil {
+		r.Webhooks, r.Deployments = d.site.services.sent, d.site.services.deployed
+	}
 	if err := out.Result(r, r.print); err != nil {
 		return err
 	}

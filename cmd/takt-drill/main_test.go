@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -16,13 +17,14 @@ import (
 	"takt/http/client"
 	"takt/storage/s3test"
 	"takt/store"
+	"takt/store/storetest/needs"
 )
 
 // TestMain lets failed drills leave nothing behind.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "takt-drill-test-")
-	if err == nil {
-		err = os.Setenv("TMPDIR", dir)
+	if err == nil { // PostgreSQL's account works below
+		err = errors.Join(os.Chmod(dir, 0o711), os.Setenv("TMPDIR", dir)) //nolint:gosec // see above
 	}
 	if err != nil {
 		panic(err)
@@ -33,25 +35,38 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// TAKT_DRILL makes the drill longer: make drill.
 func TestDrillFindsThatPromisesAreKept(t *testing.T) {
 	t.Parallel()
-	length := "20s"
+	requireKept(t, "20s")
+}
+
+func TestDrillOfFailovers(t *testing.T) {
+	t.Parallel()
+	needs.Linux(t)
+	r := requireKept(t, "8s", "--failover")
+	require.Positive(t, r.LongestTakeover)
+	require.Positive(t, r.Webhooks)
+	require.Positive(t, r.Deployments)
+}
+
+// requireKept makes a drill of this length. TAKT_DRILL makes it longer: make drill.
+func requireKept(t *testing.T, length string, more ...string) (r report) {
+	t.Helper()
 	if v := os.Getenv("TAKT_DRILL"); v != "" {
 		length = v
 	}
 	var out, errs bytes.Buffer
-	code := cli.Execute(t.Context(), newRoot(), []string{
+	code := cli.Execute(t.Context(), newRoot(), append([]string{
 		"--takt", takttest.Build(t), "--s3", s3test.Program(t), "--duration", length, "--json",
-	}, &out, &errs)
+	}, more...), &out, &errs)
 	t.Log(out.String(), errs.String())
 	require.Zero(t, code)
-	var r report
 	require.NoError(t, json.Unmarshal(out.Bytes(), &r))
 	require.Empty(t, r.Broken)
 	require.Positive(t, r.Accepted)
 	require.Equal(t, r.Accepted, r.Completed)
 	require.NotEmpty(t, r.Faults)
+	return r
 }
 
 func TestDrillTellsWhatWasLost(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -19,6 +20,7 @@ import (
 
 	"takt/cmd/internal/process"
 	"takt/http/client"
+	"takt/store"
 )
 
 const (
@@ -64,12 +66,15 @@ type site struct {
 	process.Site
 
 	// keeper runs PostgreSQL, and has none of the builds. What starts with the database's
-	// URL may be beside it.
+	// URL may be beside it. nil with a pair.
 	keeper      *controller
+	pair        *pair
+	services    *services // nil without a pair
 	controllers []*controller
 	workers     []*program
 	s3          *process.Process
-	database    string // reaches PostgreSQL without the proxy
+	database    func() string // reaches PostgreSQL without the proxy
+	apiKey      string
 
 	toDatabase, toFiles, front *proxy
 	// client speaks to the controllers through front.
@@ -79,7 +84,10 @@ type site struct {
 
 // all returns every program that takt runs.
 func (s *site) all() []*program {
-	all := []*program{&s.keeper.program}
+	var all []*program
+	if s.keeper != nil {
+		all = append(all, &s.keeper.program)
+	}
 	for _, c := range s.controllers {
 		all = append(all, &c.program)
 	}
@@ -92,22 +100,18 @@ func (s *site) open(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
-	s.keeper = s.controller("keeper", "TAKT_SERVICES=deployments")
-	if err := s.keeper.launch(ctx, s.Dir); err != nil {
+	settings := append([]string{
+		"TAKT_BUILD_TIMEOUT=" + silence.String(), "TAKT_WORKER_TIMEOUT=" + silence.String(),
+		"TAKT_BUILD_MAX_ATTEMPTS=1000", "TAKT_QUARANTINE=off",
+	}, bucket...)
+	shared, err := s.openDatabase(ctx, cfg)
+	if err != nil {
 		return err
 	}
-	keeper := s.keeper.serves.Load()
-	s.database = keeper.DatabaseURL()
-	socket := filepath.Join(keeper.DataDir, "postgres", ".s.PGSQL.5432")
-	if s.toDatabase, err = newProxy(ctx, func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}); err != nil {
-		return err
+	settings = append(settings, shared...)
+	if s.services != nil {
+		settings = append(settings, s.services.settings()...)
 	}
-	host, port, _ := net.SplitHostPort(s.toDatabase.Address)
-	url := strings.Replace(s.database, "host="+filepath.Dir(socket)+" port=5432", "host="+host+" port="+port, 1)
-	settings := append(append(keeper.Shared(), "TAKT_DATABASE_URL="+url, "TAKT_BUILD_TIMEOUT="+silence.String(), "TAKT_WORKER_TIMEOUT="+silence.String(),
-		"TAKT_BUILD_MAX_ATTEMPTS=1000", "TAKT_QUARANTINE=off"), bucket...)
 	var starting errgroup.Group
 	for i := range cfg.controllers {
 		c := s.controller(fmt.Sprintf("controller-%d", i+1), settings...)
@@ -120,11 +124,50 @@ func (s *site) open(ctx context.Context, cfg config) error {
 	if s.front, err = newProxy(ctx, s.dialController); err != nil {
 		return err
 	}
+	one := s.controllers[0].serves.Load()
+	s.apiKey = one.APIKey
+	if s.services != nil {
+		if err := s.services.install(ctx, one); err != nil {
+			return err
+		}
+	}
 	s.client, err = client.New(client.Config{
-		BaseURL: "http://" + s.front.Address, APIKey: keeper.APIKey, AdminKey: keeper.AdminKey,
+		BaseURL: "http://" + s.front.Address, APIKey: one.APIKey, AdminKey: one.AdminKey,
 		StallTimeout: 20 * time.Second, ReplyTimeout: time.Minute,
 	})
 	return err
+}
+
+// openDatabase starts PostgreSQL, and returns the settings of controllers that share it.
+func (s *site) openDatabase(ctx context.Context, cfg config) (settings []string, err error) {
+	if cfg.failover {
+		if s.pair, err = startPair(ctx, s.Dir); err != nil {
+			return nil, err
+		}
+		if s.services, err = startServices(ctx, s.Dir); err != nil {
+			return nil, err
+		}
+		s.database = func() string { return s.pair.nodes[s.pair.primary].URL() }
+		return []string{
+			"TAKT_DATABASE_URL=" + s.pair.url(), "TAKT_API_KEY=" + store.NewID(), "TAKT_ADMIN_KEY=" + store.NewID(),
+			"TAKT_ENCRYPTION_KEY=" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("drill---", 4))),
+		}, nil
+	}
+	s.keeper = s.controller("keeper", "TAKT_SERVICES=deployments")
+	if err := s.keeper.launch(ctx, s.Dir); err != nil {
+		return nil, err
+	}
+	keeper := s.keeper.serves.Load()
+	s.database = keeper.DatabaseURL
+	socket := filepath.Join(keeper.DataDir, "postgres", ".s.PGSQL.5432")
+	if s.toDatabase, err = newProxy(ctx, func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}); err != nil {
+		return nil, err
+	}
+	host, port, _ := net.SplitHostPort(s.toDatabase.Address)
+	url := strings.Replace(s.database(), "host="+filepath.Dir(socket)+" port=5432", "host="+host+" port="+port, 1)
+	return append(keeper.Shared(), "TAKT_DATABASE_URL="+url), nil
 }
 
 // controller describes a controller, which keeps the address of its first start.
@@ -149,7 +192,7 @@ func (s *site) controller(name string, settings ...string) *controller {
 func (s *site) startWorkers(ctx context.Context, n int) error {
 	for i := range n {
 		name := fmt.Sprintf("worker-%d", i+1)
-		through := &process.Controller{URL: s.client.BaseURL(), APIKey: s.keeper.serves.Load().APIKey}
+		through := &process.Controller{URL: s.client.BaseURL(), APIKey: s.apiKey}
 		p := &program{name: name, start: func(context.Context) (*process.Process, error) {
 			return s.Worker(through, name, buildCommand, nil, "--heartbeat", "500ms", "--poll-wait", "5s", "--log", "info,json")
 		}}
@@ -214,7 +257,7 @@ func (s *site) dialController(ctx context.Context) (c net.Conn, err error) {
 func (s *site) sql(ctx context.Context, f func(ctx context.Context, c *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	c, err := pgx.Connect(ctx, s.database)
+	c, err := pgx.Connect(ctx, s.database())
 	if err != nil {
 		return err
 	}
@@ -229,18 +272,21 @@ func (s *site) close(ctx context.Context) error {
 	if s.client != nil {
 		s.client.CloseIdle()
 	}
-	if s.keeper != nil {
-		all := s.all()
-		for i := range all { // the keeper last
-			if p := all[len(all)-1-i].now.Load(); p != nil {
-				failed = errors.Join(failed, p.Stop(ctx, stopLimit), crashed(p))
-			}
+	for _, program := range slices.Backward(s.all()) { // the keeper last
+		if p := program.now.Load(); p != nil {
+			failed = errors.Join(failed, p.Stop(ctx, stopLimit), crashed(p))
 		}
 	}
 	for _, p := range []*proxy{s.front, s.toDatabase, s.toFiles} {
 		if p != nil {
 			p.Close()
 		}
+	}
+	if s.pair != nil {
+		s.pair.close()
+	}
+	if s.services != nil {
+		s.services.close()
 	}
 	if s.s3 != nil && s.s3.Alive() {
 		s.s3.Kill()

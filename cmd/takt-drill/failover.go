@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"takt/store/storetest/pgtest"
+)
+
+// takeover is how long takt may take to serve after a promotion.
+const takeover = 5 * time.Second
+
+// pair is a primary and its synchronous standby, each behind a proxy of its own.
+type pair struct {
+	busy    sync.Mutex // held by a failover
+	turn    int        // failovers so far; guarded by busy
+	nodes   [2]*pgtest.Node
+	ways    [2]*proxy
+	primary int // guarded by busy once faults are made
+}
+
+// startPair starts both servers.
+func startPair(ctx context.Context, dir string) (*pair, error) {
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // the servers' account works below
+		return nil, err
+	}
+	p := new(pair)
+	for i := range p.nodes {
+		n, err := pgtest.New(dir)
+		if err != nil {
+			return nil, err
+		}
+		p.nodes[i] = n
+		if p.ways[i], err = newProxy(ctx, func(ctx context.Context) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", n.Port))
+		}); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.nodes[0].Init(); err != nil {
+		return p, err
+	}
+	if err := p.start(0); err != nil {
+		return p, err
+	}
+	return p, p.follow(ctx)
+}
+
+func (p *pair) start(i int) error { return p.nodes[i].Start("-c", "fsync=off") }
+
+// url has both hosts.
+func (p *pair) url() string {
+	return fmt.Sprintf("postgres://takt@%s,%s/postgres?sslmode=disable", p.ways[0].Address, p.ways[1].Address)
+}
+
+// follow makes the other server a standby of the primary, which from then on waits for it
+// with each commit.
+func (p *pair) follow(ctx context.Context) error {
+	primary, standby := p.nodes[p.primary], p.nodes[1-p.primary]
+	standby.Kill()
+	if _, err := primary.Ask(ctx, "SELECT 'up'"); err != nil {
+		return err
+	}
+	if err := standby.CopyOf(primary.Port, "standby"); err != nil {
+		return err
+	}
+	if err := p.start(1 - p.primary); err != nil {
+		return err
+	}
+	for {
+		state, err := primary.Ask(ctx, "SELECT count(*)::text FROM pg_stat_replication WHERE application_name = 'standby' AND state = 'streaming'")
+		if err != nil {
+			return err
+		}
+		if state == "1" {
+			break
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
+	return p.synchronous(ctx, primary, "standby")
+}
+
+// synchronous lets commits wait for the standby of this name, or for none.
+func (p *pair) synchronous(ctx context.Context, n *pgtest.Node, name string) error {
+	if err := n.Exec(ctx, "ALTER SYSTEM SET synchronous_standby_names = '"+name+"'"); err != nil {
+		return err
+	}
+	return n.Exec(ctx, "SELECT pg_reload_conf()")
+}
+
+func (p *pair) close() {
+	for i := range p.nodes {
+		if p.ways[i] != nil {
+			p.ways[i].Close()
+		}
+		if p.nodes[i] != nil {
+			p.nodes[i].Stop()
+		}
+	}
+}
+
+// failover loses the primary, promotes the standby, and checks that each controller serves
+// soon. Then the old primary comes back as it was, for a while, and becomes the standby.
+func failover(ctx context.Context, d *drill, _, length float64) error {
+	p := d.site.pair
+	old, next := p.nodes[p.primary], p.nodes[1-p.primary]
+	way := p.ways[p.primary]
+	comeBack := func() error { way.set(sound); return nil }
+	kind := [...]string{"killed", "stopped", "cut off", "losing data"}[p.turn%4]
+	p.turn++
+	d.note("primary %s", kind)
+	switch kind {
+	case "killed":
+		old.Kill()
+		comeBack = func() error { return p.start(p.primary) }
+	case "stopped":
+		old.Signal(syscall.SIGSTOP)
+		comeBack = func() error { old.Signal(syscall.SIGCONT); return nil }
+	case "cut off":
+		way.set(cut)
+	default:
+		way.set(lost)
+	}
+	pause(ctx, time.Duration(3*length*float64(time.Second))) // until somebody promotes
+	ctx = context.WithoutCancel(ctx)
+	if err := p.synchronous(ctx, next, ""); err != nil {
+		return fmt.Errorf("before the promotion: %w", err)
+	}
+	if _, err := next.Ask(ctx, "SELECT pg_promote()::text"); err != nil {
+		return err
+	}
+	d.note("standby promoted")
+	d.serves(ctx)
+	if err := comeBack(); err != nil {
+		return err
+	}
+	d.note("old primary is back")
+	pause(ctx, 2*time.Second)
+	p.primary = 1 - p.primary
+	err := p.follow(ctx)
+	if err == nil {
+		way.set(sound)
+		d.note("it is the standby")
+	}
+	return err
+}
+
+// serves waits until each controller has taken a build.
+func (d *drill) serves(ctx context.Context) {
+	promoted := time.Now()
+	var all sync.WaitGroup
+	for i, c := range d.site.controllers {
+		all.Go(func() {
+			order := newOrder(chance(d.seed, uint64(promoted.UnixNano())+uint64(i))) //nolint:gosec // any number will do
+			for {
+				attempt, cancel := context.WithTimeout(ctx, time.Second)
+				accepted, err := c.serves.Load().Client.Submit(attempt, order.submit)
+				cancel()
+				took := time.Since(promoted)
+				if err == nil {
+					d.seen.accept(accepted.ID, order.digest)
+					d.seen.resumed(took)
+					d.note("%s served %.1f s after the promotion", c.name, took.Seconds())
+				}
+				if took > takeover {
+					d.seen.broke("%s did not serve within %s of a promotion: %v", c.name, takeover, err)
+				}
+				if err == nil || took > d.wait {
+					return
+				}
+				pause(ctx, 50*time.Millisecond)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// failovers are the only faults of a drill with a pair.
+func failovers() []fault {
+	return []fault{{"failover", func(d *drill, _ float64) *sync.Mutex { return &d.site.pair.busy }, failover}}
+}

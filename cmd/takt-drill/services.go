@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/http/githubtest"
+	"takt/http/hubspottest"
+	"takt/store"
+)
+
+const (
+	portal, action = 62515, 10860211
+	publicURL      = "https://takt.example.com"
+	hookPath       = "/api/hubspot/action"
+	repositories   = 5
+	forgeToken     = "token-of-the-drill"
+)
+
+// services are what takt does beside builds, with stand-ins for HubSpot and GitHub.
+type services struct {
+	hubspot *hubspottest.HubSpot
+	forge   *githubtest.Server
+	base    [2]string // where they are
+	stop    []func()
+	// sent and deployed are how many webhooks were acknowledged, and deployments made.
+	sent, deployed int
+}
+
+func startServices(ctx context.Context, dir string) (*services, error) {
+	forge, err := githubtest.New(githubtest.Config{Dir: filepath.Join(dir, "forge"), Tokens: []string{forgeToken}})
+	if err != nil {
+		return nil, err
+	}
+	forge.AddOrg("source")
+	for i := range repositories {
+		r, err := forge.Add(githubtest.Repo{Org: "source", Name: fmt.Sprintf("repo-%d", i), Visibility: "private", DefaultBranch: "main"}, "")
+		if err == nil {
+			err = githubtest.Import(forge.Dir("source", r.Name), fmt.Sprintf("commit refs/heads/main\ncommitter Drill <drill@example.org> 1764000000 +0000\ndata 5\nfirst\nM 100644 inline a\ndata 1\n%d\ndone\n", i))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	s := &services{hubspot: hubspottest.New(hubspottest.Config{}), forge: forge}
+	s.hubspot.AddPortal(portal)
+	address, stop, err := process.Serve(ctx, forge)
+	if err != nil {
+		return nil, err
+	}
+	base, end := s.hubspot.Start()
+	s.base, s.stop = [2]string{base, "http://" + address + "/"}, []func(){stop, end}
+	return s, nil
+}
+
+func (s *services) settings() []string {
+	return append(s.hubspot.Env(s.base[0]), "TAKT_PUBLIC_URL="+publicURL, "TAKT_GITHUB_URL="+s.base[1])
+}
+
+func (s *services) close() {
+	for _, stop := range s.stop {
+		stop()
+	}
+}
+
+// install has the portal install the app.
+func (s *services) install(ctx context.Context, c *process.Controller) error {
+	if err := s.hubspot.Install(ctx, c.URL+"/api/oauth/authorize", c.URL+"/api/oauth/callback", portal); err != nil {
+		return err
+	}
+	_, err := client.Call(ctx, c.Client, api.SetRate, api.SetRateIn{ThrottleConfig: api.ThrottleConfig{
+		PortalID: portal, ActionID: action, MaxThroughput: 50, TimePeriod: 1, TimeUnit: "second",
+	}})
+	return err
+}
+
+// errAgain is a webhook that was not acknowledged, which HubSpot sends again.
+var errAgain = errors.New("not acknowledged")
+
+// webhooks sends webhooks until making ends. Each that was acknowledged has to be completed.
+func webhooks(making context.Context, d *drill) {
+	ctx := context.WithoutCancel(making)
+	s := d.site.services
+	c := &http.Client{Timeout: 10 * time.Second}
+	defer c.CloseIdleConnections()
+	for making.Err() == nil {
+		hook := hubspottest.Webhook{PortalID: portal, ActionID: action, WorkflowID: 1, CallbackID: fmt.Sprintf("ap-%d-%d", portal, s.sent)}
+		acknowledged := false
+		for end := time.Now().Add(2 * d.wait); !acknowledged && time.Now().Before(end); {
+			status, _, err := s.hubspot.Fire(ctx, c, d.site.client.BaseURL()+hookPath, publicURL+hookPath, hook)
+			if acknowledged = err == nil && status < 300; !acknowledged {
+				if err == nil && status != http.StatusServiceUnavailable {
+					d.seen.broke("webhook %s: %d", hook.CallbackID, status)
+				}
+				pause(ctx, 100*time.Millisecond)
+			}
+		}
+		if !acknowledged {
+			d.seen.broke("webhook %s: %v", hook.CallbackID, errAgain)
+			return
+		}
+		s.sent++
+		pause(ctx, 100*time.Millisecond)
+	}
+	for end := time.Now().Add(d.wait); s.hubspot.Distinct() < s.sent && time.Now().Before(end); {
+		pause(ctx, 100*time.Millisecond)
+	}
+	if done := s.hubspot.Distinct(); done != s.sent {
+		d.seen.broke("%d webhooks were acknowledged, and %d completed", s.sent, done)
+	}
+}
+
+// deployments copies repositories until making ends. Each deployment has to copy all.
+func deployments(making context.Context, d *drill) {
+	ctx := context.WithoutCancel(making)
+	s := d.site.services
+	for n := 0; making.Err() == nil; n++ {
+		target := fmt.Sprintf("target-%d", n)
+		s.forge.AddOrg(target)
+		var now api.Deployment
+		err := d.again(ctx, "deployment to "+target, func(ctx context.Context) (err error) {
+			if now.ID == "" {
+				now, err = client.Call(ctx, d.site.client, api.StartDeployment, api.DeploymentRequest{
+					DeploymentRequest: store.DeploymentRequest{SourceOrg: "source", TargetOrg: target}, Token: forgeToken,
+				})
+			}
+			return err
+		})
+		for end := time.Now().Add(2 * d.wait); err == nil && !now.Ended() && time.Now().Before(end); {
+			pause(ctx, 100*time.Millisecond)
+			err = d.again(ctx, "state of the deployment to "+target, func(ctx context.Context) error {
+				state, err := client.Call(ctx, d.site.client, api.ShowDeployment, api.ShowDeploymentIn{ID: api.DeploymentID(now.ID), Repos: "0"})
+				if err == nil {
+					now = state
+				}
+				return err
+			})
+		}
+		if err != nil {
+			return // noted
+		}
+		for i := range repositories {
+			name := fmt.Sprintf("repo-%d", i)
+			if same, _, err := s.forge.Compare("source", target, name); err != nil || !same {
+				d.seen.broke("%s/%s is no copy: %v", target, name, err)
+			}
+		}
+		s.deployed++
+		pause(ctx, 500*time.Millisecond)
+	}
+}
