@@ -44,6 +44,15 @@ func hosts(cfg *pgx.ConnConfig) (all []*pgx.ConnConfig) {
 	return all
 }
 
+// Hosts returns how many hosts a database URL names, 0 if it can't be read.
+func Hosts(url string) int {
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		return 0
+	}
+	return len(hosts(cfg))
+}
+
 // dial connects to the first of cfg's hosts that lets takt in. The connection's own
 // configuration names that host only. The hosts are tried side by side, so that one that
 // hangs does not keep takt from another.

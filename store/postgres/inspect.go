@@ -23,6 +23,10 @@ type Inspection struct {
 	Connections int
 	// Lax are the settings by which committed work may be lost.
 	Lax []string
+	// Standbys is how many standbys follow it, and Settings what decides what a failover loses
+	// and how long statements may take.
+	Standbys int
+	Settings map[string]string
 	// Ahead is by how much the server's clock is ahead of this machine's.
 	Ahead time.Duration
 	// Keys says why the given keys don't open the database's check value; nil if they
@@ -37,7 +41,9 @@ SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), getdatab
 	current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
 	ARRAY(SELECT name || ' is off' FROM pg_settings
 		WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes') AND setting = 'off' ORDER BY 1),
-	clock_timestamp()`
+	clock_timestamp(), (SELECT count(*) FROM pg_stat_replication),
+	(SELECT json_object_agg(name, setting) FROM pg_settings WHERE name IN ('synchronous_standby_names', 'synchronous_commit',
+		'wal_level', 'max_wal_senders', 'wal_log_hints', 'data_checksums', 'statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'))`
 	sqlHasKeyCheck = `/* has_key_check */ SELECT to_regclass('key_check') IS NOT NULL`
 )
 
@@ -50,7 +56,7 @@ func Inspect(ctx context.Context, cfg *pgx.ConnConfig, keys *seal.Ring) (in Insp
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
 	var now time.Time
 	before := time.Now()
-	err = conn.QueryRow(ctx, sqlInspect).Scan(&in.Version, &in.Standby, &in.Encoding, &in.MayCreate, &in.Connections, &in.Lax, &now)
+	err = conn.QueryRow(ctx, sqlInspect).Scan(&in.Version, &in.Standby, &in.Encoding, &in.MayCreate, &in.Connections, &in.Lax, &now, &in.Standbys, &in.Settings)
 	if err != nil {
 		return in, fmt.Errorf("looking at the database: %w", err)
 	}
