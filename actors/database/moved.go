@@ -16,11 +16,11 @@ const movedName = "takt.moved"
 // was moved to another server, or is being moved.
 func MarkMoved(dataDir, to string) error {
 	root, err := os.OpenRoot(filepath.Join(dataDir, clusterName))
-	if err != nil {
-		return fmt.Errorf("marking the database as moved: %w", err)
+	if err == nil {
+		defer root.Close()
+		err = writeFile(root, movedName, to+"\n", nil)
 	}
-	defer root.Close()
-	if err := writeFile(root, movedName, to+"\n", nil); err != nil {
+	if err != nil {
 		return fmt.Errorf("marking the database as moved: %w", err)
 	}
 	return nil

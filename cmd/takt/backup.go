@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,15 +58,10 @@ Exit code 1 also if a file has no good copy to back up.`,
 
 // backedUp is the result of a backup.
 type backedUp struct {
-	Name    string `json:"name"`
-	Key     string `json:"encryption_key"`
-	Files   int64  `json:"files"`
-	Bytes   int64  `json:"bytes"`
-	Copied  int64  `json:"copied"`
-	Written int64  `json:"copied_bytes"`
-	Gone    int    `json:"gone"`
-	Missing int    `json:"missing"`
-	Removed int    `json:"removed_backups"`
+	backup.Manifest
+	Copied  int64 `json:"copied"`
+	Written int64 `json:"copied_bytes"`
+	Removed int   `json:"removed_backups"`
 }
 
 func (u *upkeep) backup(ctx context.Context, path string, keep int) (err error) {
@@ -82,60 +78,58 @@ func (u *upkeep) backup(ctx context.Context, path string, keep int) (err error) 
 		return err
 	}
 	begun := time.Now().UTC()
-	m := backup.Manifest{Name: begun.Format("20060102T150405.000Z"), At: begun, Takt: version()}
-	err = dir.Dump(&m, func(w io.Writer) error {
+	b := backedUp{Manifest: backup.Manifest{Name: begun.Format("20060102T150405.000Z"), At: begun, Takt: version()}}
+	err = dir.Dump(&b.Manifest, func(w io.Writer) error {
 		return database.Dump(ctx, u.source, u.cfg.pastPooler(), os.Getenv("PATH"), w)
 	})
 	if err != nil {
 		return err
 	}
-	sum := backedUp{Name: m.Name}
 	_, total, err := u.inventory.Rows.Count(ctx)
 	if err != nil {
 		return err
 	}
-	m.KeyCheck, err = dir.ReadDump(m, func(row store.FileRow) error {
+	b.KeyCheck, err = dir.Rows(b.Manifest, func(row store.FileRow) error {
 		if u.inventory.Progress != nil {
-			u.inventory.Progress(m.Bytes, max(m.Bytes, total))
+			u.inventory.Progress(b.Bytes, max(b.Bytes, total))
 		}
-		return u.keepFile(ctx, dir, row, &m, &sum)
+		return u.keepFile(ctx, dir, row, &b)
 	})
 	if err != nil {
 		return err
 	}
-	if id, err := seal.KeyOf(m.KeyCheck); err == nil {
-		m.Key = id.String()
+	if id, err := seal.KeyOf(b.KeyCheck); err == nil {
+		b.Key = id.String()
 	}
-	if err := dir.Finish(m); err != nil {
+	if err := dir.Finish(b.Manifest); err != nil {
 		return err
 	}
 	if keep > 0 {
-		if sum.Removed, err = dir.Prune(ctx, keep); err != nil {
+		if b.Removed, err = dir.Prune(ctx, keep); err != nil {
 			return err
 		}
 	}
-	sum.Key, sum.Files, sum.Bytes, sum.Gone, sum.Missing = m.Key, m.Files, m.Bytes, len(m.Gone), len(m.Missing)
-	err = u.Result(summary{sum}, func(w io.Writer) {
+	err = u.Result(summary{b}, func(w io.Writer) {
 		fmt.Fprintf(w, "backup %s: %d files of %s, of which %d (%s) were copied now, and %d were removed meanwhile; %d missing\n",
-			sum.Name, sum.Files, humanize.IBytes(uint64(sum.Bytes)), sum.Copied, humanize.IBytes(uint64(sum.Written)), sum.Gone, sum.Missing)
+			b.Name, b.Files, humanize.IBytes(uint64(b.Bytes)), b.Copied, humanize.IBytes(uint64(b.Written)), len(b.Gone), len(b.Missing))
 	})
-	u.Note("the encryption key %s is not in the backup: keep it in another safe place, because certificates can't be opened without it", m.Key)
-	if err == nil && sum.Missing > 0 {
-		err = fmt.Errorf("%d files have no good copy in reach of this machine: see takt storage verify", sum.Missing)
+	u.Note("the encryption key %s is not in the backup: keep it in another safe place, because certificates can't be opened without it", b.Key)
+	if n := len(b.Missing); err == nil && n > 0 {
+		err = fmt.Errorf("%d files have no good copy in reach of this machine: see takt storage verify", n)
 	}
 	return err
 }
 
-// keepFile backs up the file of a row of the dump, or notes in m why it can't.
-func (u *upkeep) keepFile(ctx context.Context, dir *backup.Dir, row store.FileRow, m *backup.Manifest, sum *backedUp) error {
+// keepFile backs up the file of a row of the dump, or notes in b why it can't.
+func (u *upkeep) keepFile(ctx context.Context, dir *backup.Dir, row store.FileRow, b *backedUp) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	n, err := dir.Keep(ctx, u.files, u.keys.Current(), row)
 	if err == nil {
-		m.Files, m.Bytes = m.Files+1, m.Bytes+row.Size
+		b.Files, b.Bytes = b.Files+1, b.Bytes+row.Size
 		if n > 0 {
-			sum.Copied, sum.Written = sum.Copied+1, sum.Written+n
+			b.Copied, b.Written = b.Copied+1, b.Written+n
 		}
 		return nil
 	}
@@ -148,13 +142,13 @@ func (u *upkeep) keepFile(ctx context.Context, dir *backup.Dir, row store.FileRo
 	now, err := u.inventory.Rows.Find(ctx, row.FileKey)
 	switch {
 	case store.CodeOf(err) == store.NotFound, err == nil && now.SHA256 != row.SHA256:
-		m.Gone = append(m.Gone, row.Name) // since the dump
+		b.Gone = append(b.Gone, row.Name) // since the dump
 	case err != nil:
 		return err
 	case now.Location != row.Location || now.Object != row.Object:
-		return u.keepFile(ctx, dir, now, m, sum)
+		return u.keepFile(ctx, dir, now, b)
 	default:
-		m.Missing = append(m.Missing, row.Name)
+		b.Missing = append(b.Missing, row.Name)
 		u.finding(f)
 	}
 	return nil
@@ -214,7 +208,7 @@ register again. What happened after the backup is not known any more.`,
 	}
 	return settingsCommand(cmd, check, func(ctx context.Context, u *upkeep, args []string) error {
 		dir := backup.Open(args[0])
-		m, err := chooseBackup(dir, args[0], name)
+		m, err := chooseBackup(dir, name)
 		if err == nil {
 			err = postgres.OpensKeyCheck(u.keys, m.KeyCheck)
 		}
@@ -226,22 +220,19 @@ register again. What happened after the backup is not known any more.`,
 }
 
 // chooseBackup returns the backup called name, or the newest.
-func chooseBackup(dir *backup.Dir, path, name string) (m backup.Manifest, err error) {
+func chooseBackup(dir *backup.Dir, name string) (m backup.Manifest, err error) {
 	all, err := dir.List()
 	if err != nil {
 		return m, err
 	}
-	var names []string
-	for _, m := range all {
-		if m.Name == name || name == "" && m.Name == all[len(all)-1].Name {
-			return m, nil
-		}
-		names = append(names, m.Name)
+	if i := slices.IndexFunc(all, func(m backup.Manifest) bool { return m.Name == name }); i >= 0 {
+		return all[i], nil
 	}
-	if len(all) == 0 {
-		return m, fmt.Errorf("%s holds no complete backup", path)
+	m = all[len(all)-1]
+	if name != "" {
+		err = cli.Usage("--backup: there is no %q; the newest is %s", name, m.Name)
 	}
-	return m, cli.Usage("--backup: there is no %q; there are: %s", name, strings.Join(names, ", "))
+	return m, err
 }
 
 func (u *upkeep) restore(ctx context.Context, dir *backup.Dir, m backup.Manifest, partial bool) (err error) {
@@ -276,7 +267,7 @@ func (u *upkeep) restore(ctx context.Context, dir *backup.Dir, m backup.Manifest
 		Lost  int    `json:"lost"`
 	}
 	bad := 0
-	_, err = dir.ReadDump(m, func(row store.FileRow) error {
+	_, err = dir.Rows(m, func(row store.FileRow) error {
 		bar.Show(sum.Bytes, m.Bytes, "restoring files")
 		found, err := u.restoreFile(ctx, dir, row, to.Suffix)
 		switch {
@@ -298,13 +289,9 @@ func (u *upkeep) restore(ctx context.Context, dir *backup.Dir, m backup.Manifest
 	if bad > 0 && !partial {
 		return fmt.Errorf("%d files of the backup are missing or damaged; nothing was put into the database: --partial restores the rest", bad)
 	}
-	dump, err := dir.OpenDump(m)
-	if err != nil {
-		return err
-	}
 	to.Audit = store.AuditEntry{Actor: "takt restore", Action: "restore", Target: "backup " + m.Name, Outcome: "ok"}
 	u.Status("restoring the database")
-	if err = errors.Join(postgres.Load(ctx, conn, dump, to.Finish), dump.Close()); err != nil {
+	if err = dir.ReadDump(m, func(r io.Reader) error { return postgres.Load(ctx, conn, r, to.Finish) }); err != nil {
 		return err
 	}
 	sum.Name, sum.Lost = m.Name, len(to.Lost)

@@ -109,11 +109,11 @@ is in DATA_DIR/encryption-key.`,
 // move fills the database of conn, which is at to, with the embedded one.
 func (u *upkeep) move(ctx context.Context, conn *pgx.Conn, to string, skip bool) error {
 	if err := postgres.Vacant(ctx, conn); errors.Is(err, postgres.ErrOccupied) {
-		moved, unknown := u.movedTo(ctx, conn, to)
-		if moved {
-			return nil // by an earlier run, which was interrupted at its end
+		// The mark is made when all is there but the commit.
+		if moved, failed := database.MovedTo(u.cfg.DataDir); failed != nil || moved != to {
+			return errors.Join(fmt.Errorf("%w: the database is moved into an empty one only", err), failed)
 		}
-		return errors.Join(fmt.Errorf("%w: the database is moved into an empty one only", err), unknown)
+		return nil // an earlier run was interrupted at its end
 	} else if err != nil {
 		return err
 	}
@@ -151,22 +151,4 @@ func (u *upkeep) move(ctx context.Context, conn *pgx.Conn, to string, skip bool)
 		return fmt.Errorf("%w; run it again: the embedded database is marked as moved until its outcome is known", err)
 	}
 	return err
-}
-
-// movedTo reports whether the embedded database was moved to the database of conn.
-func (u *upkeep) movedTo(ctx context.Context, conn *pgx.Conn, to string) (bool, error) {
-	if marked, err := database.MovedTo(u.cfg.DataDir); err != nil || marked != to {
-		return false, err
-	}
-	here, err := database.Connect(ctx, u.source)
-	if err != nil {
-		return false, err
-	}
-	defer here.Close(ctx) //nolint:errcheck // it was only read
-	old, err := postgres.Installation(ctx, here)
-	if err != nil {
-		return false, err
-	}
-	id, err := postgres.Installation(ctx, conn)
-	return id == old, err
 }

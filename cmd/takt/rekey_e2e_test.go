@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/database"
@@ -36,7 +35,7 @@ func externalDatabase(t *testing.T) string {
 	dir := t.TempDir()
 	server := database.NewPostgres(database.PostgresConfig{DataDir: dir, SearchPath: os.Getenv("PATH")})
 	db := postgres.New()
-	stop, err := startDatabase(t.Context(), zerolog.Nop(), database.NewPool(database.PoolConfig{
+	stop, err := startDatabase(t.Context(), t.Output(), database.NewPool(database.PoolConfig{
 		Source: server.ConnConfig, Sinks: []database.Sink{db}, Size: 1,
 	}), server)
 	require.NoError(t, err)

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/rs/zerolog"
 
 	"takt/actors/database"
 	"takt/actors/otp"
@@ -40,28 +40,28 @@ type reaching struct {
 
 // reach finds the database of the settings. If no running takt serves the embedded one, it
 // returns its server, which the caller runs. The caller calls release at the end.
-func (cfg *Config) reach(how reaching) (source database.Source, server *database.Postgres, release func() error, err error) {
+func (c *Config) reach(how reaching) (source database.Source, server *database.Postgres, release func() error, err error) {
 	release = func() error { return nil }
 	var locked error // by a running takt
-	if how.alone || cfg.DatabaseURL == "" {
+	if how.alone || c.DatabaseURL == "" {
 		var lock *database.DataDirLock
-		if lock, locked = database.LockDataDir(cfg.DataDir); locked == nil {
+		if lock, locked = database.LockDataDir(c.DataDir); locked == nil {
 			release = lock.Release
 		} else if how.alone {
 			return nil, nil, nil, fmt.Errorf("stop takt serve first: %w", locked)
 		}
 	}
 	switch {
-	case cfg.DatabaseURL != "":
-		source, err = database.URL(cfg.pastPooler())
+	case c.DatabaseURL != "":
+		source, err = database.URL(c.pastPooler())
 	case locked == nil:
-		server = database.NewPostgres(database.PostgresConfig{DataDir: cfg.DataDir, SearchPath: os.Getenv("PATH"), EvenMoved: how.moved})
+		server = database.NewPostgres(database.PostgresConfig{DataDir: c.DataDir, SearchPath: os.Getenv("PATH"), EvenMoved: how.moved})
 		source = server.ConnConfig
 	default:
 		var beside *database.Beside
-		if beside, err = database.OpenBeside(cfg.DataDir); err == nil {
+		if beside, err = database.OpenBeside(c.DataDir); err == nil {
 			source = beside.ConnConfig
-			release = func() error { //nolint:unparam // as that of the lock
+			release = func() error {
 				beside.Close()
 				return nil
 			}
@@ -85,7 +85,7 @@ func (u *upkeep) openDatabase(ctx context.Context, how reaching) (closeDB func()
 	if server != nil {
 		pool.Migrate = postgres.WithKeyCheck(u.keys, migrations.Up)
 	}
-	stop, err := u.startDatabase(ctx, database.NewPool(pool), server)
+	stop, err := startDatabase(ctx, u.Err, database.NewPool(pool), server)
 	if err != nil {
 		return nil, errors.Join(err, release())
 	}
@@ -100,7 +100,7 @@ func (u *upkeep) openAlone(ctx context.Context) (conn *pgx.Conn, closeDB func() 
 	if err != nil {
 		return nil, nil, err
 	}
-	stop, err := u.startDatabase(ctx, nil, server)
+	stop, err := startDatabase(ctx, u.Err, nil, server)
 	if err != nil {
 		return nil, nil, errors.Join(err, release())
 	}
@@ -130,19 +130,15 @@ func connectAlone(ctx context.Context, source database.Source) (*pgx.Conn, error
 	return conn, nil
 }
 
-func (u *upkeep) startDatabase(ctx context.Context, pool *database.Pool, server *database.Postgres) (stop func() error, err error) {
-	log, err := newLogger(u.Err, "error,console")
-	if err != nil {
-		return nil, err
-	}
-	return startDatabase(ctx, log, pool, server)
-}
-
 // pastPooler returns the URL with which the external database is reached past a pooler.
 func (c *Config) pastPooler() string { return cmp.Or(c.DatabaseDirectURL, c.DatabaseURL) }
 
 // startDatabase starts only the database subtree of the tree. Each part of it may be nil.
-func startDatabase(ctx context.Context, log zerolog.Logger, pool *database.Pool, server *database.Postgres) (stop func() error, err error) {
+func startDatabase(ctx context.Context, out io.Writer, pool *database.Pool, server *database.Postgres) (stop func() error, err error) {
+	log, err := newLogger(out, "error,console")
+	if err != nil {
+		return nil, err
+	}
 	sys := otp.New(otp.Options{Logger: log})
 	spec := otp.SupSpec{Strategy: otp.RestForOne}
 	if server != nil {

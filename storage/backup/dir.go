@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -24,7 +23,7 @@ import (
 
 // Manifest says what a backup holds.
 type Manifest struct {
-	Name string    `json:"-"`
+	Name string    `json:"name"`
 	At   time.Time `json:"at"`
 	// Takt is the version that made it.
 	Takt string `json:"takt"`
@@ -59,7 +58,8 @@ type Dir struct {
 // Open returns the directory of backups at path.
 func Open(path string) *Dir { return &Dir{path: path, changed: map[string]bool{}} }
 
-// List returns the manifests of all complete backups, the oldest first.
+// List returns the manifests of all complete backups, the oldest first. It is an error if
+// there is none.
 func (d *Dir) List() (all []Manifest, err error) {
 	names, err := filepath.Glob(filepath.Join(d.path, "*"+manifestSuffix))
 	if err != nil {
@@ -70,11 +70,14 @@ func (d *Dir) List() (all []Manifest, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading a manifest: %w", err)
 		}
-		m := Manifest{Name: strings.TrimSuffix(filepath.Base(path), manifestSuffix)}
+		var m Manifest
 		if err := json.Unmarshal(raw, &m); err != nil {
 			return nil, fmt.Errorf("%s is damaged: %w", path, err)
 		}
 		all = append(all, m)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s holds no complete backup", d.path)
 	}
 	return all, nil
 }
@@ -169,32 +172,25 @@ func (d *Dir) Finish(m Manifest) error {
 	return errors.Join(err, d.sync())
 }
 
-// dump is the open dump of a backup.
-type dump struct {
-	*gzip.Reader
-	file *os.File
-	sum  hash.Hash
-	want string
-}
-
-// OpenDump opens the dump of m. Its Close fails if not all was read, or the dump differs
-// from the one that was kept.
-func (d *Dir) OpenDump(m Manifest) (io.ReadCloser, error) {
+// ReadDump calls read with the dump of m. It returns ErrDamaged if the dump is not the one
+// that was kept.
+func (d *Dir) ReadDump(m Manifest, read func(r io.Reader) error) error {
 	f, err := os.Open(filepath.Join(d.path, m.Name+dumpSuffix))
 	if err != nil {
-		return nil, fmt.Errorf("opening the dump: %w", err)
+		return fmt.Errorf("opening the dump: %w", err)
 	}
-	r := &dump{file: f, sum: sha256.New(), want: m.Dump}
-	if r.Reader, err = gzip.NewReader(io.TeeReader(f, r.sum)); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w: %w", f.Name(), storage.ErrDamaged, err), f.Close())
+	defer f.Close()
+	sum := sha256.New()
+	all := io.TeeReader(f, sum)
+	zip, err := gzip.NewReader(all)
+	if err == nil {
+		err = read(zip)
 	}
-	return r, nil
-}
-
-func (r *dump) Close() error {
-	err := r.file.Close()
-	if got := hex.EncodeToString(r.sum.Sum(nil)); err == nil && got != r.want {
-		err = fmt.Errorf("%s has another digest: %w", r.file.Name(), storage.ErrDamaged)
+	if _, failed := io.Copy(io.Discard, all); failed != nil {
+		return fmt.Errorf("reading the dump: %w", failed)
+	}
+	if hex.EncodeToString(sum.Sum(nil)) != m.Dump {
+		return fmt.Errorf("%s has another digest: %w", f.Name(), storage.ErrDamaged)
 	}
 	return err
 }

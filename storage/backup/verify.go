@@ -31,24 +31,23 @@ type Verified struct {
 	Damaged int64 `json:"damaged"`
 }
 
-// ReadDump calls file for each file that the dump of m names and that m says it holds. It
-// returns the check value of the dump's encryption key.
-func (d *Dir) ReadDump(m Manifest, file func(store.FileRow) error) (keyCheck []byte, err error) {
-	r, err := d.OpenDump(m)
-	if err != nil {
-		return nil, err
-	}
+// Rows calls row for each file that the dump of m names and that m says it holds. It returns
+// the check value of the dump's encryption key.
+func (d *Dir) Rows(m Manifest, row func(store.FileRow) error) (keyCheck []byte, err error) {
 	absent := map[string]bool{}
 	for _, name := range slices.Concat(m.Gone, m.Missing) {
 		absent[name] = true
 	}
-	keyCheck, err = postgres.ReadDump(r, func(row store.FileRow) error {
-		if absent[row.Name] {
-			return nil
-		}
-		return file(row)
+	err = d.ReadDump(m, func(r io.Reader) (err error) {
+		keyCheck, err = postgres.ReadDump(r, func(f store.FileRow) error {
+			if absent[f.Name] {
+				return nil
+			}
+			return row(f)
+		})
+		return err
 	})
-	return keyCheck, errors.Join(err, r.Close())
+	return keyCheck, err
 }
 
 // Verify reads all that the directory holds, and calls found for each file or dump that is
@@ -65,9 +64,6 @@ func (d *Dir) Verify(ctx context.Context, found func(inventory.Finding)) (Verifi
 		found(f)
 	}
 	all, err := d.List()
-	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("%s holds no complete backup", d.path)
-	}
 	bad := map[string]bool{}
 	if err == nil {
 		err = d.walk(ctx, func(path string, info fs.FileInfo) error {
@@ -85,7 +81,7 @@ func (d *Dir) Verify(ctx context.Context, found func(inventory.Finding)) (Verifi
 			return sum, err
 		}
 		sum.Backups++
-		_, failed := d.ReadDump(m, func(row store.FileRow) error {
+		_, failed := d.Rows(m, func(row store.FileRow) error {
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
@@ -96,7 +92,7 @@ func (d *Dir) Verify(ctx context.Context, found func(inventory.Finding)) (Verifi
 		})
 		switch {
 		case errors.Is(failed, storage.ErrDamaged), errors.Is(failed, fs.ErrNotExist):
-			report(inventory.Finding{Problem: inventory.Damaged, Name: filepath.Join(d.path, m.Name+dumpSuffix), Detail: "this backup can't be restored: " + strings.ReplaceAll(failed.Error(), "\n", "; ")})
+			report(inventory.Finding{Problem: inventory.Damaged, Name: filepath.Join(d.path, m.Name+dumpSuffix), Detail: "this backup can't be restored: " + failed.Error()})
 		default:
 			err = failed
 		}
@@ -144,7 +140,7 @@ func (d *Dir) Prune(ctx context.Context, keep int) (removed int, err error) {
 	old, all := all[:len(all)-keep], all[len(all)-keep:]
 	named := map[string]bool{} // the first half of each digest, which is enough
 	for _, m := range all {
-		if _, err := d.ReadDump(m, func(row store.FileRow) error {
+		if _, err := d.Rows(m, func(row store.FileRow) error {
 			named[hex.EncodeToString(row.SHA256[:16])] = true
 			return nil
 		}); err != nil {

@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -137,17 +135,13 @@ func ReadDump(r io.Reader, file func(store.FileRow) error) (keyCheck []byte, err
 
 func dumpedFile(row map[string]string) (f store.FileRow, err error) {
 	f.Kind, f.Name, f.Location, f.Object = store.FileKind(row["kind"]), row["name"], store.Location(row["location"]), row["object"]
-	_, id, _ := strings.Cut(f.Name, "/")
-	f.BuildID, _, _ = strings.Cut(id, "/")
-	if f.Build, err = strconv.ParseInt(row["build"], 10, 64); err != nil {
-		return f, err
+	if parts := strings.Split(f.Name, "/"); len(parts) > 2 {
+		f.BuildID = parts[1]
 	}
-	if f.Size, err = strconv.ParseInt(row["size"], 10, 64); err != nil {
-		return f, err
-	}
-	digest, err := hex.DecodeString(row["sha256"])
+	_, err = fmt.Sscan(row["build"]+" "+row["size"], &f.Build, &f.Size)
+	digest, failed := hex.DecodeString(row["sha256"])
 	copy(f.SHA256[:], digest)
-	return f, err
+	return f, errors.Join(err, failed)
 }
 
 // OpensKeyCheck returns an error if keys don't open the check value of a dump.
@@ -302,13 +296,4 @@ func RenewInstallation(ctx context.Context, tx pgx.Tx, audit store.AuditEntry) e
 		return fmt.Errorf("giving the database a new installation id: %w", err)
 	}
 	return nil
-}
-
-// Installation returns the installation id of the database of conn.
-func Installation(ctx context.Context, conn *pgx.Conn) (id string, err error) {
-	var now time.Time
-	if err := conn.QueryRow(ctx, sqlInstallation).Scan(&id, &now); err != nil {
-		return "", fmt.Errorf("reading the installation id: %w", err)
-	}
-	return id, nil
 }
