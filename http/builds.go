@@ -11,6 +11,7 @@ import (
 	"takt/http/edge"
 	"takt/http/forecast"
 	"takt/store"
+	"takt/store/tracing"
 )
 
 // builds shows builds, sends their files to those who submitted them, and changes them.
@@ -46,6 +47,7 @@ func (h *builds) routes() []edge.Route {
 		edge.On(h.edge, api.ShowBuild, h.show),
 		edge.On(h.edge, api.ShowBuildStatus, h.status),
 		edge.On(h.edge, api.ExplainWait, h.why),
+		edge.On(h.edge, api.ShowTimeline, h.timeline),
 		edge.On(h.edge, api.PatchBuild, h.patch),
 		edge.On(h.edge, api.CancelBuild, h.cancel),
 		edge.On(h.edge, api.RequeueBuild, h.requeue),
@@ -84,6 +86,26 @@ func (h *builds) why(ctx context.Context, in api.BuildAccess) (reply api.BuildWh
 	waits, why, err := h.forecast.Why(ctx, b.ID)
 	if waits != nil {
 		reply.State, reply.Number, reply.Reason, reply.Start = string(store.Pending), waits.Number, why.Text, why.Start
+	}
+	return reply, err
+}
+
+// timeline says what happened to a build.
+func (h *builds) timeline(ctx context.Context, in api.BuildAccess) (reply api.BuildTimeline, err error) {
+	b, err := h.find(ctx, in)
+	if err != nil {
+		return reply, err
+	}
+	steps, _, err := h.forecast.Story(ctx, b)
+	reply = api.BuildTimeline{ID: b.ID, State: string(b.State), TraceID: tracing.BuildID(b.ID)}
+	for _, s := range steps {
+		if s.Kind == "" { // it is still to come
+			continue
+		}
+		reply.Steps = append(reply.Steps, api.TimelineStep{
+			At: api.NewMillis(s.At), Kind: string(s.Kind), Title: s.Title, Text: s.Text,
+			Attempt: s.Attempt, WorkerID: s.Worker, WorkerName: s.Name, Reason: s.Reason,
+		})
 	}
 	return reply, err
 }

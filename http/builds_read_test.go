@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/http/api"
+	"takt/store"
 )
 
 func TestStatusFollowsTheBuild(t *testing.T) {
@@ -38,6 +39,36 @@ func TestStatusFollowsTheBuild(t *testing.T) {
 	require.Equal(t, "completed", st.Status)
 	require.NotNil(t, st.CompletedAt)
 	require.Nil(t, st.ErrorMessage)
+}
+
+func TestTheTimelineOfABuild(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ask := func(id string) (kinds []string, line api.BuildTimeline) {
+		r := b.send("GET", "/api/builds/"+id+"/timeline", key(), "")
+		require.Equal(t, 200, r.status, r.body)
+		line = decode[api.BuildTimeline](t, r)
+		for _, s := range line.Steps {
+			kinds = append(kinds, s.Kind)
+		}
+		return kinds, line
+	}
+	s, w := b.assigned()
+	kinds, line := ask(s.ID)
+	require.Equal(t, []string{"submitted", "assigned", "assigned"}, kinds)
+	require.Equal(t, "assigned", line.State)
+	require.Equal(t, w.ID, line.Steps[1].WorkerID)
+	require.Equal(t, 1, line.Steps[1].Attempt)
+	require.Nil(t, line.Steps[2].At, "nothing happened yet")
+
+	r := b.send("POST", "/api/builds/"+s.ID+"/requeue", key("X-Admin-Key", adminKey), `{"reason":"no output"}`)
+	require.Equal(t, 200, r.status, r.body)
+	kinds, line = ask(s.ID)
+	require.Equal(t, []string{"submitted", "assigned", "requeued", "waiting"}, kinds)
+	require.Equal(t, store.LostRequeued, line.Steps[2].Reason)
+	require.Contains(t, line.Steps[2].Text, "an operator took it from worker ")
+	require.Equal(t, "A slot is free: the next poll of a worker gets it.", line.Steps[3].Text)
+	require.Equal(t, 404, b.send("GET", "/api/builds/nosuch/timeline", key(), "").status)
 }
 
 func TestWhyABuildWaits(t *testing.T) {

@@ -179,7 +179,7 @@ func (p *promises) ofReads() {
 		promise{409, "No worker holds the build, its state is pending", "POST " + at(p.waiting) + "/requeue", admin, reason},
 		promise{400, lost, "POST " + at(gone) + "/retry", key(), ""},
 	)
-	for _, path := range []string{"/status", "/why", "/logs", "/download", "/download/result", "/retry"} {
+	for _, path := range []string{"/status", "/why", "/timeline", "/logs", "/download", "/download/result", "/retry"} {
 		method := map[bool]string{true: "POST ", false: "GET "}[path == "/retry"]
 		for _, header := range []map[string]string{key(), token(p.finished)} {
 			p.check(promise{200, "", method + at(p.finished) + path, header, ""})

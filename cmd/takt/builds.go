@@ -221,6 +221,37 @@ func newStatusCommand(env environment) *cobra.Command {
 	return cmd
 }
 
+func newWhyCommand(env environment) *cobra.Command {
+	return buildCommand(env, &cobra.Command{Use: "why ID", Short: "Say why a build waits, and when it may start"}, func(ctx context.Context, w *waiter) error {
+		why, err := again(ctx, w.session, func(ctx context.Context) (api.BuildWhy, error) { return w.client.Why(ctx, w.id, w.auth) })
+		return showReply(w.session, why, err, func(out io.Writer, why api.BuildWhy) {
+			if why.Reason == "" {
+				fmt.Fprintf(out, "%s does not wait: it is %s. takt explain %s shows what happened\n", why.ID, why.State, why.ID)
+				return
+			}
+			fmt.Fprintln(out, whyText(why))
+		})
+	})
+}
+
+func newExplainCommand(env environment) *cobra.Command {
+	return buildCommand(env, &cobra.Command{Use: "explain ID", Short: "Show what happened to a build: attempts, workers, reasons"}, func(ctx context.Context, w *waiter) error {
+		story, err := again(ctx, w.session, func(ctx context.Context) (api.BuildTimeline, error) { return w.client.Timeline(ctx, w.id, w.auth) })
+		return showReply(w.session, story, err, func(out io.Writer, story api.BuildTimeline) {
+			cli.List(out, []string{"AT", "WHAT", "WORKER", "DETAILS"}, story.Steps, func(s api.TimelineStep) []string {
+				at := "now"
+				if s.At != nil {
+					at = cli.Time(s.At.Time())
+				}
+				return []string{at, s.Title, cmp.Or(s.WorkerName, s.WorkerID, "-"), store.Line(s.Text)}
+			})
+			if story.TraceID != "" {
+				fmt.Fprintln(out, "trace", story.TraceID)
+			}
+		})
+	})
+}
+
 func printStatus(w io.Writer, b api.BuildStatus) {
 	rows := [][]string{{"build", b.ID}, {"state", cmp.Or(b.State, b.Status)}, {"platform", b.Platform}}
 	row := func(name, value string) {

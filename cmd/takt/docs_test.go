@@ -164,6 +164,8 @@ var results = [][2]string{
 	{"submit", "`Submitted` without the token; with --wait then `BuildStatus`"},
 	{"list", "array of `Build`"},
 	{"status", "`BuildStatus`"},
+	{"why", "`BuildWhy`"},
+	{"explain", "`BuildTimeline`"},
 	{"logs", "`LogEntry`, one a line"},
 	{"download", "`{file, bytes, sha256}`"},
 	{"cancel", "`Cancelled`"},

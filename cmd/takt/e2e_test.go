@@ -169,6 +169,23 @@ func TestBuildOfAKilledWorkerCompletesElsewhere(t *testing.T) {
 	require.Equal(t, 2, st.Attempt)
 	require.NotEqual(t, first, *st.WorkerID)
 	require.Equal(t, "precious", download(t, c, id))
+
+	ask := func(args ...string) string {
+		t.Helper()
+		var out bytes.Buffer
+		root := newRootIn(environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey, "HOME", t.TempDir())))
+		require.Zero(t, cli.Execute(t.Context(), root, args, &out, &out), out.String())
+		return out.String()
+	}
+	const at = `\S+Z? +`
+	require.Regexp(t, `AT +WHAT +WORKER +DETAILS
+`+at+`Submitted +- +android, priority 0
+`+at+`Assigned +victim +after waiting .*
+`+at+`Attempt 1 lost +- +no sign of life from worker victim
+`+at+`Assigned +heir +attempt 2
+`+at+`Uploaded +- +8 B
+`+at+`Completed`, ask("explain", id))
+	require.Equal(t, id+" does not wait: it is completed. takt explain "+id+" shows what happened\n", ask("why", id))
 }
 
 func TestKilledControllerLosesNoAcknowledgedSubmit(t *testing.T) {

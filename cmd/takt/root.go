@@ -50,7 +50,7 @@ not available, 6 the build failed, 7 the worker can't run builds,
 		commands []*cobra.Command
 	}{
 		{"Builds", []*cobra.Command{
-			newSubmitCommand(env), newListCommand(env), newStatusCommand(env), newLogsCommand(env), newDownloadCommand(env),
+			newSubmitCommand(env), newListCommand(env), newStatusCommand(env), newWhyCommand(env), newExplainCommand(env), newLogsCommand(env), newDownloadCommand(env),
 			newCancelCommand(env), newRetryCommand(env), newPriorityCommand(env), newRequeueCommand(env),
 		}},
 		{"Fleet", []*cobra.Command{newWorkerCommand(env), newWorkersCommand(env), newTopCommand(env)}},

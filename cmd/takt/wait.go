@@ -119,6 +119,10 @@ func (w *waiter) why(ctx context.Context) string {
 	if err != nil || why.Reason == "" {
 		return ""
 	}
+	return whyText(why)
+}
+
+func whyText(why api.BuildWhy) string {
 	if why.Start != "" {
 		why.Reason += " Estimated start: " + why.Start + "."
 	}

@@ -131,6 +131,34 @@ type BuildWhy struct {
 	Start string `json:"start"`
 }
 
+// BuildTimeline answers GET /api/builds/:id/timeline.
+type BuildTimeline struct {
+	ID    string `json:"id" schema:"ID"`
+	State string `json:"state" enum:"pending,assigned,building,completed,failed,cancelled"`
+	// TraceID is the id of the build's trace, in hexadecimal; "" if the controller makes no traces
+	// or did not sample this one.
+	TraceID string `json:"trace_id"`
+	// Steps are what happened, oldest first, and as the last one what the build does now.
+	Steps []TimelineStep `json:"steps"`
+}
+
+// TimelineStep is one event in a build's life.
+type TimelineStep struct {
+	// At is null for a build that waits or whose worker has not begun.
+	At   *Millis `json:"at"`
+	Kind string  `json:"kind" enum:"submitted,assigned,requeued,priority,retried,uploaded,waiting,building,completed,failed,cancelled"`
+	// Title and Text are for people.
+	Title string `json:"title"`
+	Text  string `json:"text,omitempty"`
+	// Attempt is 0 if the step concerns none. WorkerName is "" if the worker was deleted.
+	Attempt    int    `json:"attempt"`
+	WorkerID   string `json:"worker_id,omitempty"`
+	WorkerName string `json:"worker_name,omitempty"`
+	// Reason is why an attempt was lost: silent, restarted, unregistered, deleted, requeued, or the
+	// kind of failure with which its worker gave it back.
+	Reason string `json:"reason,omitempty"`
+}
+
 // BuildPatch is the body of PATCH /api/builds/:id.
 type BuildPatch struct {
 	// Priority is -10 to 10; higher is built first. Only a pending build can change
@@ -287,6 +315,12 @@ var ShowBuildStatus = declare[BuildAccess, BuildStatus](builds, BuildKey, Query,
 // ExplainWait is GET /api/builds/:id/why.
 var ExplainWait = declare[BuildAccess, BuildWhy](builds, BuildKey, Query, "GET /api/builds/:id/why", Route{
 	ID: "explainWait", Summary: "Say why a build waits, and when it may start",
+})
+
+// ShowTimeline is GET /api/builds/:id/timeline.
+var ShowTimeline = declare[BuildAccess, BuildTimeline](builds, BuildKey, Query, "GET /api/builds/:id/timeline", Route{
+	ID: "showTimeline", Summary: "Show what happened to a build",
+	Text: "From what takt recorded, with attempts, workers and the reasons for which attempts were lost. At most 100 of them.",
 })
 
 // ReadLogs is GET /api/builds/:id/logs.

@@ -1,12 +1,9 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
-	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -122,18 +119,10 @@ func (d *Dashboard) bulk(ctx context.Context, c echo.Context) (any, error) {
 // buildData is the data of a build's page.
 type buildData struct {
 	store.Build
-	Steps []step
+	Steps []forecast.Step
 	Log   logData
 	Why   *forecast.Reason
 	Plots []plot
-}
-
-// step is one entry of a build's timeline.
-type step struct {
-	At time.Time
-	// Kind is done, now, bad or coming.
-	Kind, Title, Text string
-	Worker, Name      string // id and name of the worker that the title links to
 }
 
 // Took returns the duration of the last attempt, up to now while it runs.
@@ -163,18 +152,9 @@ func (d *Dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 	if data.Log, err = d.newestLines(ctx, v, b); err != nil {
 		return nil, err
 	}
-	var told []store.Milestone
-	if b.Attempt > 1 || b.LastWorkerID != "" || b.Priority != 0 || b.State.Final() { // otherwise the build itself holds every step
-		if told, err = d.deps.Store.Milestones(ctx, b.ID); err != nil {
-			return nil, err
-		}
+	if data.Steps, data.Why, err = d.deps.Forecast.Story(ctx, b); err != nil {
+		return nil, err
 	}
-	if b.State == store.Pending {
-		if waiting, why, err := d.deps.Forecast.Why(ctx, b.ID); err == nil && waiting != nil {
-			data.Why = &why
-		}
-	}
-	data.Steps = timeline(b, told, data.Why)
 	if worker := b.WorkerID; worker != "" && !b.StartedAt.IsZero() {
 		end := b.CompletedAt
 		if end.IsZero() {
@@ -183,71 +163,6 @@ func (d *Dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 		data.Plots = d.machinePlots(worker, b.StartedAt.Add(-time.Second), end)
 	}
 	return data, nil
-}
-
-// timeline returns the steps of a build's life.
-func timeline(b store.Build, told []store.Milestone, waits *forecast.Reason) []step {
-	steps := []step{{At: b.SubmittedAt, Kind: "done", Title: "Submitted", Text: string(b.Platform) + ", priority " + strconv.Itoa(b.Priority)}}
-	assigned := false
-	for _, m := range told {
-		assigned = assigned || m.Kind == store.LineAssigned
-		steps = append(steps, stepOf(b, m))
-	}
-	if !assigned && !b.StartedAt.IsZero() && b.WorkerID != "" {
-		steps = append(steps, step{b.StartedAt, "done", "Assigned", "after waiting " + span(b.StartedAt.Sub(b.SubmittedAt)), b.WorkerID, b.WorkerName})
-	}
-	switch b.State {
-	case store.Pending:
-		s := step{Kind: "now", Title: "Waiting"}
-		if waits != nil {
-			s.Text = waits.Text
-		}
-		return append(steps, s, step{Kind: "coming", Title: "Building"}, step{Kind: "coming", Title: "Done"})
-	case store.Assigned:
-		return append(steps, step{Kind: "now", Title: "Handed out", Text: "its worker has given no sign of life yet"}, step{Kind: "coming", Title: "Done"})
-	case store.Building:
-		return append(steps, step{At: b.StartedAt, Kind: "now", Title: "Building", Text: "last heartbeat " + forecast.Rough(time.Since(b.LastSeenAt)) + " ago"},
-			step{Kind: "coming", Title: "Upload"}, step{Kind: "coming", Title: "Done"})
-	case store.Completed:
-		if b.Result != nil {
-			steps = append(steps, step{At: b.CompletedAt, Kind: "done", Title: "Uploaded", Text: bytesText(b.Result.Size)})
-		}
-		return append(steps, step{At: b.CompletedAt, Kind: "done", Title: "Completed"})
-	default:
-		return append(steps, step{At: b.CompletedAt, Kind: "bad", Title: map[store.BuildState]string{store.Failed: "Failed", store.Cancelled: "Cancelled"}[b.State], Text: plain(clip(300, b.ErrorMessage))})
-	}
-}
-
-// stepOf returns what takt recorded in b's log as a step.
-func stepOf(b store.Build, m store.Milestone) step {
-	s := step{At: m.At, Kind: "done"}
-	switch m.Kind {
-	case store.LineAssigned:
-		s.Title, s.Worker, s.Name = "Assigned", m.WorkerID, m.WorkerName
-		if s.Text = "attempt " + strconv.Itoa(m.Attempt); m.Attempt <= 1 {
-			s.Text = "after waiting " + span(m.At.Sub(b.SubmittedAt))
-		}
-	case store.LineRequeued:
-		s.Kind, s.Title, s.Text = "bad", "Attempt "+strconv.Itoa(m.Attempt)+" lost", lostText(cmp.Or(m.WorkerName, m.WorkerID), m.Facts)
-	case store.LinePriority:
-		s.Title = fmt.Sprintf("Priority changed from %d to %d", m.Facts.From, m.Facts.To)
-	case store.LineRetried:
-		s.Title = "Retried as build " + m.Facts.Build
-	default: // not a milestone
-	}
-	return s
-}
-
-// lostText says how worker lost its attempt.
-func lostText(worker string, f store.LineFacts) string {
-	how, ok := map[string][2]string{
-		store.LostSilent: {"no sign of life from ", ""}, store.LostRestarted: {"", " came back without the build"},
-		store.LostUnregistered: {"", " unregistered"}, store.LostDeleted: {"", " was deleted"}, store.LostRequeued: {"an operator took it from ", ""},
-	}[f.Reason]
-	if !ok {
-		how[1] = " gave it back (" + f.Reason + ": " + f.Error + ")"
-	}
-	return how[0] + "worker " + worker + how[1]
 }
 
 func notFound(what string) error { return store.NewError(store.NotFound, what+" not found") }

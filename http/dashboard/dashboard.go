@@ -26,7 +26,6 @@ type Store interface {
 	LogPage(ctx context.Context, id string, at int64, older, newer int) ([]store.LogLine, error)
 	FindLine(ctx context.Context, id string, number int) (seq int64, last store.LogLine, err error)
 	SearchLog(ctx context.Context, id, text string, seq int64, limit int) (found []store.LogLine, last store.LogLine, err error)
-	Milestones(ctx context.Context, id string) ([]store.Milestone, error)
 	Repos(ctx context.Context, deployment string, p store.Page) ([]store.DeploymentRepo, store.Cursor, error)
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"takt/http/forecast"
 )
 
 // plot is lines over time, drawn as SVG with a title, axes, and a table of the values for
@@ -187,7 +189,7 @@ func quantity(v float64, unit string) string {
 		return quantity(1000*v, "ms")
 	case "ms":
 		if v >= 1000 {
-			return span(time.Duration(v) * time.Millisecond)
+			return forecast.Span(time.Duration(v) * time.Millisecond)
 		} else if v < 10 {
 			return number3(math.Round(10*v)/10) + " ms"
 		}

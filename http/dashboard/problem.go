@@ -78,7 +78,7 @@ func (s *situation) Problems() []problem {
 		all = append(all, problem{is, "stuck", "bad", "/queue", plural(q.Pending, "build") + " can't start. " + forecast.Unable(q), "Start or repair a worker for " + string(p) + ", or resume one.", s.Oldest})
 	}
 	all = append(all,
-		problem{s.Ahead.Abs() > maxAhead, "clock", "bad", "/system", "The clocks of this controller and of the database are " + span(s.Ahead) + " apart.", "Run an NTP client (chrony, systemd-timesyncd) on both machines.", none},
+		problem{s.Ahead.Abs() > maxAhead, "clock", "bad", "/system", "The clocks of this controller and of the database are " + forecast.Span(s.Ahead) + " apart.", "Run an NTP client (chrony, systemd-timesyncd) on both machines.", none},
 		s.troubled("critical", "bad", "Free its disk or memory. It gets builds again by itself."),
 		s.troubled("quarantined", "bad", "Look at its last builds. Resume it, or wait for its trial build."),
 		s.troubled("offline", "bad", "Check the machine. Delete the worker if it is gone for good."),

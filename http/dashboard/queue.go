@@ -87,5 +87,5 @@ func usualText(u store.Durations) string {
 	if u.Count == 0 {
 		return "not known: none completed within a day"
 	}
-	return cmp.Or(span(u.Median), "–") + " (" + span(u.Quarter) + " to " + span(u.Ninth) + ")"
+	return cmp.Or(forecast.Span(u.Median), "–") + " (" + forecast.Span(u.Quarter) + " to " + forecast.Span(u.Ninth) + ")"
 }

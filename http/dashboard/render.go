@@ -30,7 +30,7 @@ var dashFiles embed.FS
 // parsePages parses the pages. Each file is one page in the frame of layout.html.
 func (d *Dashboard) parsePages() map[string]*template.Template {
 	frame := template.Must(template.New("layout.html").Funcs(template.FuncMap{
-		"ago": ago, "clock": clock, "span": span, "rough": forecast.Rough, "size": bytesText, "bytes": func(f float64) string { return bytesText(int64(f)) }, "percent": percent, "num": number3, "num2": func(f float64) string { return number3(math.Round(f*100) / 100) }, "some": some,
+		"ago": ago, "clock": clock, "span": forecast.Span, "rough": forecast.Rough, "size": bytesText, "bytes": func(f float64) string { return bytesText(int64(f)) }, "percent": percent, "num": number3, "num2": func(f float64) string { return number3(math.Round(f*100) / 100) }, "some": some,
 		"plain": func(s any) string { return plain(fmt.Sprint(s)) }, "clip": clip, "plural": plural, "since": time.Since, "periods": func() any { return periods }, "usual": usualText,
 		"list":   func(v ...any) []any { return v },
 		"escape": url.PathEscape, "query": url.QueryEscape,

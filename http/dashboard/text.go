@@ -60,30 +60,6 @@ func clip(n int, s string) string {
 	return s
 }
 
-// span formats a duration.
-func span(d time.Duration) string {
-	switch d = d.Abs(); {
-	case d < time.Second:
-		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
-	case d < time.Minute:
-		return strconv.Itoa(int(d.Seconds())) + " s"
-	case d < time.Hour:
-		return twoUnits(int(d.Minutes()), "min", int(d.Seconds())%60, "s")
-	case d < 48*time.Hour:
-		return twoUnits(int(d.Hours()), "h", int(d.Minutes())%60, "min")
-	default:
-		return twoUnits(int(d.Hours())/24, "d", int(d.Hours())%24, "h")
-	}
-}
-
-func twoUnits(a int, unit string, b int, small string) string {
-	text := strconv.Itoa(a) + " " + unit
-	if b > 0 {
-		text += " " + strconv.Itoa(b) + " " + small
-	}
-	return text
-}
-
 // ago shows how long ago t was, with t itself as the title.
 func ago(t time.Time) template.HTML {
 	said := forecast.Rough(time.Since(t)) + " ago"

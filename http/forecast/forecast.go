@@ -1,5 +1,5 @@
-// Package forecast says why a build waits, and when it may start. It judges by what the fleet
-// runs now, and by how long the builds of the last day took.
+// Package forecast says what happened to a build, why it waits, and when it may start. It
+// judges by what the fleet runs now, and by how long the builds of the last day took.
 package forecast
 
 import (

@@ -18,6 +18,7 @@ type Store interface {
 	Figures(ctx context.Context) (store.Figures, error)
 	Durations(ctx context.Context) (map[store.Platform]store.Durations, error)
 	WaitingBuild(ctx context.Context, id string) (*store.PendingBuild, error)
+	Milestones(ctx context.Context, id string) ([]store.Milestone, error)
 }
 
 // Reading is what a forecast is made from. It is immutable.

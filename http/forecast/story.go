@@ -1,0 +1,148 @@
+package forecast
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"takt/store"
+)
+
+// Step is one event in a build's life.
+type Step struct {
+	// At is zero for what is still to come.
+	At time.Time
+	// Kind is that of the log line, or uploaded; waiting, assigned or building for the present
+	// state; "" for what is still to come.
+	Kind store.LineKind
+	// Mark is done, now, bad or coming.
+	Mark, Title, Text string
+	// Worker is the worker's id. Name is "" if the worker was deleted.
+	Worker, Name string
+	// Attempt is set if the step concerns one, Reason if that attempt was lost.
+	Attempt int
+	Reason  string
+}
+
+// The kinds of steps that are no lines of a log.
+const (
+	stepUploaded store.LineKind = "uploaded"
+	stepWaiting  store.LineKind = "waiting"
+	stepBuilding store.LineKind = "building"
+)
+
+// Story returns the steps of a build's life from the kinds and facts in its log, and why it
+// waits, nil if it does not.
+func (r *Reader) Story(ctx context.Context, b store.Build) (steps []Step, why *Reason, err error) {
+	var past []store.Milestone
+	if b.Attempt > 1 || b.LastWorkerID != "" || b.Priority != 0 || b.State.Final() { // otherwise the build itself holds every step
+		if past, err = r.store.Milestones(ctx, b.ID); err != nil {
+			return nil, nil, err
+		}
+	}
+	if b.State == store.Pending {
+		waiting, reason, err := r.Why(ctx, b.ID)
+		if err != nil {
+			return nil, nil, err
+		}
+		if waiting != nil {
+			why = &reason
+		}
+	}
+	return storyOf(b, past, why), why, nil
+}
+
+func storyOf(b store.Build, past []store.Milestone, why *Reason) []Step {
+	steps := []Step{{At: b.SubmittedAt, Kind: store.LineSubmitted, Mark: "done", Title: "Submitted", Text: string(b.Platform) + ", priority " + strconv.Itoa(b.Priority)}}
+	assigned := false
+	for _, m := range past {
+		assigned = assigned || m.Kind == store.LineAssigned
+		steps = append(steps, stepOf(b, m))
+	}
+	if !assigned && !b.StartedAt.IsZero() && b.WorkerID != "" {
+		steps = append(steps, stepOf(b, store.Milestone{At: b.StartedAt, Kind: store.LineAssigned, WorkerID: b.WorkerID, WorkerName: b.WorkerName, Attempt: b.Attempt}))
+	}
+	switch b.State {
+	case store.Pending:
+		s := Step{Kind: stepWaiting, Mark: "now", Title: "Waiting"}
+		if why != nil {
+			s.Text = why.Text
+		}
+		return append(steps, s, Step{Mark: "coming", Title: "Building"}, Step{Mark: "coming", Title: "Done"})
+	case store.Assigned:
+		return append(steps, Step{Kind: store.LineAssigned, Mark: "now", Title: "Handed out", Text: "no sign of life from its worker yet", Attempt: b.Attempt}, Step{Mark: "coming", Title: "Done"})
+	case store.Building:
+		return append(steps, Step{At: b.StartedAt, Kind: stepBuilding, Mark: "now", Title: "Building", Text: "last heartbeat " + Rough(time.Since(b.LastSeenAt)) + " ago", Attempt: b.Attempt},
+			Step{Mark: "coming", Title: "Upload"}, Step{Mark: "coming", Title: "Done"})
+	case store.Completed:
+		if b.Result != nil {
+			steps = append(steps, Step{At: b.CompletedAt, Kind: stepUploaded, Mark: "done", Title: "Uploaded", Text: humanize.IBytes(uint64(max(b.Result.Size, 0))), Attempt: b.Attempt})
+		}
+		return append(steps, Step{At: b.CompletedAt, Kind: store.LineCompleted, Mark: "done", Title: "Completed", Attempt: b.Attempt})
+	case store.Cancelled:
+		return append(steps, Step{At: b.CompletedAt, Kind: store.LineCancelled, Mark: "bad", Title: "Cancelled", Text: b.ErrorMessage})
+	default:
+		return append(steps, Step{At: b.CompletedAt, Kind: store.LineFailed, Mark: "bad", Title: "Failed", Text: b.ErrorMessage, Attempt: b.Attempt})
+	}
+}
+
+// stepOf returns what takt recorded in b's log as a step.
+func stepOf(b store.Build, m store.Milestone) Step {
+	s := Step{At: m.At, Kind: m.Kind, Mark: "done", Attempt: m.Attempt}
+	switch m.Kind {
+	case store.LineAssigned:
+		s.Title, s.Worker, s.Name = "Assigned", m.WorkerID, m.WorkerName
+		if s.Text = "attempt " + strconv.Itoa(m.Attempt); m.Attempt <= 1 {
+			s.Text = "after waiting " + Span(m.At.Sub(b.SubmittedAt))
+		}
+	case store.LineRequeued:
+		s.Mark, s.Title, s.Reason = "bad", "Attempt "+strconv.Itoa(m.Attempt)+" lost", m.Facts.Reason
+		s.Text = lostText(cmp.Or(m.WorkerName, m.WorkerID), m.Facts)
+	case store.LinePriority:
+		s.Title = fmt.Sprintf("Priority changed from %d to %d", m.Facts.From, m.Facts.To)
+	case store.LineRetried:
+		s.Title = "Retried as build " + m.Facts.Build
+	default: // not a milestone
+	}
+	return s
+}
+
+// lostText says how worker lost its attempt.
+func lostText(worker string, f store.LineFacts) string {
+	how, ok := map[string][2]string{
+		store.LostSilent: {"no sign of life from ", ""}, store.LostRestarted: {"", " came back without the build"},
+		store.LostUnregistered: {"", " unregistered"}, store.LostDeleted: {"", " was deleted"}, store.LostRequeued: {"an operator took it from ", ""},
+	}[f.Reason]
+	if !ok {
+		how[1] = " gave it back (" + f.Reason + ": " + f.Error + ")"
+	}
+	return how[0] + "worker " + worker + how[1]
+}
+
+// Span formats a duration with up to two units.
+func Span(d time.Duration) string {
+	switch d = d.Abs(); {
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	case d < time.Minute:
+		return strconv.Itoa(int(d.Seconds())) + " s"
+	case d < time.Hour:
+		return twoUnits(int(d.Minutes()), "min", int(d.Seconds())%60, "s")
+	case d < 48*time.Hour:
+		return twoUnits(int(d.Hours()), "h", int(d.Minutes())%60, "min")
+	default:
+		return twoUnits(int(d.Hours())/24, "d", int(d.Hours())%24, "h")
+	}
+}
+
+func twoUnits(a int, unit string, b int, small string) string {
+	text := strconv.Itoa(a) + " " + unit
+	if b > 0 {
+		text += " " + strconv.Itoa(b) + " " + small
+	}
+	return text
+}
