@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"takt/cmd/internal/load"
@@ -118,16 +120,32 @@ func cut(body []byte, prefix string) (string, bool) {
 	return string(value), ok && end
 }
 
+// poller registers a worker.
+func (c *controller) poller(ctx context.Context, i int) (*poller, error) {
+	reg, err := c.Client.Register(ctx, api.Register{Name: fmt.Sprintf("bench-%d", i), Capabilities: []byte("{}")})
+	if err != nil {
+		return nil, fmt.Errorf("registering: %w", err)
+	}
+	return &poller{key: c.APIKey, id: reg.ID, token: reg.AccessToken}, nil
+}
+
 // pollers registers n workers that may hold any number of builds, so that each of
 // their polls can be given one: the contract's own limit is lifted in the database.
 func (c *controller) pollers(ctx context.Context, n int) ([]*poller, error) {
-	out := make([]*poller, n)
-	for i := range out {
-		reg, err := c.Client.Register(ctx, api.Register{Name: fmt.Sprintf("bench-%d", i), Capabilities: []byte("{}")})
-		if err != nil {
-			return nil, fmt.Errorf("registering: %w", err)
-		}
-		out[i] = &poller{key: c.APIKey, id: reg.ID, token: reg.AccessToken}
+	out, errs := make([]*poller, n), make([]error, min(n, connections))
+	var registering sync.WaitGroup
+	for k := range errs {
+		registering.Go(func() {
+			for i := k; i < n; i += len(errs) {
+				if out[i], errs[k] = c.poller(ctx, i); errs[k] != nil {
+					return
+				}
+			}
+		})
+	}
+	registering.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	return out, c.db.exec(ctx, "UPDATE workers SET slots = 1 << 30;")
 }

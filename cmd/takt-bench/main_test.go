@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,9 +30,27 @@ func TestBenchTakesItsFigures(t *testing.T) {
 	}
 }
 
+// What is taken for docs/scale.md can be taken again.
+func TestScaleIsMeasured(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("TAKT_TEST_LONG") == "" {
+		t.Skip("takes minutes: make test-long")
+	}
+	needs.Server(t, "PostgreSQL")
+	var out bytes.Buffer
+	code := cli.Execute(t.Context(), newRoot(), []string{
+		"scale", "costs", "connections", "streams", "history", "--takt", takttest.Build(t), "--duration", "1s", "--watch", "1s",
+		"--workers", "100", "--connections", "500", "--streams", "640", "--builds", "20000",
+	}, &out, t.Output())
+	require.Zero(t, code, out.String())
+	for _, row := range []string{"| webhook | 64 |", "| connections | 500 | 500 parked |", "| streams | 640 | 640 parked |", "| history of | 20000 |", " builds | takt |"} {
+		require.Contains(t, out.String(), row)
+	}
+}
+
 func TestWrongUseOfTheBench(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"e2e"}, {"--rounds", "0"}, {"--duration", "0s"}, {"--frobnicate"}} {
+	for _, args := range [][]string{{"e2e"}, {"--rounds", "0"}, {"--duration", "0s"}, {"--frobnicate"}, {"scale"}, {"scale", "nothing"}} {
 		var out bytes.Buffer
 		require.Equal(t, cli.ExitUsage, cli.Execute(t.Context(), newRoot(), args, &out, &out), out.String())
 	}

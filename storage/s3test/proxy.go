@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -30,7 +30,7 @@ type Fault func(w http.ResponseWriter, r *http.Request, pass http.Handler)
 // Proxy starts a proxy in front of s. It ends with the test.
 func (s *Server) Proxy() *Proxy {
 	s.tb.Helper()
-	p := &Proxy{}
+	p, discard := &Proxy{}, slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // of what breaks on purpose
 	p.Set(nil)
 	pass := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -60,9 +60,6 @@ func (s *Server) Proxy() *Proxy {
 	})
 	return p
 }
-
-// discard is for what breaks on purpose.
-var discard = log.New(io.Discard, "", 0)
 
 // Set makes a fault from now on; nil ends it.
 func (p *Proxy) Set(f Fault) { p.fault.Store(&f) }

@@ -76,13 +76,15 @@ func findBuild(ctx context.Context, q querier, id string) (store.Build, error) {
 	return append(found, store.Build{})[0], err
 }
 
-// buildFilter selects builds b by all but their states, and buildPage ends a list of them.
+// buildFilter selects builds b by all but their states, of which a search reads only the last
+// (by a condition of its own, which an index can serve), and buildPage ends a list of them.
 const (
 	buildFilter = `(@platform::text = '' OR platform = @platform) AND (@worker::text = '' OR worker_id = @worker)
 	AND seq < @after AND seq >= @until
 	AND (@since::timestamptz IS NULL OR submitted_at >= @since) AND (@before::timestamptz IS NULL OR submitted_at < @before)
-	AND (@text::text = '' OR seq > (SELECT max(seq) FROM builds) - @searched::bigint AND (strpos(lower(id), @text) > 0
-		OR strpos(lower(error_message), @text) > 0 OR seq IN (SELECT build FROM build_labels WHERE @text <> '' AND build > (SELECT max(seq) FROM builds) - @searched::bigint AND strpos(lower(labels::text), @text) > 0)))`
+	AND seq > CASE @text::text WHEN '' THEN 0 ELSE (SELECT max(seq) FROM builds) - @searched::bigint END
+	AND (@text = '' OR strpos(lower(id), @text) > 0 OR strpos(lower(error_message), @text) > 0
+		OR seq IN (SELECT build FROM build_labels WHERE @text <> '' AND build > (SELECT max(seq) FROM builds) - @searched::bigint AND strpos(lower(labels::text), @text) > 0))`
 
 	buildPage = ` ORDER BY seq DESC OFFSET @skip::int LIMIT @limit::int) b` + buildJoins + ` ORDER BY b.seq DESC`
 

@@ -1,0 +1,553 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"takt/cmd/internal/cli"
+	"takt/cmd/internal/load"
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/client"
+)
+
+// scale is what `takt-bench scale` measures, each at a size and at a tenth of it.
+type scale struct {
+	run
+	workers, connections, streams, builds int
+	// dir is the data directory of a stopped takt whose history is measured as it is.
+	dir string
+	// watch is how long parked polls are watched.
+	watch time.Duration
+}
+
+func newScale() *cobra.Command {
+	s := &scale{}
+	parts := map[string]func(context.Context) error{"costs": s.costs, "connections": s.parkedConnections, "streams": s.parkedStreams, "history": s.history}
+	cmd := &cobra.Command{
+		Use: "scale costs|connections|streams|history ...", Short: "Measure what work costs at two sizes, for docs/scale.md",
+		Args: cobra.MinimumNArgs(1),
+		RunE: cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) (err error) {
+			for _, part := range args {
+				if parts[part] == nil {
+					return cli.Usage("%s is none of costs, connections, streams and history", part)
+				}
+			}
+			s.out, s.progress = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if s.Site, err = process.Temporary("takt-bench", s.takt); err != nil {
+				return err
+			}
+			s.Settings = []string{"TAKT_QUEUE_LIMIT=100000000", "TAKT_POLL_RATE=0", "TAKT_REGISTER_RATE=0", "TAKT_LOG=warn,json"}
+			s.Limit = 5 * time.Minute
+			defer func() { err = s.Clear(s.progress, err) }()
+			for _, part := range args {
+				if err := errors.Join(parts[part](ctx), s.stopAll(ctx)); err != nil {
+					return fmt.Errorf("measuring %s: %w", part, err)
+				}
+			}
+			return nil
+		}),
+	}
+	f := cmd.Flags()
+	process.Flag(f, &s.takt, os.Getenv("TAKT_BINARY"))
+	f.DurationVar(&s.duration, "duration", 5*time.Second, "how long each load lasts")
+	f.IntVar(&s.workers, "workers", 1000, "workers of costs")
+	f.IntVar(&s.connections, "connections", 15_000, "parked polls of connections")
+	f.IntVar(&s.streams, "streams", 100_000, "parked polls of streams")
+	f.DurationVar(&s.watch, "watch", time.Minute, "how long parked polls are watched; in a minute each is answered once")
+	f.IntVar(&s.builds, "builds", 500_000, "ended builds of history, with ten log lines and two files each")
+	f.StringVar(&s.dir, "dir", "", "data directory of a stopped takt to take for history, in place of making one; its oldest hundredth is removed")
+	return cmd
+}
+
+func (s *scale) row(cells ...any) {
+	fmt.Fprintln(s.out, "| "+strings.Trim(strings.ReplaceAll(fmt.Sprintf(strings.Repeat("%v | ", len(cells)), cells...), "\n", " "), " "))
+}
+
+// costs prints what operations cost, over so many connections.
+func (s *scale) costs(ctx context.Context) error {
+	s.row("operation", "connections", "a second", "takt µs", "PostgreSQL µs", "WAL bytes", "rows", "connections to PostgreSQL", "resident MiB")
+	for _, n := range []int{s.workers / 10, s.workers} {
+		if err := errors.Join(s.costsOf(ctx, n), s.stopAll(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *scale) costsOf(ctx context.Context, n int) error {
+	c, err := s.start(ctx, fmt.Sprint("costs-", n), "TAKT_HUBSPOT_CLIENT_SECRET="+hookSecret, "TAKT_HUBSPOT_API_URL=http://127.0.0.1:1")
+	if err != nil {
+		return err
+	}
+	if _, err := client.Call(ctx, c.Client, api.SetRate, api.SetRateIn{ThrottleConfig: api.ThrottleConfig{
+		PortalID: hookPortal, ActionID: hookAction, MaxThroughput: 1, TimePeriod: 1, TimeUnit: "day",
+	}}); err != nil {
+		return err
+	}
+	pollers, err := c.pollers(ctx, n)
+	if err != nil {
+		return err
+	}
+	take := func(what string, units int, clients []load.Client) error {
+		s.say("%s, %d connections", what, len(clients))
+		return s.cost(ctx, c, what, units, clients)
+	}
+	if err := take("idle poll", 1, polling(pollers, true)); err != nil {
+		return err
+	}
+	if err := s.backlogOf(ctx, c); err != nil {
+		return err
+	}
+	if err := take("assigned poll", 1, polling(pollers, false)); err != nil {
+		return err
+	}
+	for _, lines := range []int{1, 100} {
+		posts := make([]*repeater, n)
+		body := `{"logs":[` + strings.Repeat(`{"level":"info","message":"CompileSwift normal arm64 Feature/View.swift"},`, lines-1) + `{"level":"info","message":"one more line"}]}`
+		for i, p := range pollers {
+			posts[i] = &repeater{statuses: []int{200}, request: request(nil, "POST /api/builds/"+p.jobs[0]+"/logs", p.key, "X-Worker-Id: "+p.id+"\r\nContent-Type: application/json\r\n", body)}
+		}
+		if err := take(fmt.Sprintf("log line, %d in a post", lines), lines, clients(posts)); err != nil {
+			return err
+		}
+	}
+	finishers := make([]*finisher, n/10)
+	for i := range finishers {
+		finishers[i] = &finisher{poller: pollers[i], at: 1}
+	}
+	if err := take("result of 2 kB", 1, clients(finishers)); err != nil {
+		return err
+	}
+	if err := take("submit of 2 kB", 1, clients(repeaters(n/10, newSubmitters(c.APIKey)[0].request, 201))); err != nil {
+		return err
+	}
+	return take("webhook", 1, clients(newHooks("scale")[:max(1, n*connections/s.workers)]))
+}
+
+// backlogOf makes builds pending, and waits until takt has counted them.
+func (s *scale) backlogOf(ctx context.Context, c *controller) error {
+	if err := c.refill(ctx, s.backlog()); err != nil {
+		return err
+	}
+	return c.awaitMetric(ctx, "takt_queue_pending_builds", func(n float64) bool { return n > 0 })
+}
+
+// finisher uploads a result for each build that its poller holds.
+type finisher struct {
+	*poller
+	at int
+}
+
+// Next implements load.Client.
+func (f *finisher) Next(buf []byte) []byte {
+	if f.at == len(f.jobs) {
+		return nil
+	}
+	var body bytes.Buffer
+	w := multipart.NewWriter(&body) // a buffer takes everything
+	_ = w.WriteField("build_id", f.jobs[f.at])
+	_ = w.WriteField("worker_id", f.id)
+	_ = w.WriteField("success", "true")
+	part, _ := w.CreateFormFile("result", "result.ipa")
+	_, _ = part.Write(bytes.Repeat([]byte("r"), submitSource))
+	_ = w.Close()
+	f.at++
+	return request(buf, "POST /api/workers/result", f.key, "X-Worker-Id: "+f.id+"\r\nContent-Type: "+w.FormDataContentType()+"\r\n", body.String())
+}
+
+// Got implements load.Client.
+func (f *finisher) Got(status int, body []byte) error {
+	if status != http.StatusOK {
+		return fmt.Errorf("result: status %d: %s", status, body)
+	}
+	return nil
+}
+
+const (
+	sqlWAL  = `SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint`
+	sqlRows = `SELECT tup_inserted + tup_updated + tup_deleted FROM pg_stat_database WHERE datname = current_database()`
+)
+
+// cost prints what one unit of a load costs; each request is so many units.
+func (s *scale) cost(ctx context.Context, c *controller, what string, units int, clients []load.Client) error {
+	wal, err := c.db.number(ctx, sqlWAL)
+	if err != nil {
+		return err
+	}
+	rows, err := c.db.number(ctx, sqlRows)
+	if err != nil {
+		return err
+	}
+	got, err := c.loaded(ctx, s.duration, clients)
+	if err != nil {
+		return err
+	}
+	walAfter, err := c.db.number(ctx, sqlWAL)
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, 11*time.Second); err != nil { // idle connections report their rows after ten
+		return err
+	}
+	rowsAfter, err := c.db.number(ctx, sqlRows)
+	if err != nil {
+		return err
+	}
+	conns, err := c.db.number(ctx, `SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`)
+	if err != nil {
+		return err
+	}
+	resident, _, err := c.Resident()
+	n := float64(max(got.Requests*units, 1))
+	us := func(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Nanoseconds())/1000/float64(units)) }
+	s.row(what, len(clients), fmt.Sprintf("%.0f", got.Rate()*float64(units)), us(got.cpu.takt), us(got.cpu.postgres),
+		fmt.Sprintf("%.0f", float64(walAfter-wal)/n), fmt.Sprintf("%.2f", float64(rowsAfter-rows)/n), conns, resident/mib)
+	return err
+}
+
+// many are settings for so many parked polls that come at once.
+func many(n int) []string {
+	return []string{
+		fmt.Sprint("TAKT_MAX_PARKED=", n+1000), fmt.Sprint("TAKT_HEIJUNKA_HARD_LIMIT=", min(100_000, max(20_000, 2*n))),
+		fmt.Sprintf("TAKT_HEIJUNKA_POOLS=fleet=10/5/30/256/%d", min(100_000, max(20_000, 2*n))),
+	}
+}
+
+// parkedBy prints what n parked polls cost that park has parked.
+func (s *scale) parkedBy(ctx context.Context, name string, n int, settings []string, park func(c *controller) (stop func() error, err error)) error {
+	c, err := s.start(ctx, fmt.Sprint(name, n), append(many(n), settings...)...)
+	if err != nil {
+		return err
+	}
+	idle, _, err := c.Resident()
+	if err != nil {
+		return err
+	}
+	s.say("%s: parking %d polls", name, n)
+	begun := time.Now()
+	stop, err := park(c)
+	if err != nil {
+		return err
+	}
+	took := time.Since(begun)
+	before, err := c.usage()
+	if err == nil {
+		err = pause(ctx, s.watch)
+	}
+	after, uerr := c.usage()
+	wal, werr := c.db.number(ctx, sqlWAL)
+	full, most, rerr := c.Resident()
+	still, merr := c.Metric(ctx, "takt_queue_parked_polls")
+	if err = errors.Join(err, uerr, werr, rerr, merr, stop()); err != nil {
+		return err
+	}
+	cpu := after.minus(before)
+	share := func(d time.Duration) string { return fmt.Sprintf("%.1f %%", 100*float64(d)/float64(s.watch)) }
+	s.row(name, n, fmt.Sprintf("%.0f parked", still), took.Round(time.Second), fmt.Sprintf("%d MiB (peak %d)", full/mib, most/mib),
+		fmt.Sprintf("%.1f kB a poll", float64(full-idle)/float64(n)/1000), "takt "+share(cpu.takt), "PostgreSQL "+share(cpu.postgres), fmt.Sprintf("%d MB WAL", wal/1_000_000))
+	return nil
+}
+
+// parkedConnections prints what polls cost that wait over a connection each.
+func (s *scale) parkedConnections(ctx context.Context) error {
+	for _, n := range []int{s.connections / 10, s.connections} {
+		if err := errors.Join(s.parkedBy(ctx, "connections", n, nil, func(c *controller) (func() error, error) {
+			return c.park(ctx, n, make(chan arrival, 1))
+		}), s.stopAll(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// streamsEach is how many requests takt takes over one connection with HTTP/2.
+const streamsEach = 32
+
+// parkedStreams prints the same for polls that are streams of HTTP/2, over TLS.
+func (s *scale) parkedStreams(ctx context.Context) error {
+	cert, key := filepath.Join(s.Dir, "cert.pem"), filepath.Join(s.Dir, "key.pem")
+	pool, err := selfSigned(cert, key)
+	if err != nil {
+		return err
+	}
+	for _, n := range []int{s.streams / 10, s.streams} {
+		settings := []string{"TAKT_TLS_CERT=" + cert, "TAKT_TLS_KEY=" + key, "TAKT_CA_FILE=" + cert}
+		if err := errors.Join(s.parkedBy(ctx, "streams", n, settings, func(c *controller) (func() error, error) {
+			return c.parkStreams(ctx, n, pool)
+		}), s.stopAll(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parkStreams is park over HTTP/2.
+func (c *controller) parkStreams(ctx context.Context, n int, roots *x509.CertPool) (stop func() error, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var running sync.WaitGroup
+	var failed atomic.Pointer[error]
+	stop = func() error {
+		cancel(errors.New("measured"))
+		running.Wait()
+		if f := failed.Load(); f != nil {
+			return *f
+		}
+		return nil
+	}
+	keep := func(one *http.Client, p *poller) {
+		for ctx.Err() == nil {
+			if err := pollOnce(ctx, one, c.URL+"/api/workers/poll?wait=55", p); err != nil && ctx.Err() == nil {
+				failed.CompareAndSwap(nil, &err)
+				return
+			}
+		}
+	}
+	for k := range connections {
+		running.Go(func() { // tokens expire, so each connection polls as soon as its workers are registered
+			for from := k * streamsEach; from < n && ctx.Err() == nil && failed.Load() == nil; from += connections * streamsEach {
+				one := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true, MaxConnsPerHost: 1}}
+				for i := from; i < min(n, from+streamsEach); i++ {
+					p, err := c.poller(ctx, i)
+					if err == nil && i == from {
+						err = pollOnce(ctx, one, c.URL+"/api/workers/poll", p) // the connection is there then
+					}
+					if err != nil {
+						failed.CompareAndSwap(nil, &err)
+						return
+					}
+					running.Go(func() { keep(one, p) })
+				}
+			}
+		})
+	}
+	if err := c.Await(ctx, 8*time.Minute, "all polls to be parked", func(ctx context.Context) (bool, error) {
+		if f := failed.Load(); f != nil {
+			return false, *f
+		}
+		got, err := c.Metric(ctx, "takt_queue_parked_polls")
+		return got >= float64(n)*.99, err // some are between two polls
+	}); err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	return stop, nil
+}
+
+func pollOnce(ctx context.Context, c *http.Client, url string, p *poller) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	req.Header = http.Header{"X-Api-Key": {p.key}, "X-Worker-Token": {p.token}}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		return err
+	}
+	if resp.ProtoMajor != 2 {
+		return fmt.Errorf("poll over %s, not HTTP/2", resp.Proto)
+	}
+	if resp.StatusCode == http.StatusServiceUnavailable { // as a worker would
+		return pause(ctx, time.Second)
+	}
+	p.idle = true
+	return p.Got(resp.StatusCode, body)
+}
+
+// selfSigned writes a certificate for the loopback address and its key.
+func selfSigned(cert, key string) (*x509.CertPool, error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	of := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, of, of, private.Public(), private)
+	if err != nil {
+		return nil, err
+	}
+	pkcs, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, err
+	}
+	encoded := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(encoded)
+	return pool, errors.Join(os.WriteFile(cert, encoded, 0o600), os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs}), 0o600))
+}
+
+// fillHistory makes builds that ended over the last two years, with ten lines and two
+// files each, a hundred thousand at a time.
+const fillHistory = `
+SET synchronous_commit = off;
+WITH b AS (INSERT INTO builds (id, platform, token_hash, state, worker_id, attempt, submitted_at, started_at, last_seen_at, completed_at, updated_at, log_bytes, log_lines)
+	SELECT left(md5('b' || i), 21), CASE i %% 2 WHEN 0 THEN 'ios' ELSE 'android' END, sha256(i::text::bytea),
+		CASE WHEN i %% 20 = 3 THEN 'failed' WHEN i %% 100 = 7 THEN 'cancelled' ELSE 'completed' END,
+		'worker-' || i %% 5000, 1, t, t + interval '20 s', t + interval '9 min', t + interval '10 min', t + interval '10 min', 700, 10
+	FROM generate_series(%[1]d, %[2]d) i, LATERAL (SELECT now() - interval '2 years' + interval '729 days' * (i::float8 / %[3]d) AS t) x RETURNING id, seq, submitted_at),
+k AS (INSERT INTO build_ids (id, seq) SELECT id, seq FROM b),
+l AS (INSERT INTO build_logs (build, number, at, message, by_worker, kind, worker, attempt)
+	SELECT seq, n, submitted_at + n * interval '50 s', 'CompileSwift normal arm64 /builds/app/Sources/Feature' || (seq * 7 + n) %% 1000 || '/View.swift',
+		n <> 1, CASE n WHEN 1 THEN 'assigned' END, CASE n WHEN 1 THEN 'worker-' || seq %% 5000 END, CASE n WHEN 1 THEN 1 END FROM b, generate_series(1, 10) n)
+INSERT INTO build_files (build, kind, name, size, sha256)
+	SELECT seq, kind, 'builds/' || id || '/' || kind, 1000, sha256(id::bytea) FROM b, unnest(ARRAY['source', 'result']) kind;
+`
+
+// history prints what a long history costs.
+func (s *scale) history(ctx context.Context) error {
+	site, name := s.Site, "history"
+	if s.dir != "" {
+		site.Dir, name = filepath.Split(filepath.Clean(s.dir))
+	}
+	c, err := s.startAt(ctx, site, name)
+	if err != nil {
+		return err
+	}
+	if s.dir == "" {
+		const step = 100_000
+		for i := 1; i <= s.builds; i += step {
+			s.say("history: %d of %d builds", i-1, s.builds)
+			if err := c.db.exec(ctx, fmt.Sprintf(fillHistory, i, min(i+step-1, s.builds), s.builds)); err != nil {
+				return err
+			}
+		}
+		if err := c.db.exec(ctx, "VACUUM (FREEZE, ANALYZE); CHECKPOINT;"); err != nil {
+			return err
+		}
+	}
+	builds, err := c.db.number(ctx, "SELECT reltuples::bigint FROM pg_class WHERE relname = 'builds'")
+	if err != nil {
+		return err
+	}
+	bytesUsed, err := c.db.number(ctx, "SELECT pg_database_size(current_database())")
+	if err != nil {
+		return err
+	}
+	s.row("history of", builds, fmt.Sprintf("%d MB", bytesUsed/1_000_000))
+	if err := s.pages(ctx, c); err != nil {
+		return err
+	}
+	pollers, err := c.pollers(ctx, connections)
+	if err != nil {
+		return err
+	}
+	if err := s.backlogOf(ctx, c); err != nil {
+		return err
+	}
+	if err := s.cost(ctx, c, "assigned poll", 1, polling(pollers, false)); err != nil {
+		return err
+	}
+	s.say("history: pg_dump")
+	begun := time.Now()
+	if _, err := c.db.run(ctx, "pg_dump", "", "-Fc", "-Z1", "-f", filepath.Join(s.Dir, "dump")); err != nil {
+		return err
+	}
+	dump, err := os.Stat(filepath.Join(s.Dir, "dump"))
+	if err != nil {
+		return err
+	}
+	s.row("pg_dump -Fc -Z1", time.Since(begun).Round(100*time.Millisecond), fmt.Sprintf("%d MB", dump.Size()/1_000_000))
+	if err := s.stopAll(ctx); err != nil {
+		return err
+	}
+	s.say("history: a round of the janitor that removes the oldest hundredth")
+	const age = "17345h" // 99 % of two years
+	if c, err = s.startAt(ctx, site, name, "TAKT_RETAIN=source="+age+",result="+age+",logs="+age); err != nil {
+		return err
+	}
+	if err := c.db.exec(ctx, "DELETE FROM settings WHERE key = 'chores'"); err != nil { // of the run before
+		return err
+	}
+	var before usage
+	if err := c.Await(ctx, 15*time.Minute, "a round of the janitor", func(ctx context.Context) (bool, error) {
+		if n, err := c.Metric(ctx, "takt_storage_expired_sources_total"); n == 0 || err != nil {
+			begun = time.Now() // it waits at first
+			before, err = c.usage()
+			return false, err
+		}
+		n, err := c.Metric(ctx, "takt_storage_rounds_total")
+		return n >= 1, err
+	}); err != nil {
+		return err
+	}
+	after, err := c.usage()
+	if err != nil {
+		return err
+	}
+	removed, err := c.Metric(ctx, "takt_storage_expired_logs_total")
+	s.row("retention", time.Since(begun).Round(10*time.Millisecond), fmt.Sprintf("%.0f builds", removed), "takt", after.minus(before).takt, "PostgreSQL", after.minus(before).postgres)
+	return err
+}
+
+// pages prints how long pages and lists take, the median of five.
+func (s *scale) pages(ctx context.Context, c *controller) error {
+	jar := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	ask := func(method, path, cookie, form string) (status int, session string, took time.Duration, err error) {
+		req, err := http.NewRequestWithContext(ctx, method, c.URL+path, strings.NewReader(form))
+		if err != nil {
+			return 0, "", 0, err
+		}
+		req.Header = http.Header{"X-Api-Key": {c.APIKey}, "Cookie": {cookie}, "Content-Type": {"application/x-www-form-urlencoded"}, "Sec-Fetch-Site": {"same-origin"}}
+		if strings.HasPrefix(path, "/api/") {
+			req.Header.Set("Accept", "application/json")
+		} else {
+			req.Header.Set("Accept", "text/html")
+		}
+		begun := time.Now()
+		resp, err := jar.Do(req)
+		if err != nil {
+			return 0, "", 0, err
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		session, _, _ = strings.Cut(resp.Header.Get("Set-Cookie"), ";")
+		return resp.StatusCode, session, time.Since(begun), errors.Join(err, resp.Body.Close())
+	}
+	_, cookie, _, err := ask(http.MethodPost, "/login", "", "key="+c.APIKey+"&name=bench")
+	if err != nil {
+		return err
+	}
+	id, err := c.db.run(ctx, "psql", "SELECT id FROM builds ORDER BY seq LIMIT 1 OFFSET 10000", "-X", "-q", "-A", "-t")
+	if err != nil {
+		return err
+	}
+	id = strings.TrimSpace(id)
+	for _, path := range []string{
+		"/builds", "/builds?state=failed", "/builds?q=worker-77", "/builds?q=nothing-has-this", "/queue", "/builds/" + id,
+		"/api/builds?limit=100", "/api/builds?limit=100&state=failed", "/api/builds?limit=100&q=nothing-has-this", "/api/builds/" + id + "/logs", "/api/stats", "/metrics",
+	} {
+		var took []time.Duration
+		status := 0
+		for range 5 {
+			got, _, d, err := ask(http.MethodGet, path, cookie, "")
+			if err != nil {
+				return err
+			}
+			took, status = append(took, d), got
+		}
+		s.row(strings.ReplaceAll(path, id, "ID"), status, median(took).Round(100*time.Microsecond), "first", took[0].Round(100*time.Microsecond))
+	}
+	return nil
+}
