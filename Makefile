@@ -31,8 +31,8 @@ RELEASES      ?= .cache/release
 # VERSION=1.2.3 makes a build say that it is this release.
 LDFLAGS        = $(if $(VERSION),-ldflags "-X main.release=$(VERSION) -X main.commit=$(shell git rev-parse HEAD)")
 
-# What tests run against, and where they find it.
-SERVERS := setup-postgres setup-git setup-curl setup-s3 setup-podman setup-promtool setup-otel setup-browser
+# What the tests of PACKAGES run against, and where they find it.
+SERVERS := $(if $(filter ./...,$(PACKAGES)),setup-postgres setup-git setup-curl setup-s3 setup-podman setup-promtool setup-otel setup-browser,$(shell .ci/servers $(PACKAGES)))
 FIND    := TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_REGISTRY=$(IMAGE_SERVER) TAKT_TEST_OTEL_COLLECTOR=$(COLLECTOR) TAKT_TEST_AXE=$(AXE)
 
 # The tests of what operators install take minutes, so only `make test-deploy` runs them.
@@ -71,7 +71,7 @@ run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database i
 unit: ## run the tests that need nothing but Go: no server, no network, no root
 	$(GO) test -short -timeout 5m $(PACKAGES)
 
-test: setup-cc $(SERVERS) ## run every test, with the race detector
+test: announce setup-cc $(SERVERS) ## run every test, or those of PACKAGES=./actors/queue, with the race detector
 	$(FIND) CGO_ENABLED=1 $(GO) test -race -timeout 17m $(PACKAGES)
 	@$(GO) run ./cmd/internal/mutants -stale || echo "test: make mutants will fail for these until testdata/mutants.txt is mended" >&2
 
@@ -133,8 +133,7 @@ vuln: $(VULN) ## look for known vulnerabilities, if their database can be reache
 		echo "vuln: NOT CHECKED, the database of vulnerabilities cannot be reached" >&2;; esac; exit $$code
 
 docs: ## write http/openapi.yaml, docs/settings.md, docs/cli.md, docs/metrics.md and deploy/grafana anew from the code
-	$(GO) run ./cmd/internal/openapi .
-	$(GO) test -run DocsOf -timeout 2m ./cmd/takt -update
+	$(GO) generate ./http/api ./cmd/takt
 
 fmt: $(LINT) ## format everything
 	$(LINT) fmt ./...
@@ -166,6 +165,9 @@ db-reset: ## throw away the database and files of `make run`
 	@if [ -e $(RUN_DIR)/lock ] && ! flock -n $(RUN_DIR)/lock true; then \
 		echo "takt is running on $(RUN_DIR): stop it first" >&2; exit 1; fi
 	rm -rf $(RUN_DIR)
+
+announce:
+	@$(FIND) .ci/setup announce setup-cc $(SERVERS)
 
 setup-postgres:
 	@.ci/setup postgres

@@ -146,20 +146,20 @@ var (
 	codeFence  = regexp.MustCompile("(?m)^```(\\w*)")
 )
 
-// blocks returns the shell of README and docs/.
+// blocks returns the shell of README, CONTRIBUTING and docs/.
 func blocks(t *testing.T) []block {
 	t.Helper()
 	pages, err := filepath.Glob(filepath.Join("..", "..", "docs", "*.md"))
 	require.NoError(t, err)
 	var all []block
-	for _, page := range append(pages, filepath.Join("..", "..", "README.md")) {
+	for _, page := range append(pages, filepath.Join("..", "..", "README.md"), filepath.Join("..", "..", "CONTRIBUTING.md")) {
 		raw, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, m := range shellBlock.FindAllStringSubmatch(string(raw), -1) {
 			all = append(all, block{filepath.Base(page), m[2], m[1]})
 		}
 		for _, m := range codeFence.FindAllStringSubmatch(string(raw), -1) {
-			require.Contains(t, []string{"", "sh", "json", "text", "console"}, m[1], "%s: shell is marked as sh, or as console if TestTheFirstTenMinutesAreAsTold runs it", page)
+			require.Contains(t, []string{"", "sh", "json", "text", "console"}, m[1], "%s: shell is marked as sh, or as console if TestTutorialShowsWhatCommandsPrint runs it", page)
 		}
 	}
 	return all
@@ -285,22 +285,5 @@ func TestReadmeIsShort(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	require.NoError(t, err)
-	require.LessOrEqual(t, len(raw), 9000)
-	for _, page := range regexp.MustCompile(`\]\((docs/[a-z.]+)\)`).FindAllStringSubmatch(string(raw), -1) {
-		require.FileExists(t, filepath.Join("..", "..", page[1]))
-	}
-}
-
-// TestDocsNameWhatIsThere checks each `file.go`, `name` of the architecture page.
-func TestDocsNameWhatIsThere(t *testing.T) {
-	t.Parallel()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "architecture.md"))
-	require.NoError(t, err)
-	named := regexp.MustCompile("`([a-z0-9_]+/[a-z0-9_/]+\\.go)`(?:,\\s+`([A-Za-z0-9_.]+)`)?").FindAllStringSubmatch(string(raw), -1)
-	require.Greater(t, len(named), 30)
-	for _, m := range named {
-		source, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(m[1])))
-		require.NoError(t, err)
-		require.Regexp(t, `\b`+regexp.QuoteMeta(m[2])+`\b`, string(source), m[1])
-	}
+	require.LessOrEqual(t, bytes.Count(raw, []byte("\n")), 120)
 }

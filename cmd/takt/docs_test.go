@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,13 +14,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-var updateDocs = flag.Bool("update", false, "write the generated pages of docs/ anew")
+//go:generate env TAKT_TEST_WRITE_DOCS=1 go test -count=1 -run DocsOf -timeout 2m .
 
-// generated compares a page of docs with what the code says, or writes it.
+var updateDocs = os.Getenv("TAKT_TEST_WRITE_DOCS") != ""
+
+// generated compares a page of docs with what the code says, or writes it in go generate.
 func generated(t *testing.T, name, want string) {
 	t.Helper()
 	path := filepath.Join("..", "..", "docs", name)
-	if *updateDocs {
+	if updateDocs {
 		require.NoError(t, os.WriteFile(path, []byte(want), 0o644))
 	}
 	got, err := os.ReadFile(path)
