@@ -138,11 +138,11 @@ func TestDocsShellWorkerLeavesNothingBehind(t *testing.T) {
 	require.Equal(t, "pending", status(t, c, next).Status)
 }
 
-// block is a piece of shell in the documentation.
-type block struct{ page, text, notRun string }
+// block is a piece of shell in the documentation, and what the page says that it prints.
+type block struct{ page, text, notRun, prints string }
 
 var (
-	shellBlock = regexp.MustCompile("(?s)(?:<!-- not run here: ([^\n]*) -->\n)?```sh\n(.*?)```")
+	shellBlock = regexp.MustCompile("(?s)(?:<!-- not run here: ([^\n]*) -->\n)?```sh\n(.*?)```(?:\n\n```text\n(.*?)```)?")
 	codeFence  = regexp.MustCompile("(?m)^```(\\w*)")
 )
 
@@ -156,7 +156,7 @@ func blocks(t *testing.T) []block {
 		raw, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, m := range shellBlock.FindAllStringSubmatch(string(raw), -1) {
-			all = append(all, block{filepath.Base(page), m[2], m[1]})
+			all = append(all, block{filepath.Base(page), m[2], m[1], m[3]})
 		}
 		for _, m := range codeFence.FindAllStringSubmatch(string(raw), -1) {
 			require.Contains(t, []string{"", "sh", "json", "text", "console"}, m[1], "%s: shell is marked as sh, or as console if TestTutorialShowsWhatCommandsPrint runs it", page)
@@ -187,19 +187,22 @@ func TestDocsCommandsRun(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, ".cache", "run"), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, ".cache", "run", "api-key"), []byte(c.APIKey+"\n"), 0o600))
 
-		run(b.page, dir, b.text+"\nwait\n")
+		printed := alike(run(b.page, dir, b.text+"\nwait\n"))
+		for line := range strings.Lines(alike(b.prints)) {
+			require.Contains(t, printed, strings.TrimSpace(line), b.page)
+		}
 	}
 	require.Positive(t, ran)
 }
 
 // shellOf returns what runs a script in a directory, with this program as takt and bin/takt.
-func shellOf(t *testing.T, s *site, c *process.Controller) func(page, dir, script string) {
+func shellOf(t *testing.T, s *site, c *process.Controller) func(page, dir, script string) (printed string) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	bin := t.TempDir()
 	require.NoError(t, os.Symlink(self, filepath.Join(bin, "takt")))
-	return func(page, dir, script string) {
+	return func(page, dir, script string) string {
 		t.Helper()
 		require.NoError(t, os.Symlink(bin, filepath.Join(dir, "bin")))
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*patience, context.DeadlineExceeded)
@@ -210,6 +213,7 @@ func shellOf(t *testing.T, s *site, c *process.Controller) func(page, dir, scrip
 			"DATA_DIR="+c.DataDir, "PATH="+bin+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+filepath.Join(dir, "state"))
 		out, err := shell.CombinedOutput()
 		require.NoError(t, err, "%s:\n%s\n%s", page, script, out)
+		return string(out)
 	}
 }
 
