@@ -81,7 +81,7 @@ func (s *System) emit(e Event) {
 	}
 	defer func() { // a panic of the hook must not disturb the process that ends
 		if value := recover(); value != nil {
-			s.opts.Logger.Error().Interface("panic", value).Msg("event hook")
+			s.opts.Logger.Error().Interface("panic", value).Msg("event hook panicked")
 		}
 	}()
 	s.opts.OnEvent(e)

@@ -148,11 +148,11 @@ func (p *Proc) Exit(reason error) {
 		p.server.box.PostUserMessage(&parcel{msg: Msg{Kind: orderMsg, Body: reason}})
 		return
 	}
-	p.obey(reason)
+	p.stopBy(reason)
 }
 
-// obey ends the process by order.
-func (p *Proc) obey(order any) {
+// stopBy ends the process by order of its supervisor or of [Proc.Exit].
+func (p *Proc) stopBy(order any) {
 	reason, _ := order.(error)
 	p.mu.Lock()
 	p.ordered = true

@@ -131,7 +131,7 @@ func (s *server) serve(msgs []Msg) {
 				s.impl.HandleInfo(s.ctx, m.Body)
 			}
 		case orderMsg:
-			s.p.obey(m.Body)
+			s.p.stopBy(m.Body)
 		}
 		s.box.depth.Add(-1)
 	}
@@ -170,7 +170,7 @@ func (s *server) serveAll(msgs []Msg) {
 	}
 	s.box.depth.Add(int64(-len(msgs)))
 	if order != nil {
-		s.p.obey(order.Body)
+		s.p.stopBy(order.Body)
 	}
 }
 

@@ -58,7 +58,7 @@ func (s *supervisor) newChild(row *child) (p *Proc, begin func()) {
 	}
 	p = s.p.sys.newProc(label, name, row.spec)
 	p.parent = s
-	return p, p.furnish(row.args)
+	return p, p.configure(row.args)
 }
 
 // admit links a task of RunTask, or returns why it may not run.

@@ -76,7 +76,7 @@ func (s *System) Start(name string, mk func() Server) (*Proc, error) {
 }
 
 func (s *System) startTop(ctx context.Context, p *Proc) (*Proc, error) {
-	begin := p.furnish(nil)
+	begin := p.configure(nil)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -140,7 +140,7 @@ func (s *System) update(change func()) {
 func (s *System) seconds() int64 { return int64(time.Since(s.born) / time.Second) }
 
 // A process is made in three steps, so that it is complete before it can be seen:
-// newProc makes it and furnish sets what it runs, then it is linked or listed, then it
+// newProc makes it and configure sets what it runs, then it is linked or listed, then it
 // begins. It takes its name itself, as in OTP. Proc.up is closed when the start is over.
 
 // newProc makes a process that does nothing yet.
@@ -153,8 +153,8 @@ func (s *System) newProc(label, name string, spec *ChildSpec) *Proc {
 	return p
 }
 
-// furnish makes p run what its specification says; begin starts it.
-func (p *Proc) furnish(args any) (begin func()) {
+// configure sets what p runs, by its specification; begin starts it.
+func (p *Proc) configure(args any) (begin func()) {
 	switch c := p.spec; {
 	case c.Server != nil:
 		return p.asServer(c.Server)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// runTask is the life of a task process.
+// runTask runs a task process from its start to its end.
 func (p *Proc) runTask(task func(context.Context) error) {
 	defer p.finish(false) // after runtime.Goexit too
 	protect(func() { p.crash(p.live(task)) }, p.crash)
