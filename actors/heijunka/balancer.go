@@ -17,7 +17,7 @@ const (
 	moveGap = 30 * time.Second
 )
 
-// coefficient says how evenly pools are used: 1 - σ/0.5 of their utilisations,
+// coefficient is how evenly pools are used: 1 - σ/0.5 of their utilisations,
 // from 1 (all alike) to 0 (half idle, half full).
 func coefficient(pools []store.HeijunkaPoolUse) float64 {
 	mean, variance, n := 0.0, 0.0, float64(max(len(pools), 1))
@@ -58,9 +58,9 @@ func plan(pools []store.HeijunkaPoolUse) store.HeijunkaRebalance {
 	return r
 }
 
-// Rebalance moves a place from the least to the most loaded pool, or says why none can
+// Rebalance moves a place from the least to the most loaded pool, or returns why none can
 // be moved. It ignores the coefficient and the time since the last move. dryRun only
-// says what would be done. Errors: Conflict (a pool was scaled a moment ago).
+// returns what would be done. Errors: Conflict (a pool was scaled a moment ago).
 func (h *Heijunka) Rebalance(dryRun bool) (store.HeijunkaRebalance, error) {
 	below := 2.0 // more than a coefficient can be
 	if dryRun {
@@ -110,8 +110,8 @@ func (h *Heijunka) weigh(c *otp.Ctx) {
 	r, err := h.rebalance(uneven, moveGap)
 	switch {
 	case err != nil:
-		c.Logger().Warn().Err(err).Str("from", r.From).Str("to", r.To).Msg("place was not moved")
+		c.Logger().Warn().Err(err).Str("from", r.From).Str("to", r.To).Msg("moving a place failed")
 	case r.Done:
-		c.Logger().Info().Str("from", r.From).Str("to", r.To).Float64("coefficient", r.Coefficient).Msg("moved a place")
+		c.Logger().Info().Str("from", r.From).Str("to", r.To).Float64("coefficient", r.Coefficient).Msg("place moved")
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"takt/store"
 )
 
-// What a burst is, and what is done about it.
+// The thresholds of a burst, and the response to it.
 const (
 	sampleEvery = time.Second
 	baseline    = 60 // samples of which the mean is taken
 	warmUp      = 5  // samples that make a baseline
-	factor      = 10 // a burst is so many times the baseline
-	volume      = 20 // fewest requests that are a burst
+	factor      = 10 // a burst is at least this multiple of the baseline
+	volume      = 20 // minimum number of requests for a burst
 	// near is the share of the gate's limit above which demand is a burst whatever the
 	// baseline, because factor times the baseline may be more than the gate admits.
 	near = 0.9
@@ -42,8 +42,8 @@ func (s *surge) update(f func(known *store.HeijunkaBursts)) {
 }
 
 // beginSurge gives every pool its surge places, because of the last sample or because
-// an operator wants it (manual). An operator may also prolong the current surge. It
-// reports whether it did something.
+// an operator asked for it (manual). An operator may also prolong the current surge. It
+// reports whether anything changed.
 func (h *Heijunka) beginSurge(now time.Time, manual bool, d time.Duration) bool {
 	s := &h.surge
 	s.mu.Lock()
@@ -103,7 +103,7 @@ func (h *Heijunka) StopSurge() error {
 	return nil
 }
 
-// samples decides what a burst is. Each incarnation has its own.
+// samples detects bursts. Each incarnation has its own.
 type samples struct {
 	ring [baseline]float64
 	size int // samples ever taken
@@ -124,7 +124,7 @@ func (s *samples) add(requests, workers, most int) (demand, mean float64, burst 
 	return demand, mean, known >= warmUp && requests >= volume && demand > threshold
 }
 
-// BurstHandler is the actor that compares demand with what it was during the last
+// BurstHandler is the actor that compares demand with the mean of the last
 // minute, adds places for a while when it jumps, and takes them away when the time
 // is over. A restart loses the baseline, which takes a few samples to form.
 func (h *Heijunka) BurstHandler() otp.ChildSpec {
@@ -134,11 +134,11 @@ func (h *Heijunka) BurstHandler() otp.ChildSpec {
 	})
 }
 
-// sample looks at the demand of all pools together.
+// sample measures the demand of all pools together.
 func (h *Heijunka) sample(c *otp.Ctx, s *samples) {
 	now := time.Now()
 	if h.endSurge(now, false) {
-		c.Logger().Info().Msg("surge ends")
+		c.Logger().Info().Msg("surge ended")
 	}
 	requests, workers := 0, 0
 	for _, p := range h.pools {
@@ -152,6 +152,6 @@ func (h *Heijunka) sample(c *otp.Ctx, s *samples) {
 	h.surge.update(func(k *store.HeijunkaBursts) { k.Demand, k.Baseline = demand, mean })
 	if burst && h.beginSurge(now, false, surgeDuration) {
 		c.Logger().Warn().Float64("demand", demand).Float64("baseline", mean).
-			Int("workers_per_pool", surgeWorkers).Dur("duration", surgeDuration).Msg("surge begins")
+			Int("workers_per_pool", surgeWorkers).Dur("duration", surgeDuration).Msg("surge started")
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"takt/store"
 )
 
-// Config are heijunka's settings. Zero values take the defaults; sizes take those of
+// Config has heijunka's settings. Zero values take the defaults; sizes take those of
 // the preset medium. Make it with [Preset].
 type Config struct {
 	// Off lets every request through unlevelled.
@@ -26,7 +26,7 @@ type Config struct {
 	scaleEvery, balanceEvery time.Duration
 }
 
-// PoolConfig is one pool's sizes, in places.
+// PoolConfig has the sizes of one pool, in places.
 type PoolConfig struct {
 	Name              string
 	Initial, Min, Max int
@@ -50,7 +50,7 @@ const (
 	Transfer = "transfer"
 )
 
-// DefaultPreset is the one that a zero Config means.
+// DefaultPreset is the preset of a zero Config.
 const DefaultPreset = "medium"
 
 // Names lists takt's pools, which are also its domains.
@@ -82,7 +82,7 @@ func Preset(name string) (Config, bool) {
 			Priority: name == Fleet,
 		})
 		if short := []string{Submit, Query, Hook}; slices.Contains(short, name) {
-			c.Pools[i].List = short // they help each other out
+			c.Pools[i].List = short // they take each other's overflow
 		}
 	}
 	return c.withDefaults(), true
@@ -108,7 +108,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate names everything that is wrong with c, defaults filled in.
+// Validate reports every invalid value of c, after defaults are filled in.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	faults := []error{c.Limits.Validate()}

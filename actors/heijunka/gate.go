@@ -9,11 +9,11 @@ import (
 	"takt/store"
 )
 
-// The rules that refuse.
+// The rules by which requests are refused.
 const (
-	RuleRegular = "regular" // regular domains leave the reserve alone
+	RuleRegular = "regular" // regular domains can't use the reserve
 	RuleHard    = "hard"
-	RuleQueue   = "queue" // too many wait for a place already
+	RuleQueue   = "queue" // too many already wait for a place
 	RuleWait    = "wait"  // no place became free in time
 )
 

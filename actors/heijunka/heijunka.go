@@ -40,17 +40,17 @@ type Heijunka struct {
 	regulator otp.Ref
 }
 
-// Deps are what Heijunka works with but does not make.
+// Deps are Heijunka's dependencies.
 type Deps struct {
 	// Run runs fn as a process under the supervisor of a pool's requests and
 	// returns its error when it has ended: request.Requests.Run.
 	Run      func(ctx context.Context, pool string, w *store.Work, fn func(ctx context.Context) error) error
 	Bus      pubsub.Bus
 	Settings Settings
-	// Outside counts, by pool, the requests that wait without a place. They are demand as
-	// those that have one.
+	// Outside counts, by pool, the requests that wait without a place. They count as
+	// demand, like those that have one.
 	Outside map[string]func() int
-	// Metrics observe the waits for places. Defaults to metrics that nobody reads.
+	// Metrics observe the waits for places. Defaults to unregistered metrics.
 	Metrics *metrics.Metrics
 }
 
@@ -120,7 +120,7 @@ func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Con
 }
 
 // outcome reports whether err is a defect, and whether the request's process crashed.
-// Clients' mistakes and outages are no defects, because they say nothing about a
+// Clients' mistakes and outages are not defects, because they don't reflect a
 // pool's health.
 func outcome(err error) (failed, crashed bool) {
 	_, panicked := errors.AsType[*otp.PanicError](err)

@@ -13,7 +13,7 @@ import (
 
 const (
 	checkEvery = time.Second
-	// remind is how often a level that holds on is logged again.
+	// remind is how often a level that persists is logged again.
 	remind = 5 * time.Second
 )
 
@@ -97,7 +97,7 @@ func (r *loadRegulator) apply(c *otp.Ctx, s store.HeijunkaSettings) {
 		r.noExpiry = c.SendAfter(next.Sub(now), expireNow{})
 	}
 	for _, err := range r.h.apply(s) {
-		c.Logger().Error().Err(err).Msg("a saved setting of load levelling is not usable")
+		c.Logger().Error().Err(err).Msg("ignoring a saved heijunka setting that is no longer valid")
 	}
 }
 

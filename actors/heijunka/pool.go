@@ -21,7 +21,7 @@ type Pool struct {
 	name string
 	seed maphash.Seed // of routing
 	cfg  PoolConfig
-	wait time.Duration // the longest for a place
+	wait time.Duration // the longest wait for a place
 	gate *gate
 	// waited observes the waits for a place.
 	waited prometheus.Observer
@@ -37,7 +37,7 @@ type Pool struct {
 	high    int
 	base    int                // places by scaling
 	surge   int                // places on top of base, for a while
-	size    int                // places that there are: base and surge, and the overflow that was lent
+	size    int                // all places: base, surge and lent overflow
 	busy    int                // places that are taken; more than size after a step down
 	waiters *list.List         // of chan struct{}, first come first; closed when a place is handed over
 	peaks   [lingers]int       // most places that were taken in each of the last seconds
@@ -209,7 +209,7 @@ func (p *Pool) autoscale() int {
 		step = -1
 	}
 	if p.scale(step) != nil {
-		return 0 // it is at its bounds
+		return 0 // at its bounds
 	}
 	return step
 }
@@ -246,7 +246,7 @@ func (p *Pool) linger() {
 	p.peaks[0] = p.busy
 }
 
-// status is how the pool is at this moment.
+// status returns the current state of the pool.
 func (p *Pool) status() store.HeijunkaPool {
 	load := p.use()
 	p.mu.Lock()

@@ -41,7 +41,7 @@ type worker struct {
 	jobs []job
 }
 
-// Init starts the clocks.
+// Init starts the timers.
 func (w *worker) Init(c *otp.Ctx) error {
 	for _, j := range w.jobs {
 		c.SendEvery(j.every, j)

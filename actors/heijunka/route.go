@@ -47,7 +47,7 @@ func rendezvous(pools []*Pool, key string) *Pool {
 	})
 }
 
-// prefer sets the affinity group; nothing means the whole list.
+// prefer sets the affinity group; an empty one means the whole list.
 func (p *Pool) prefer(names []string) {
 	group := byName(p.list, names)
 	if len(group) == 0 {
@@ -65,7 +65,7 @@ func (p *Pool) preferred() []string {
 	return names
 }
 
-// checkAffinity says what is wrong with a group.
+// checkAffinity returns why a group is invalid.
 func (p *Pool) checkAffinity(names []string) error {
 	for _, name := range names {
 		if len(byName(p.list, []string{name})) == 0 {

@@ -26,7 +26,7 @@ const (
 	restartGap = time.Second
 )
 
-// SetLimits changes the limits that are not nil, for the time while, or without end if
+// SetLimits changes the limits that are not nil, for the duration while, or permanently if
 // that is 0. The limits are saved, so that they hold on all controllers and after a
 // restart. Errors: InvalidArgument, Unavailable (they may have been saved or not).
 func (h *Heijunka) SetLimits(ctx context.Context, soft, hard *int, reserved *float64, while time.Duration) error {

@@ -3,7 +3,7 @@ package heijunka
 import "time"
 
 const (
-	// A window has that many buckets of that width: a minute in all.
+	// A window has this many buckets of this width: a minute in all.
 	buckets = 12
 	width   = 5 * time.Second
 )
@@ -15,7 +15,7 @@ type window [buckets]struct {
 	latency       time.Duration
 }
 
-// add notes a request that ended at now.
+// add records a request that ended at now.
 func (w *window) add(now time.Time, latency time.Duration, failed bool) {
 	slot := now.UnixNano() / int64(width)
 	b := &w[slot%buckets]
