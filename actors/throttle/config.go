@@ -10,7 +10,7 @@ import (
 	"takt/store/backoff"
 )
 
-// Config is what tests set. Zero values take the defaults.
+// Config has the settings; only tests change them. Zero values take the defaults.
 type Config struct {
 	// MaxBuffered is how many actions may wait for their transaction. Further ones are
 	// refused. Defaults to 5000.
@@ -24,7 +24,7 @@ type Config struct {
 	Calls int
 	// MaxPortals is how many portals are served at once. Defaults to 500.
 	MaxPortals int
-	// Rule is what happens after failures. Defaults to holding an action for 30 minutes
+	// Rule limits failures. Defaults to holding an action for 30 minutes
 	// after 3 failures in a row, and giving it up after 20.
 	Rule store.FailureRule
 	// Snooze is how often a job checks that its queue is served. Defaults to 1 minute.

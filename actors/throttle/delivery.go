@@ -149,7 +149,7 @@ func (d *delivery) call(ctx context.Context, list []store.ClaimedAction, until t
 
 var errLeaseOver = errors.New("the claim has ended")
 
-// settle notes what an answer means for the actions of list.
+// settle records what an answer means for the actions of list.
 func (d *delivery) settle(a hubspot.Answer, list []store.ClaimedAction) {
 	ids, s := idsOf(list), &d.sum
 	kind := a.Kind()
@@ -178,7 +178,7 @@ func (d *delivery) settle(a hubspot.Answer, list []store.ClaimedAction) {
 		d.fail(ids, failPause)
 	}
 	switch kind {
-	case hubspot.Wait, hubspot.Blocked, hubspot.BadToken: // HubSpot says that it did nothing
+	case hubspot.Wait, hubspot.Blocked, hubspot.BadToken: // HubSpot did nothing
 	default:
 		s.touched = true
 	}

@@ -54,7 +54,7 @@ type Store interface {
 	FailRefresh(ctx context.Context, portal, claim int64, why string) error
 }
 
-// Deps are what the throttle works with. All are required.
+// Deps are the throttle's dependencies. All are required.
 type Deps struct {
 	Store   Store
 	HubSpot *hubspot.Client

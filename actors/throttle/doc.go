@@ -13,7 +13,7 @@
 // as many actions as the budgets of the portal's queues allow, from all queues in turn,
 // completes them at HubSpot, and records the outcome. The jobs guarantee that some
 // controller serves each queue with actions; they do not time the calls. River's client is
-// not in this package: [Jobs] describes what it has to do.
+// not in this package: [Jobs] configures it.
 // OAuthRefreshLock (handle: [Tokens]) has the portals' tokens and lets one caller at a
 // time refresh a token.
 //
@@ -25,7 +25,7 @@
 // # State
 //
 // PostgreSQL has the actions, the budgets, the rates and the sealed tokens. Memory
-// has rates (5 minutes at most), open tokens, and when each queue is due. These may be
+// has rates (5 minutes at most), open tokens, and when each queue is due. All of that may be
 // lost at any moment.
 //
 // # Failure

@@ -231,13 +231,13 @@ func (s *portalQueue) claimed(c *otp.Ctx, m claimed, err error) (next time.Durat
 		s.queues.retry(m.asked, now)
 		s.until = later(s.until, now.Add(outagePause))
 		if !store.IsUnavailable(err) {
-			logger.Error().Err(err).Msg("actions could not be claimed")
+			logger.Error().Err(err).Msg("claiming actions failed")
 		}
 		return 0
 	}
 	if n := m.claims.Expired; n > 0 {
 		s.p.metrics.finished.WithLabelValues("expired").Add(float64(n))
-		logger.Warn().Int("actions", n).Msg("actions were too late to be sent")
+		logger.Warn().Int("actions", n).Msg("actions expired before they were sent")
 	}
 	s.queues.claimed(m.asked, m.claims, now)
 	if m.noToken != nil {
@@ -283,7 +283,7 @@ func (s *portalQueue) sent(c *otp.Ctx, m sent) {
 	logger := c.Logger()
 	retry := m.sum.retry
 	if m.err != nil {
-		logger.Error().Err(m.err).Int("actions", len(m.claim.Actions)).Msg("a call's outcome could not be recorded; its actions are sent again")
+		logger.Error().Err(m.err).Int("actions", len(m.claim.Actions)).Msg("recording a call's outcome failed; its actions will be sent again")
 		retry = s.p.cfg.lease
 	}
 	s.queues.ended(m.claim, !m.sum.touched && m.err == nil, retry, now) // the budget is back at once
@@ -297,9 +297,9 @@ func (s *portalQueue) sent(c *otp.Ctx, m sent) {
 			Dur("pause", pause).Msg(m.sum.text)
 	}
 	if r := m.sum.recorded; r.Held+r.GivenUp > 0 {
-		logger.Warn().Int("held", r.Held).Int("given_up", r.GivenUp).Msg("actions failed again and again")
+		logger.Warn().Int("held", r.Held).Int("given_up", r.GivenUp).Msg("actions failed repeatedly")
 		if r.GivenUp > 0 {
-			logger.Error().Int64("portal", s.id).Int("actions", r.GivenUp).Msg("actions were given up: " + m.sum.text)
+			logger.Error().Int64("portal", s.id).Int("actions", r.GivenUp).Msg("actions given up: " + m.sum.text)
 		}
 	}
 }

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// fullBatch is the number of new actions at which a batch waits for no more.
+	// fullBatch is the number of new actions at which a batch is sent without waiting.
 	fullBatch = 100
-	// lookBack is how soon a queue that seems empty is claimed from again.
-	lookBack = time.Second
+	// recheck is how soon a queue that seems empty is claimed from again.
+	recheck = time.Second
 	// maxQueues is how many queues one claim asks for.
 	maxQueues = 100
 )
 
-// queue is what a PortalQueue knows of a queue.
+// queue is a PortalQueue's view of a queue.
 type queue struct {
 	id string
 	// due is when a claim is worthwhile. Zero means: not before something changes.
@@ -51,10 +51,10 @@ func (l *queues) get(id string) *queue {
 	return q
 }
 
-// company is how long a batch of q waits for more actions.
-func (l *queues) company(q *queue) time.Duration { return min(q.period/100, l.linger) }
+// lingerFor is how long a batch of q waits for more actions.
+func (l *queues) lingerFor(q *queue) time.Duration { return min(q.period/100, l.linger) }
 
-// arrive notes n new actions and makes their queue due, unless it is blocked.
+// arrive records n new actions and makes their queue due, unless it is blocked.
 func (l *queues) arrive(id string, n int, now time.Time) {
 	q := l.get(id)
 	q.fresh += n
@@ -63,7 +63,7 @@ func (l *queues) arrive(id string, n int, now time.Time) {
 	}
 	at := now
 	if n > 0 && q.fresh < fullBatch {
-		at = now.Add(l.company(q))
+		at = now.Add(l.lingerFor(q))
 	}
 	q.sooner(at)
 }
@@ -75,7 +75,7 @@ func (q *queue) sooner(t time.Time) {
 	}
 }
 
-// lookAgain makes all queues due, because what is known of them may be wrong.
+// lookAgain makes all queues due, because their recorded state may be outdated.
 func (l *queues) lookAgain(now time.Time) {
 	for _, q := range l.byID {
 		q.due, q.blocked = now, false
@@ -119,7 +119,7 @@ func (l *queues) retry(ids []string, t time.Time) {
 	}
 }
 
-// claimed notes the result of a claim of ids.
+// claimed records the result of a claim of ids.
 func (l *queues) claimed(ids []string, c store.Claims, now time.Time) {
 	for _, d := range c.Queues {
 		q := l.get(d.Queue)
@@ -138,7 +138,7 @@ func (l *queues) claimed(ids []string, c store.Claims, now time.Time) {
 		switch {
 		case q == nil:
 		case q.fresh > 0 && !q.blocked:
-			q.sooner(now.Add(l.company(q)))
+			q.sooner(now.Add(l.lingerFor(q)))
 		case q.due.IsZero() && q.running == 0 && q.fresh == 0:
 			delete(l.byID, id) // no action waits and no call runs
 		}
@@ -155,7 +155,7 @@ func counted(c store.Claim) (ids []string) {
 	return ids
 }
 
-// ended notes that a claim's call has ended and its outcome was recorded. retry is when
+// ended records that a claim's call has ended and its outcome was recorded. retry is when
 // uncompleted actions are due again, 0 if there are none.
 func (l *queues) ended(c store.Claim, refunded bool, retry time.Duration, now time.Time) {
 	for _, id := range counted(c) {
@@ -170,7 +170,7 @@ func (l *queues) ended(c store.Claim, refunded bool, retry time.Duration, now ti
 		case retry > 0:
 			q.sooner(now.Add(retry))
 		default:
-			q.sooner(now.Add(lookBack))
+			q.sooner(now.Add(recheck))
 		}
 	}
 }

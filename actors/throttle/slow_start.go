@@ -9,8 +9,8 @@ import (
 
 // slowStart limits the calls to a portal that fails: one at a time, with a pause
 // before each that doubles up to a minute, until one succeeds. Each that succeeds
-// allows one more at a time, also at the start. So a portal that is down costs the
-// others, and its own actions, as little as possible.
+// allows one more at a time, also at the start. This limits what a portal that is down
+// costs the others and its own actions.
 type slowStart struct {
 	failures int // in a row
 	trust    int // successes since the last failure
@@ -19,7 +19,7 @@ type slowStart struct {
 // calls returns how many calls may be under way, of most.
 func (s *slowStart) calls(most int) int { return min(most, 1+s.trust) }
 
-// after notes how a call ended and returns how long to wait before the next one.
+// after records how a call ended and returns how long to wait before the next one.
 func (s *slowStart) after(k hubspot.Kind) time.Duration {
 	switch k {
 	case hubspot.Broken, hubspot.Silent, hubspot.Blocked, hubspot.BadToken:
@@ -28,7 +28,7 @@ func (s *slowStart) after(k hubspot.Kind) time.Duration {
 		return backoff.Backoff{Max: time.Minute}.Wait(s.failures - 1)
 	case hubspot.Wait:
 		s.trust = 0
-		return 0 // HubSpot says how long, and it is no failure
+		return 0 // HubSpot's reply has the pause, and it is not a failure
 	default:
 		s.failures = 0
 		s.trust++

@@ -17,8 +17,7 @@ import (
 	"takt/store/seal"
 )
 
-// Tokens is the handle of OAuthRefreshLock, with what is needed to get and keep the
-// portals' tokens.
+// Tokens is the handle of OAuthRefreshLock. It gets and stores the portals' tokens.
 type Tokens struct {
 	ref     otp.Ref
 	db      Store
@@ -35,7 +34,7 @@ type Tokens struct {
 func (t *Tokens) Spec() otp.ChildSpec {
 	return otp.ChildSpec{
 		ID: "oauth_refresh_lock", Server: func() otp.Server { return &refreshLock{t: t} },
-		Shutdown: t.call + 2*transactionTime, // time to keep tokens that HubSpot has given
+		Shutdown: t.call + 2*transactionTime, // time to store tokens that HubSpot has issued
 	}
 }
 
@@ -71,7 +70,7 @@ func (t *Tokens) patience() time.Duration { return t.call + transactionTime }
 
 var errSlowRefresh = errors.New("no token in time")
 
-// explain says in one line why there is no token, without secrets.
+// explain returns in one line why there is no token, without secrets.
 func explain(err error) string {
 	if e, ok := errors.AsType[*store.Error](err); ok {
 		return e.Message

@@ -19,11 +19,11 @@ const (
 	// died waits for that, because new actions wake their portals directly. A full fetch is
 	// followed by the next one at once.
 	jobsEvery = 5 * time.Second
-	// maintenanceEvery is how often it looks for the other jobs.
+	// maintenanceEvery is how often River looks for the other jobs.
 	maintenanceEvery = 10 * time.Second
 	// queueMaintenance is River's queue for all jobs except those of throttle queues.
 	queueMaintenance = "maintenance"
-	// outageSnooze and fullSnooze are how soon a job runs again that could do nothing.
+	// outageSnooze and fullSnooze are the delays of a job that could do nothing.
 	outageSnooze = 5 * time.Second
 	fullSnooze   = 10 * time.Second
 	// retention is how long finished actions are kept.
@@ -47,7 +47,7 @@ type ForgetJob struct{}
 // Kind names the job.
 func (ForgetJob) Kind() string { return "throttle_forget" }
 
-// noticeJob is a job of the release before, which has logged what it is about. River would
+// noticeJob is a job of the previous release, which has logged its notice. River would
 // log an error for a job without a worker, again and again.
 type noticeJob struct{}
 
@@ -113,7 +113,7 @@ func (j *Jobs) clean(ctx context.Context, log zerolog.Logger) error {
 		}
 		if len(restored) > 0 {
 			j.metrics.restored.Add(float64(len(restored)))
-			log.Error().Int("queues", len(restored)).Str("first", restored[0].ID()).Msg("queues had actions and no job; they have now")
+			log.Error().Int("queues", len(restored)).Str("first", restored[0].ID()).Msg("recreated missing jobs of queues")
 			j.portals.Resume(ctx, restored)
 		}
 		if len(restored) < restoreLimit {
@@ -145,6 +145,6 @@ func (j *Jobs) forget(ctx context.Context, log zerolog.Logger) error {
 			}
 		}
 	}
-	log.Info().Int("actions", deleted[0]).Int("queues", deleted[1]).Msg("deleted what was old")
+	log.Info().Int("actions", deleted[0]).Int("queues", deleted[1]).Msg("deleted old rows")
 	return nil
 }
