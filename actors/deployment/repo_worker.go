@@ -60,7 +60,7 @@ func (r *repoWorker) run(ctx context.Context) error {
 	defer func() { tracing.End(span, err) }()
 
 	var row store.DeploymentRepo
-	err = r.insist(ctx, func() (err error) {
+	err = r.retryWrite(ctx, func() (err error) {
 		row, err = r.d.db.Begin(ctx, r.processes.claim, r.name)
 		return err
 	})
@@ -74,16 +74,16 @@ func (r *repoWorker) run(ctx context.Context) error {
 	return err
 }
 
-// insist repeats a write during an outage of the database.
-func (r *repoWorker) insist(ctx context.Context, write func() error) error {
-	return r.d.insist(ctx, func() error {
+// retryWrite repeats a write during an outage of the database.
+func (r *repoWorker) retryWrite(ctx context.Context, write func() error) error {
+	return r.d.retryWrite(ctx, func() error {
 		r.silentUntil(time.Now())
 		return write()
 	}, store.IsUnavailable)
 }
 
-// insist repeats a write while passes accepts its error.
-func (d *Deployments) insist(ctx context.Context, write func() error, passes func(error) bool) error {
+// retryWrite repeats a write while passes accepts its error.
+func (d *Deployments) retryWrite(ctx context.Context, write func() error, passes func(error) bool) error {
 	for {
 		err := write()
 		switch {
@@ -100,7 +100,7 @@ func (d *Deployments) insist(ctx context.Context, write func() error, passes fun
 
 // write records a step.
 func (r *repoWorker) write(ctx context.Context, row *store.DeploymentRepo, change store.RepoChange) error {
-	err := r.insist(ctx, func() error { return r.d.db.Step(ctx, r.processes.claim, r.name, row.Run, change) })
+	err := r.retryWrite(ctx, func() error { return r.d.db.Step(ctx, r.processes.claim, r.name, row.Run, change) })
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (r *resumer) HandleInfo(c *otp.Ctx, msg any) { r.HandleCast(c, msg) }
 // looked handles the result of a check. idle says that this controller works on nothing.
 func (r *resumer) looked(c *otp.Ctx, idle bool, err error) (next time.Duration) {
 	if err != nil && !store.IsOutage(err) && !gone(err) {
-		c.Logger().Error().Err(err).Msg("deployments could not be looked after")
+		c.Logger().Error().Err(err).Msg("checking for deployments failed")
 	}
 	if idle { // what is left are deployments of other controllers: full ones, or dead ones
 		return r.d.cfg.Look * idleLooks

@@ -143,7 +143,7 @@ func (s *state) ended(c *otp.Ctx, left int, err error) (next time.Duration) {
 		s.leave(c) // it was ended, or another controller has taken it over
 	default:
 		if !store.IsUnavailable(err) {
-			c.Logger().Error().Err(err).Msg("the end of a deployment was not recorded")
+			c.Logger().Error().Err(err).Msg("recording a deployment's end failed")
 		}
 		if s.crashed != "" {
 			return s.d.cfg.Retry
@@ -173,6 +173,6 @@ func (s *state) workerDown(c *otp.Ctx, m otp.Down) {
 		return
 	}
 	logger := c.Logger()
-	logger.Error().Err(m.Reason).Str("deployment", s.processes.claim.ID).Msg("a deployment's worker has crashed")
+	logger.Error().Err(m.Reason).Str("deployment", s.processes.claim.ID).Msg("deployment worker crashed")
 	s.abandon(c, errCrashed)
 }

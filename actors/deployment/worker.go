@@ -24,7 +24,7 @@ type (
 // startAgain is the wait before the next try to start RepoWorkers.
 const startAgain = 50 * time.Millisecond
 
-// job is what the worker knows of its deployment.
+// job is the worker's view of its deployment.
 type job struct {
 	request store.DeploymentRequest
 	account Account
@@ -112,7 +112,7 @@ func (w *worker) loaded(c *otp.Ctx, job *job, err error) (next time.Duration) {
 	case isOver(err): // another process has ended it and will stop this one
 		return 0
 	case w.job == nil && !store.IsUnavailable(err):
-		c.Logger().Error().Err(err).Str("deployment", w.processes.claim.ID).Msg("a deployment can't be worked on")
+		c.Logger().Error().Err(err).Str("deployment", w.processes.claim.ID).Msg("preparing a deployment failed")
 		otp.Cast(w.state(), unprepared{forge.Message(err)}) // the next load sends it again, in case it was missed
 	}
 	return w.d.cfg.Retry
@@ -150,7 +150,7 @@ func (w *worker) fill(c *otp.Ctx) {
 		}
 		w.queue = w.queue[1:]
 	}
-	w.through(c)
+	w.reportDrained(c)
 }
 
 // fillIn calls fill in a while, unless a timer for that runs.
@@ -181,7 +181,7 @@ func (w *worker) start(c *otp.Ctx, name string) error {
 	return nil
 }
 
-// repoDown handles a RepoWorker's end. It records the outcome if the RepoWorker could
+// repoDown handles a RepoWorker's end. It records the outcome if the RepoWorker did
 // not.
 func (w *worker) repoDown(c *otp.Ctx, m otp.Down) {
 	r := w.running[m.Proc]
@@ -196,7 +196,7 @@ func (w *worker) repoDown(c *otp.Ctx, m otp.Down) {
 		w.queue = append([]string{r.name}, w.queue...) // stopped by a supervisor: the repository continues where it was
 	case panicked:
 		logger := c.Logger()
-		logger.Error().Err(crash).Str("deployment", w.processes.claim.ID).Str("repo", r.name).Msg("a repository's worker has crashed")
+		logger.Error().Err(crash).Str("deployment", w.processes.claim.ID).Str("repo", r.name).Msg("repository worker crashed")
 		w.lose(c, r.name, "The worker of this repository has crashed")
 	case r.hung:
 		w.lose(c, r.name, "The worker of this repository did not come back: it was given up")
@@ -211,7 +211,7 @@ func (w *worker) lose(c *otp.Ctx, repo, why string) {
 	w.losing[repo] = true
 	d, claim := w.d, w.processes.claim
 	c.Async(func(ctx context.Context) any {
-		err := d.insist(ctx, func() error { return d.db.Lose(ctx, claim, repo, why) }, func(err error) bool { return !isOver(err) })
+		err := d.retryWrite(ctx, func() error { return d.db.Lose(ctx, claim, repo, why) }, func(err error) bool { return !isOver(err) })
 		return lost{repo, err}
 	})
 }
@@ -222,7 +222,7 @@ func (w *worker) lost(c *otp.Ctx, m lost) {
 	}
 	delete(w.losing, m.repo)
 	otp.Cast(w.state(), noted{})
-	w.through(c)
+	w.reportDrained(c)
 }
 
 // killHanging kills RepoWorkers that are silent for too long.
@@ -232,15 +232,15 @@ func (w *worker) killHanging(c *otp.Ctx) {
 		if now.After(r.due()) && !r.hung {
 			r.hung = true
 			logger := c.Logger()
-			logger.Error().Str("deployment", w.processes.claim.ID).Str("repo", r.name).Msg("a repository's worker hangs")
+			logger.Error().Str("deployment", w.processes.claim.ID).Str("repo", r.name).Msg("repository worker hangs; killing it")
 			p.Kill()
 		}
 	}
 }
 
-// through reports that no repositories are left, and repeats that until the deployment
+// reportDrained reports that no repositories are left, and repeats that until the deployment
 // ends.
-func (w *worker) through(c *otp.Ctx) {
+func (w *worker) reportDrained(c *otp.Ctx) {
 	if w.job == nil || w.loads.Running() || len(w.queue)+len(w.running)+len(w.losing) > 0 {
 		return
 	}

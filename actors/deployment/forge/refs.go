@@ -19,7 +19,7 @@ func parseRefs(out string) (Refs, error) {
 		line = strings.TrimRight(line, "\n")
 		id, name, ok := strings.Cut(strings.Replace(line, "\t", " ", 1), " ")
 		if !ok || len(id) < 40 {
-			return nil, fmt.Errorf("a line of refs that is not one: %q", line)
+			return nil, fmt.Errorf("invalid line in the list of refs: %q", line)
 		}
 		if isCopied(name) && !strings.HasSuffix(name, "^{}") {
 			refs[name] = id
