@@ -126,7 +126,7 @@ func (s *auditor) checked(c *otp.Ctx, found []store.Invariant, err error) (next 
 	}
 	if err != nil {
 		if !store.IsOutage(err) {
-			c.Logger().Error().Err(err).Msg("the invariants could not be checked")
+			c.Logger().Error().Err(err).Msg("checking invariants failed")
 		}
 		return 0
 	}

@@ -63,7 +63,7 @@ func (j *Janitor) copyOne(ctx context.Context, row store.FileRow) error {
 		_, perr := j.rows.Postpone(context.WithoutCancel(ctx), row.FileKey, 0)
 		return errors.Join(err, perr)
 	case errors.Is(err, storage.ErrDamaged):
-		return fmt.Errorf("a file that S3 waits for is damaged: %w", err)
+		return fmt.Errorf("a file to be copied to S3 is damaged: %w", err)
 	case err != nil:
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"takt/store/backoff"
 )
 
-// Rows is what the janitor needs of the database. All methods fail at once with
+// Rows is the janitor's part of the database. All methods fail at once with
 // store.Unavailable while the database is away.
 type Rows interface {
 	// Unnamed returns those of the files, or objects, that no row names.
@@ -40,7 +40,7 @@ type Rows interface {
 	Move(ctx context.Context, from store.FileRow, location store.Location, object string) (bool, error)
 }
 
-// Files is what it needs of storage; *storage.Files is one.
+// Files is the storage; *storage.Files implements it.
 type Files interface {
 	SweepTemporary(olderThan time.Duration) (int, error)
 	AbortUploads(ctx context.Context, olderThan time.Duration) (int, error)
@@ -57,7 +57,7 @@ type Files interface {
 	CopyToS3(ctx context.Context, row store.FileRow) (key string, err error)
 }
 
-// Retention is how long things are kept once their build has ended, diagnostic
+// Retention is how long data is kept after its build has ended, diagnostic
 // reports once they have arrived; 0 keeps them for ever.
 type Retention struct {
 	Source, Certs, Result, Logs, Diagnostics time.Duration
@@ -166,7 +166,7 @@ func (s *janitor) swept(c *otp.Ctx, _ any, err error) (next time.Duration) {
 	case store.IsUnavailable(err):
 		next = s.j.maxBackoff
 	default:
-		c.Logger().Error().Err(err).Msg("storage could not be tidied")
+		c.Logger().Error().Err(err).Msg("cleaning storage failed")
 		s.outage = nil // nothing to wait for: it is tried again at the next round
 	}
 	s.show(c)
@@ -179,16 +179,16 @@ func (s *janitor) copied(c *otp.Ctx, _ any, err error) (next time.Duration) {
 	if err == nil {
 		s.failures = 0
 		if s.away != nil {
-			c.Logger().Info().Msg("S3 gets its copies again")
+			c.Logger().Info().Msg("copying to S3 resumed")
 		}
 	} else {
 		next = backoff.Backoff{Min: time.Second, Max: s.j.maxBackoff}.Wait(s.failures)
 		s.failures++
 		if !store.IsUnavailable(err) {
-			c.Logger().Error().Err(err).Msg("copies could not be brought to S3")
+			c.Logger().Error().Err(err).Msg("copying to S3 failed")
 			err = nil
 		} else if s.away == nil {
-			c.Logger().Warn().Err(err).Msg("S3 gets no copies for now")
+			c.Logger().Warn().Err(err).Msg("copying to S3 suspended")
 		}
 	}
 	s.away = err

@@ -98,5 +98,5 @@ func (j *Janitor) removeExpired(ctx context.Context, file store.File) error {
 	if err == nil || store.IsUnavailable(err) {
 		return nil
 	}
-	return fmt.Errorf("removing what was kept for long enough: %w", err)
+	return fmt.Errorf("removing expired files and rows: %w", err)
 }

@@ -134,7 +134,7 @@ func (j *Janitor) removeOrphan(ctx context.Context, name string, object bool) er
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("removing what no row names: %w", err)
+		return fmt.Errorf("removing files that no row names: %w", err)
 	}
 	if removed && gone {
 		j.figures.orphans.Inc()

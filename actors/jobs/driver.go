@@ -12,9 +12,9 @@ import (
 	"github.com/riverqueue/river/rivertype"
 )
 
-// pausesEvery is how often the rows of River's queues are read to find out whether somebody
-// has paused one. A client that polls would do it every 2 s for each queue, which it has no
-// setting for, and takt itself never pauses them.
+// pausesEvery is how often the rows of River's queues are read to find out whether one
+// was paused. A client that polls would do so every 2 s for each queue, without a setting to
+// change that, and takt itself never pauses them.
 const pausesEvery = 30 * time.Second
 
 // driver is River's driver with an executor that remembers the rows of queues.

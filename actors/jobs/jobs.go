@@ -1,7 +1,7 @@
 // Package jobs runs River's client for the subsystems that have jobs.
 //
-// Each subsystem describes its part as [Work]. Whoever assembles the tree passes it to [New],
-// so that subsystems do not know each other.
+// Each subsystem describes its part as [Work]. The assembly of the tree passes it to [New],
+// so that subsystems do not depend on each other.
 //
 // # State
 //
@@ -42,19 +42,19 @@ import (
 const (
 	jobTimeout = 20 * time.Second
 	// rescueAfter is the age at which a running job counts as dead, because its
-	// controller was killed. River's default of an hour would leave what it serves
-	// unserved too long.
+	// controller was killed. With River's default, an hour, its work would stand still
+	// for too long.
 	rescueAfter = time.Minute
 	// stopTime is how long jobs get to end once their contexts have ended.
 	stopTime = 4 * time.Second
 	// startTime is how long a start may take, and restartPause the pause after a failed one.
 	startTime    = 5 * time.Second
 	restartPause = time.Second
-	// neededEvery is how often a controller without a client asks whether one is needed.
+	// neededEvery is how often a controller without a client checks whether one is needed.
 	neededEvery = 5 * time.Second
 )
 
-// Work is what a subsystem has River do.
+// Work is what River does for a subsystem.
 type Work struct {
 	// Add adds queues, workers and periodic jobs to the configuration of a client.
 	// Subsystems must not share queues, because River fails jobs that it has no worker for,
@@ -108,7 +108,7 @@ func (j *Jobs) Use(p *pgxpool.Pool) {
 // Drop ends the client, because its pool is about to be closed.
 func (j *Jobs) Drop(error) { j.Use(nil) }
 
-// suspended is the only message, a cast: what run waits for; "" if it does not wait.
+// suspended is the only message, a cast: the reason why run waits; "" if it does not.
 type suspended string
 
 // jobs is the actor. It runs at most one client, on the current pool. When the pool is
@@ -161,7 +161,7 @@ func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(w
 			continue
 		}
 		if !j.needed(ctx) {
-			suspend("") // it waits for work, not for something that is away
+			suspend("") // it waits for work, not for the end of an outage
 			_ = backoff.PauseUntil(ctx, neededEvery, p.replaced)
 			continue
 		}
@@ -183,7 +183,7 @@ func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(w
 	return nil
 }
 
-// needed reports whether a subsystem needs a client. What can't be asked now is asked again.
+// needed reports whether a subsystem needs a client. A check that fails is repeated.
 func (j *Jobs) needed(ctx context.Context) bool {
 	for _, w := range j.work {
 		if w.Needed == nil {

@@ -13,7 +13,7 @@
 //
 // Events come from the supervision tree itself, which must never wait. When the queue
 // is full, an event is dropped and counted (takt_supervisor_events_dropped_total). So are
-// spans that the collector does not take (takt_trace_spans_dropped_total).
+// spans that the collector does not accept (takt_trace_spans_dropped_total).
 //
 // # Concurrency
 //

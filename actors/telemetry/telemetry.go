@@ -64,13 +64,13 @@ func (t *Telemetry) Gatherer() prometheus.Gatherer { return t.registry }
 func (t *Telemetry) Register(c ...prometheus.Collector) { t.registry.MustRegister(c...) }
 
 // Part returns the first three ids of a path in the tree: deeper ones may be those of
-// deployments or portals, of which there is no end.
+// deployments or portals, whose number is unbounded.
 func Part(path string) string {
 	ids := strings.SplitN(path, "/", 4)
 	return strings.Join(ids[:min(len(ids), 3)], "/")
 }
 
-// Hook is what otp.Options.OnEvent wants: it counts an event and queues it. It
+// Hook is an otp.Options.OnEvent: it counts an event and queues it. It
 // never blocks.
 func (t *Telemetry) Hook(e otp.Event) {
 	t.counted.WithLabelValues(e.Kind.String()).Inc()
@@ -90,8 +90,8 @@ func (t *Telemetry) Spec() otp.ChildSpec {
 	return otp.ChildSpec{ID: "telemetry", Task: t.run}
 }
 
-// run reports events until ctx ends, and then those that are queued. They say how the
-// other children ended, because the tree stops telemetry last.
+// run reports events until ctx ends, and then those that are queued. Those include the ends
+// of the other children, because the tree stops telemetry last.
 func (t *Telemetry) run(ctx context.Context) error {
 	for {
 		select {

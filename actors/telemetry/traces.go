@@ -29,7 +29,7 @@ const (
 	maxSpans = 8192
 	// sendTimeout bounds one request to the collector, with its repeats.
 	sendTimeout = 10 * time.Second
-	// flushTimeout is how long Close sends what waits.
+	// flushTimeout is how long Close may take to send the waiting spans.
 	flushTimeout = 5 * time.Second
 )
 
@@ -44,15 +44,15 @@ type TracesConfig struct {
 	Logger           zerolog.Logger
 }
 
-// Traces sends spans to a collector (OTLP over HTTP). It never makes work wait: what the
-// collector does not take in time is dropped and counted.
+// Traces sends spans to a collector (OTLP over HTTP). It never delays work: spans that
+// the collector does not accept in time are dropped and counted.
 type Traces struct {
 	cfg      TracesConfig
 	provider *sdktrace.TracerProvider
 	exporter sdktrace.SpanExporter
 	waiting  atomic.Int64 // spans that have ended and are not sent
-	failing  atomic.Bool  // the collector did not take the last ones
-	late     atomic.Bool  // Close sends no longer
+	failing  atomic.Bool  // the collector did not accept the last ones
+	late     atomic.Bool  // Close has stopped sending
 
 	mu       sync.Mutex // guards requests
 	requests map[trace.SpanID]sdktrace.ReadWriteSpan
@@ -80,14 +80,14 @@ func OpenTraces(ctx context.Context, cfg TracesConfig) (*Traces, error) {
 	}
 	t := &Traces{cfg: cfg, exporter: exporter, requests: map[trace.SpanID]sdktrace.ReadWriteSpan{}}
 	queue := sdktrace.NewBatchSpanProcessor(outlet{exporter, t}, sdktrace.WithMaxQueueSize(maxSpans), sdktrace.WithExportTimeout(sendTimeout))
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { cfg.Logger.Warn().Err(err).Msg("traces") }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { cfg.Logger.Warn().Err(err).Msg("tracing failed") }))
 	t.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithIDGenerator(tracing.IDs{}), sdktrace.WithResource(about), sdktrace.WithSpanProcessor(inlet{queue, t}))
 	tracing.Use(t.provider)
 	return t, nil
 }
 
-// Close sends what waits, for at most 5 s, and ends the making of spans. Nothing is sent
+// Close sends the waiting spans, for at most 5 s, and ends tracing. Nothing is sent
 // after it has returned. It may be nil.
 func (t *Traces) Close(ctx context.Context) {
 	if t == nil {
@@ -102,7 +102,7 @@ func (t *Traces) Close(ctx context.Context) {
 	}).Stop()
 	err := t.provider.Shutdown(ctx)
 	if lost := t.waiting.Load(); err != nil || lost > 0 {
-		t.cfg.Logger.Warn().Err(err).Int64("spans", lost).Msg("the collector did not take the last spans")
+		t.cfg.Logger.Warn().Err(err).Int64("spans", lost).Msg("last spans not delivered to the collector")
 	}
 }
 
@@ -128,7 +128,7 @@ func (t *Traces) restarted(e SupervisorEvent) {
 	}
 }
 
-// inlet is what spans pass when they begin and end. It bounds those that wait, so the
+// inlet receives spans when they begin and end. It bounds the waiting ones, so the
 // queue behind it is never full.
 type inlet struct {
 	sdktrace.SpanProcessor
@@ -159,7 +159,7 @@ func (i inlet) OnEnd(s sdktrace.ReadOnlySpan) {
 	i.SpanProcessor.OnEnd(s)
 }
 
-// outlet counts what the collector takes and what it does not.
+// outlet counts the spans that the collector accepts and those that it does not.
 type outlet struct {
 	sdktrace.SpanExporter
 	traces *Traces
