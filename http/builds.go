@@ -97,7 +97,7 @@ func (h *builds) timeline(ctx context.Context, in api.BuildAccess) (reply api.Bu
 		return reply, err
 	}
 	steps, _, err := h.forecast.Story(ctx, b)
-	reply = api.BuildTimeline{ID: b.ID, State: string(b.State), TraceID: tracing.BuildID(b.ID)}
+	reply = api.BuildTimeline{ID: b.ID, State: string(b.State), TraceID: tracing.BuildID(b.ID)} //nolint:contextcheck // a build's trace depends on its id alone
 	for _, s := range steps {
 		if s.Kind == "" { // it is still to come
 			continue

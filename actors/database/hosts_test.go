@@ -28,7 +28,7 @@ func newNode(t *testing.T, primary *pgtest.Node) *pgtest.Node {
 	dir, err := os.MkdirTemp("", "takt-node-") //nolint:usetesting // t.TempDir is closed to the server's account
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	require.NoError(t, os.Chmod(dir, 0o711)) //nolint:gosec // see above
+	require.NoError(t, os.Chmod(dir, 0o711))
 	n, err := pgtest.New(dir)
 	require.NoError(t, err)
 	if primary == nil {
@@ -176,11 +176,9 @@ func TestAFormerPrimaryIsRefused(t *testing.T) {
 
 	// A database that was moved is another cluster.
 	moved := newNode(t, nil)
-	source, err := URL(moved.URL())
-	require.NoError(t, err)
 	for _, at := range []*pgtest.Node{moved, primary} {
 		answerOf(t, at, "SELECT 1::text")
-		source, err = URL(at.URL())
+		source, err := URL(at.URL())
 		require.NoError(t, err)
 		cfg, err := NewGuard(dir).Source(source)(t.Context())
 		require.NoError(t, err)

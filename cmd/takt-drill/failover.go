@@ -156,7 +156,7 @@ func (d *drill) serves(ctx context.Context) {
 	var all sync.WaitGroup
 	for i, c := range d.site.controllers {
 		all.Go(func() {
-			order := newOrder(chance(d.seed, uint64(promoted.UnixNano())+uint64(i))) //nolint:gosec // any number will do
+			order := newOrder(chance(d.seed, uint64(promoted.UnixNano())+uint64(i)))
 			for {
 				attempt, cancel := context.WithTimeout(ctx, time.Second)
 				accepted, err := c.serves.Load().Client.Submit(attempt, order.submit)

@@ -34,7 +34,7 @@ func newPostgres(t *testing.T) (n *pgtest.Node, dir string) {
 	dir, err := os.MkdirTemp("", "takt-postgres-") //nolint:usetesting // t.TempDir is closed to the server's account
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	require.NoError(t, os.Chmod(dir, 0o711)) //nolint:gosec // see above
+	require.NoError(t, os.Chmod(dir, 0o711))
 	n, err = pgtest.New(dir)
 	require.NoError(t, err)
 	require.NoError(t, n.Init())
@@ -104,7 +104,7 @@ func TestADatabaseWithClientCertificatesAndOneSchema(t *testing.T) {
 	n, dir := newPostgres(t)
 	authority := tlstest.NewAuthority(t)
 	ca := filepath.Join(dir, "ca.pem")
-	require.NoError(t, os.WriteFile(ca, authority.PEM, 0o644)) //nolint:gosec // the server's account reads it
+	require.NoError(t, os.WriteFile(ca, authority.PEM, 0o644))
 	cert, key := authority.Issue(t, dir, 1)
 	for _, file := range []string{cert, key} {
 		if n.User != nil {
@@ -112,8 +112,8 @@ func TestADatabaseWithClientCertificatesAndOneSchema(t *testing.T) {
 		}
 	}
 	rules := "hostssl all takt_app 127.0.0.1/32 cert map=app\nhost all takt 127.0.0.1/32 trust\n"
-	require.NoError(t, os.WriteFile(filepath.Join(n.Dir, "pg_hba.conf"), []byte(rules), 0o644))                   //nolint:gosec // as above
-	require.NoError(t, os.WriteFile(filepath.Join(n.Dir, "pg_ident.conf"), []byte("app takt takt_app\n"), 0o644)) //nolint:gosec // as above
+	require.NoError(t, os.WriteFile(filepath.Join(n.Dir, "pg_hba.conf"), []byte(rules), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(n.Dir, "pg_ident.conf"), []byte("app takt takt_app\n"), 0o644))
 	require.NoError(t, n.Start("-c", "fsync=off", "-c", "ssl=on", "-c", "ssl_ca_file="+ca, "-c", "ssl_cert_file="+cert, "-c", "ssl_key_file="+key))
 	t.Cleanup(n.Stop)
 	answerOf(t, n, `SELECT 'up'`)
@@ -231,8 +231,8 @@ pool_mode = transaction
 default_pool_size = 3
 max_client_conn = 100
 `, n.Port, port, dir)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "pgbouncer.ini"), []byte(config), 0o644))    //nolint:gosec // its account reads it
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "users"), []byte("\"takt\" \"\"\n"), 0o644)) //nolint:gosec // as above
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "pgbouncer.ini"), []byte(config), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "users"), []byte("\"takt\" \"\"\n"), 0o644))
 	cache, err := os.UserCacheDir()
 	require.NoError(t, err)
 	program := filepath.Join(cache, "takt", "tools", "pgbouncer")
@@ -240,9 +240,9 @@ max_client_conn = 100
 	copied := filepath.Join(dir, "pgbouncer") // where its account can reach it
 	raw, err := os.ReadFile(program)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(copied, raw, 0o755)) //nolint:gosec // as above
+	require.NoError(t, os.WriteFile(copied, raw, 0o755))
 	var said bytes.Buffer
-	bouncer := exec.Command(copied, filepath.Join(dir, "pgbouncer.ini")) //nolint:noctx // the clean-up ends it
+	bouncer := exec.Command(copied, filepath.Join(dir, "pgbouncer.ini"))
 	bouncer.SysProcAttr = &syscall.SysProcAttr{Credential: n.User}
 	bouncer.Stdout, bouncer.Stderr, bouncer.Dir = &said, &said, dir
 	require.NoError(t, bouncer.Start())
