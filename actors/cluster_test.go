@@ -38,6 +38,7 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue queue.Config) node 
 		Database: func(context.Context) (*pgx.ConnConfig, error) { return database.Copy(), nil },
 		Queue:    queue,
 	}, actors.Deps{
+		Keys:   postgres.NewKeys(db, &store.KeyRing{}),
 		Logger: zerolog.New(t.Output()).Level(zerolog.WarnLevel), DB: db, Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db, nil),
 		Builds: &actors.Builds{
 			Queue: q, Monitor: q, Tokens: store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)), Files: openFiles(t),

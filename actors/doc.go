@@ -12,7 +12,8 @@
 //	│   ├── queue_manager      hands builds to polling workers (6s)
 //	│   ├── heartbeat_monitor  recovers builds whose worker fell silent
 //	│   ├── janitor            tidies storage, brings S3 the copies that it waits for
-//	│   └── auditor            checks that the database keeps its promises
+//	│   ├── auditor            checks that the database keeps its promises
+//	│   └── keys               knows the keys with names
 //	├── heijunka               one_for_all, 3 in 5s
 //	│   ├── pool_sup           one_for_one, 3 in 5s
 //	│   │   ├── fleet          scales the pool and takes back its overflow

@@ -66,6 +66,7 @@ func (h *hall) controller(edit ...func(*throttle.Config)) node {
 		Database: func(context.Context) (*pgx.ConnConfig, error) { return database.Copy(), nil },
 		Throttle: cfg,
 	}, actors.Deps{
+		Keys:   postgres.NewKeys(db, &store.KeyRing{}),
 		Logger: zerolog.New(h.t.Output()).Level(zerolog.WarnLevel), DB: db, Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db, nil),
 		Throttle: &throttle.Deps{Store: th, HubSpot: client, Keys: h.keys, App: hubspot.App{
 			ClientID: h.hs.Config().ClientID, ClientSecret: h.hs.Config().ClientSecret, RedirectURL: "http://127.0.0.1/back",

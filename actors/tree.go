@@ -16,6 +16,7 @@ import (
 	"takt/actors/heijunka"
 	"takt/actors/janitor"
 	"takt/actors/jobs"
+	"takt/actors/keys"
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/actors/queue"
@@ -63,6 +64,9 @@ type Deps struct {
 	Rows       janitor.Rows
 	// Metrics observe what happens. Defaults to new ones.
 	Metrics *metrics.Metrics
+
+	// Keys is the SQL of the keys with names.
+	Keys keys.Store
 
 	// Builds, Throttle and Deployments are the services. One that is nil is left out: it
 	// has no processes, handles and metrics.
@@ -114,6 +118,7 @@ type Tree struct {
 	Deployments *deployment.Deployments
 
 	sys      *otp.System
+	keys     keys.Store
 	disk     func() (free, size int64, err error)
 	fleet    counted[map[string]int]
 	backlog  counted[throttle.Backlog]
@@ -170,6 +175,7 @@ func New(cfg Config, deps Deps) *Tree {
 		t.fleet.count, t.fleet.limit = b.Fleet, time.Second
 	}
 	t.Janitor = janitor.New(t.sys, deps.Rows, files, cfg.Retain)
+	t.keys = deps.Keys
 	t.Auditor = auditor.New(t.sys, deps.Invariants)
 	if d := deps.Deployments; d != nil {
 		t.Deployments = deployment.New(t.sys, d.Store, d.Forge, t.Bus, cfg.Deployments)
@@ -226,6 +232,7 @@ func (t *Tree) spec() otp.SupSpec {
 			supervisor("orchestration", otp.OneForOne, 5*time.Second, append(builds,
 				t.Janitor.Spec(),
 				t.Auditor.Spec(),
+				keys.Spec(t.keys, t.Bus),
 			)...),
 			supervisor("heijunka", otp.OneForAll, 5*time.Second,
 				supervisor("pool_sup", otp.OneForOne, 5*time.Second, t.Heijunka.PoolManagers()...),

@@ -44,7 +44,7 @@ func (h *builds) routes() []edge.Route {
 		file,
 		edge.OnList(h.edge, api.ListBuilds, h.list),
 		edge.OnList(h.edge, api.ListActiveBuilds, h.active),
-		edge.On(h.edge, api.ShowBuild, h.show),
+		edge.On(h.edge, api.ShowBuild, h.showTo),
 		edge.On(h.edge, api.ShowBuildStatus, h.status),
 		edge.On(h.edge, api.ExplainWait, h.why),
 		edge.On(h.edge, api.ShowTimeline, h.timeline),
@@ -54,16 +54,21 @@ func (h *builds) routes() []edge.Route {
 	}
 }
 
-// find finds a build and checks access: the API key and a session open all builds, a build
-// token only its own.
-func (h *builds) find(ctx context.Context, in api.BuildAccess) (store.Build, error) {
+// find finds a build and checks access: the API key and a session open all builds, a key with a
+// name those that it submitted or, with scope, all, and a build token only its own.
+func (h *builds) find(ctx context.Context, in api.BuildAccess, scope store.Scope) (store.Build, error) {
 	b, err := h.store.Find(ctx, string(in.ID))
 	if err != nil {
 		return b, err
 	}
 	caller, token := edge.CallerOf(ctx), in.Token
-	if caller.APIKey || caller.Session != nil {
-		return b, nil
+	if caller.APIKey || caller.Session != nil || caller.Key != nil {
+		if err = caller.Needs(scope, b.Submitter); err == nil {
+			return b, nil
+		}
+		if token == "" {
+			return store.Build{}, err
+		}
 	}
 	if token == "" || time.Since(b.SubmittedAt) > h.tokenLife || b.TokenHash.IsZero() || !b.TokenHash.Equal(store.HashToken(token)) {
 		return store.Build{}, store.NewError(store.Forbidden, "Invalid or expired build token")
@@ -72,13 +77,13 @@ func (h *builds) find(ctx context.Context, in api.BuildAccess) (store.Build, err
 }
 
 func (h *builds) status(ctx context.Context, in api.BuildAccess) (api.BuildStatus, error) {
-	b, err := h.find(ctx, in)
+	b, err := h.find(ctx, in, store.ScopeRead)
 	return api.NewBuildStatus(b), err
 }
 
 // why says why a build waits, and when it may start.
 func (h *builds) why(ctx context.Context, in api.BuildAccess) (reply api.BuildWhy, err error) {
-	b, err := h.find(ctx, in)
+	b, err := h.find(ctx, in, store.ScopeRead)
 	if err != nil {
 		return reply, err
 	}
@@ -92,7 +97,7 @@ func (h *builds) why(ctx context.Context, in api.BuildAccess) (reply api.BuildWh
 
 // timeline says what happened to a build.
 func (h *builds) timeline(ctx context.Context, in api.BuildAccess) (reply api.BuildTimeline, err error) {
-	b, err := h.find(ctx, in)
+	b, err := h.find(ctx, in, store.ScopeRead)
 	if err != nil {
 		return reply, err
 	}
@@ -108,6 +113,12 @@ func (h *builds) timeline(ctx context.Context, in api.BuildAccess) (reply api.Bu
 		})
 	}
 	return reply, err
+}
+
+// showTo is show for a caller whose key may have to be checked.
+func (h *builds) showTo(ctx context.Context, in api.BuildPath) (api.BuildItem, error) {
+	b, err := h.find(ctx, api.BuildAccess{ID: in.ID}, store.ScopeRead)
+	return api.NewBuildItem(b), err
 }
 
 func (h *builds) show(ctx context.Context, in api.BuildPath) (api.BuildItem, error) {
@@ -146,7 +157,7 @@ func (h *builds) active(_ context.Context, in api.Paging) (edge.List, error) {
 // serveDownload waits for a turn before download. Who shows only a build's token is limited
 // by build and by address, apart from those who show a right key.
 func (h *builds) serveDownload(c echo.Context, r *edge.Route) error {
-	if h.edge.Keys.API.Is(edge.Header(c.Request().Header, edge.HeaderAPI)) {
+	if h.edge.Keys.Shown(c.Request().Header) {
 		return h.edge.Transfer(c, r)
 	}
 	ctx := c.Request().Context()
@@ -162,7 +173,7 @@ type fileOfBuild struct {
 }
 
 func (h *builds) download(ctx context.Context, c echo.Context, in fileOfBuild) (any, error) {
-	b, err := h.find(ctx, in.BuildAccess)
+	b, err := h.find(ctx, in.BuildAccess, store.ScopeRead)
 	switch {
 	case err != nil:
 		return nil, err
@@ -186,6 +197,11 @@ func took(b store.Build) time.Duration {
 
 func (h *builds) cancel(ctx context.Context, in api.CancelBuildIn) (reply api.Cancelled, err error) {
 	id := string(in.ID)
+	if edge.CallerOf(ctx).Key != nil {
+		if _, err := h.find(ctx, api.BuildAccess{ID: in.ID}, store.ScopeOperate); err != nil {
+			return reply, err
+		}
+	}
 	err = h.audit.do(ctx, entry{"cancel", "build/" + id, in.Reason, map[string]any{}}, func(ctx context.Context) error {
 		return h.store.Cancel(ctx, id)
 	})

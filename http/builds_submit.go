@@ -42,6 +42,7 @@ type submission struct {
 	priority int
 	labels   store.Labels
 	retryOf  string
+	by       string // the name of the submitter's key; "" for the API key
 	source   *storage.Upload
 	certs    *storage.Upload // nil for none
 	once     *edge.Once      // nil without an Idempotency-Key
@@ -73,7 +74,7 @@ func buildTrace(ctx context.Context) context.Context {
 // submitWith returns what submits a build and answers with status.
 func (h *submissions) submitWith(status int) edge.Handler {
 	return func(ctx context.Context, c echo.Context) (any, error) {
-		again, err := edge.ReadOnce(c.Request().Header, h.cfg.APIKey)
+		again, err := edge.ReadOnce(c.Request().Header, h.cfg.APIKey, edge.CallerOf(ctx).KeyName())
 		if err != nil {
 			return nil, err
 		}
@@ -85,7 +86,7 @@ func (h *submissions) submitWith(status int) edge.Handler {
 		if again == nil && h.queue.Full(ctx) { // before the body is read; Submit decides
 			return nil, store.ErrQueueFull()
 		}
-		in := &submission{id: submissionID(ctx), once: again}
+		in := &submission{id: submissionID(ctx), once: again, by: edge.CallerOf(ctx).KeyName()}
 		defer in.discard()
 		if err := h.read(ctx, c, in); err != nil {
 			return nil, err
@@ -148,7 +149,7 @@ func (h *submissions) take(ctx context.Context, f *edge.Form, p *multipart.Part,
 func (h *submissions) record(ctx context.Context, in *submission, status int, token string) (b store.Build, err error) {
 	sub := store.Submission{
 		ID: in.id, Platform: in.platform, Priority: in.priority, Labels: in.labels, TokenHash: store.HashToken(token),
-		RetryOf: in.retryOf,
+		RetryOf: in.retryOf, Submitter: in.by,
 	}
 	if in.once != nil {
 		sub.Once = in.storedOnce(status, token)
@@ -184,7 +185,7 @@ func (in *submission) stage(ctx context.Context, sub *store.Submission) (files [
 // retry creates a build with copies of the old one's files, so that the client need not send
 // them again. The old build may be in any state.
 func (h *submissions) retry(ctx context.Context, in api.RetryBuildIn) (reply api.Retried, err error) {
-	old, err := h.builds.find(ctx, in.BuildAccess)
+	old, err := h.builds.find(ctx, in.BuildAccess, store.ScopeOperate)
 	if err != nil {
 		return reply, err
 	}
@@ -198,7 +199,10 @@ func (h *submissions) retry(ctx context.Context, in api.RetryBuildIn) (reply api
 		return reply, err
 	}
 	err = h.builds.audit.do(ctx, entry{"retry", "build/" + old.ID, in.Reason, map[string]any{}}, func(ctx context.Context) error {
-		made := &submission{id: submissionID(ctx), platform: old.Platform, priority: old.Priority, labels: old.Labels, retryOf: old.ID}
+		made := &submission{id: submissionID(ctx), platform: old.Platform, priority: old.Priority, labels: old.Labels, retryOf: old.ID, by: edge.CallerOf(ctx).KeyName()}
+		if caller := edge.CallerOf(ctx); !caller.APIKey && caller.Key == nil && caller.Session == nil { // a build's token
+			made.by = old.Submitter
+		}
 		defer made.discard()
 		if err := h.copyFiles(ctx, old, made); err != nil {
 			return err

@@ -79,7 +79,7 @@ func (h *tails) serve(c echo.Context, r *edge.Route) error {
 	}
 	var b store.Build
 	err = h.edge.Do(c, r, func(ctx context.Context) (err error) {
-		b, err = h.builds.find(h.edge.WithCaller(ctx, c), in)
+		b, err = h.builds.find(h.edge.WithCaller(ctx, c), in, store.ScopeRead)
 		return err
 	})
 	if err != nil {
@@ -97,7 +97,7 @@ func (h *tails) serve(c echo.Context, r *edge.Route) error {
 // share takes one of the streams that build tokens may use. A client with the API key
 // needs none, because the rest is kept for it.
 func (h *tails) share(c echo.Context) (leave func(), err error) {
-	if h.edge.Keys.API.Is(edge.Header(c.Request().Header, edge.HeaderAPI)) {
+	if h.edge.Keys.Shown(c.Request().Header) {
 		return func() {}, nil
 	}
 	return h.tokens.Take(c.Request().Context(), "", nil)
@@ -117,7 +117,7 @@ func (h *tails) serveLines(c echo.Context, r *edge.Route) error {
 	var b store.Build
 	var t store.Tail
 	err = h.edge.Do(c, r, func(ctx context.Context) (err error) {
-		if b, err = h.builds.find(h.edge.WithCaller(ctx, c), in.BuildAccess); err != nil {
+		if b, err = h.builds.find(h.edge.WithCaller(ctx, c), in.BuildAccess, store.ScopeRead); err != nil {
 			return err
 		}
 		if t, err = h.read(ctx, b.ID, in.After, min(left, tailPage)); err != nil || t.More && len(t.Lines) < left {

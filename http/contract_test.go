@@ -11,6 +11,7 @@ import (
 
 	takthttp "takt/http"
 	"takt/http/api"
+	"takt/store"
 )
 
 // promise is what a route answers to a request: a success, or an error with the text that old
@@ -270,6 +271,8 @@ func (p *promises) ofWorkers() {
 	const register, unregister, report = "POST /api/workers/register", "POST /api/workers/unregister", "POST /api/diagnostics/report"
 	b, token := p.b, func(token string) map[string]string { return key("X-Worker-Token", token) }
 	p.check(
+		promise{201, "", "POST /api/workers/enroll", shownKey(b.named("token", store.ScopeEnroll).Key).headers(), `{"name":"w"}`},
+		promise{403, "A worker enrolls with a token of takt keys enroll", "POST /api/workers/enroll", key(), `{"name":"w"}`},
 		promise{200, "", register, key(), `{"name":"w","capabilities":{}}`},
 		promise{200, "", register, key(), `{"name":"w","capabilities":{},"id":"mine","publicIdentifier":"x","apiKey":"y"}`},
 		promise{200, "", unregister, token(b.register("w").AccessToken), ""},

@@ -126,6 +126,16 @@ type Audit interface {
 	List(ctx context.Context, text string, p store.Page) ([]store.AuditEntry, store.Cursor, error)
 }
 
+// Keys stores keys with names, and has [Deps.Ring] know them.
+type Keys interface {
+	// List returns them, those in force first.
+	List(ctx context.Context) ([]store.NamedKey, error)
+	Create(ctx context.Context, k store.NamedKey) error
+	Revoke(ctx context.Context, name string) error
+	// Enroll spends a token for k.
+	Enroll(ctx context.Context, token string, k store.NamedKey) error
+}
+
 // Auditor checks the invariants of the database.
 type Auditor interface {
 	Check(ctx context.Context) ([]store.Invariant, error)
@@ -237,7 +247,10 @@ type Deps struct {
 	Heartbeat Heartbeat
 	Heijunka  Heijunka
 	Audit     Audit
-	Auditor   Auditor
+	// Keys and Ring are the keys with names.
+	Keys    Keys
+	Ring    *store.KeyRing
+	Auditor Auditor
 	// Repair checks the invariants, and repairs what it can without losing anything.
 	Repair func(ctx context.Context) ([]store.Invariant, error)
 	// Debug describes the inside of the process, without secrets.

@@ -128,7 +128,7 @@ func (h *health) metrics(k *edge.Keys) edge.Handler {
 		sent := c.Request().Header
 		form := metricsForm{
 			expfmt.NegotiateAccept(sent, formats...).FormatType(), strings.Contains(sent.Get("Accept-Encoding"), "gzip"),
-			k.API.Is(edge.Header(sent, edge.HeaderAPI)) || k.Admin.Is(edge.Header(sent, edge.HeaderAdmin)),
+			k.Shown(sent) || k.Admin.Is(edge.Header(sent, edge.HeaderAdmin)),
 		}
 		if !form.traces && (edge.Header(sent, edge.HeaderAPI) != "" || edge.Header(sent, edge.HeaderAdmin) != "") {
 			return nil, h.edge.Wrong.Note(h.edge.Addr(c), edge.ErrWrongKey, time.Now())

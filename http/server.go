@@ -35,7 +35,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 	}
 	s := &Server{ring: edge.NewRing(ringSize), logs: newFollowers(), changed: newFollowers()}
 	s.Server = edge.New(edge.Deps{
-		Requests: deps.Requests, Serving: deps.Serving, TLS: deps.TLS, Observed: deps.Observed, Logger: deps.Logger,
+		Requests: deps.Requests, Serving: deps.Serving, TLS: deps.TLS, Observed: deps.Observed, Ring: deps.Ring, Logger: deps.Logger,
 		Bodies: map[api.BodyLimit]int64{
 			api.SourceBody: cfg.MaxSource + cfg.MaxCerts + edge.FormSlack, api.ResultBody: cfg.MaxResult + edge.FormSlack,
 			api.WebhookBody: min(maxAction, cfg.MaxJSON),

@@ -82,6 +82,10 @@ func setupPages(
 		Deployments: deploying, DeploymentStore: deploying, Throttle: pace, ThrottleStore: pace.Throttle, OAuth: installer{},
 		Audit: postgres.NewAudit(d.DB), Background: func(run func(context.Context)) { go run(t.Context()) },
 	}
+	deps.Ring = &store.KeyRing{}
+	kept := postgres.NewKeys(d.DB, deps.Ring)
+	require.NoError(t, kept.Refresh(t.Context()))
+	deps.Keys = kept
 	deps.Forecast = forecast.NewReader(postgres.NewDashboard(d.DB))
 	replace(&deps)
 	s, l := newServerWith(t, deps, pages(postgres.NewDashboard(d.DB)), change...)

@@ -101,6 +101,7 @@ type Build struct {
 	UpdatedAt    time.Time
 	ErrorMessage string
 	Labels       Labels
+	Submitter    string // the name of the key that submitted it; "" for the API key
 	// Source, Certs and Result describe the stored files; nil if absent.
 	Source, Certs, Result *File
 }
@@ -142,6 +143,8 @@ type Submission struct {
 	Once *Once
 	// RetryOf is the build that this one repeats; "" if it is the first.
 	RetryOf string
+	// Submitter is the name of the submitter's key; "" for the API key.
+	Submitter string
 }
 
 // BuildFilter selects builds; empty fields match all.

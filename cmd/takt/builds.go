@@ -259,6 +259,7 @@ func printStatus(w io.Writer, b api.BuildStatus) {
 			rows = append(rows, []string{name, store.Lines(value)})
 		}
 	}
+	row("submitter", b.Submitter)
 	row("worker", cli.Or(b.WorkerID, ""))
 	if b.Attempt > 0 {
 		row("attempt", strconv.Itoa(b.Attempt))

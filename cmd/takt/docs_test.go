@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"takt/http/api"
 )
 
 //go:generate env TAKT_TEST_WRITE_DOCS=1 go test -count=1 -run DocsOf -timeout 2m .
@@ -64,7 +66,7 @@ named takt. ` + "`takt serve --check`" + ` prints the effective ones, secrets ma
 
 Clients and ` + "`takt worker`" + ` read ` + "`TAKT_URL` (default `" + defaultURL + "`), `TAKT_API_KEY`" + ` or
 ` + "`TAKT_API_KEY_FILE`, `TAKT_CA_FILE`" + ` (PEM, whom to trust about an https controller) and, for
-` + "`takt tree`, `heijunka`, `restart`, `audit`, `repair`, `throttle`, `top`, `doctor` and `debug`, `TAKT_ADMIN_KEY`. `takt deploy`" + ` reads
+` + "`takt tree`, `heijunka`, `restart`, `audit`, `repair`, `keys`, `throttle`, `top`, `doctor` and `debug`, `TAKT_ADMIN_KEY`. `takt deploy`" + ` reads
 ` + "`TAKT_GITHUB_TOKEN`" + `. Their flags are in [cli.md](cli.md).
 `)
 	generated(t, "settings.md", out.String())
@@ -160,6 +162,68 @@ func TestDocsOfCommandsAreCurrent(t *testing.T) {
 	generated(t, "cli.md", out.String())
 }
 
+// The table says which scope each route needs, from the endpoints that the server checks.
+func TestDocsOfKeysAreCurrent(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	out.WriteString(`# Keys with names
+
+Written by ` + "`make docs`" + ` from the endpoints; a test keeps it current.
+
+Beside the API key and the admin key of the settings, which stay as they are, takt knows keys
+with names. Each may do what its scopes allow, and ends alone: by its expiry, or by
+` + "`takt keys revoke`" + `.
+
+` + "```" + `
+takt keys create ci --scope submit --expires 90d   # shows the key, once
+takt keys list
+takt keys revoke ci
+takt keys enroll                                   # a token for takt worker --enroll
+` + "```" + `
+
+- A key stands in ` + "`X-API-Key`" + `; on ` + "`/admin`" + ` in either header. A key without the scope gets 403
+  ` + "`missing_scope`" + `, an unknown, expired or revoked one 403 ` + "`invalid_api_key`" + `.
+- The database has the SHA-256 of a key only. Keys are 256 random bits, so their digests need
+  no salt. Each controller has all digests in memory: no request asks the database for a key. A
+  new key can be used at other controllers within a second.
+- A revoked key ends on all controllers at once, and within two seconds on one that misses the
+  notice. Sessions and streams that began with it end with it; polls that wait end within
+  a minute. While a controller can't reach the database it goes on with the keys that it
+  knew last.
+- The name of a key stands in the builds that it submitted, in the audit, and in the log of
+  requests (level debug). So a name is never used again.
+- When a key was used last is recorded once a minute.
+- The dashboard takes a key with the scope read. Its pages allow what the key's scopes allow;
+  the audit and the keys need admin.
+
+| scope | a key with it may |
+|---|---|
+| ` + "`submit`" + ` | submit builds; see, download, cancel and retry those that it submitted, and no others |
+| ` + "`read`" + ` | see all builds, their logs and files, the workers and the deployments |
+| ` + "`worker`" + ` | be a worker: register, poll, report, and get what a build that it holds needs |
+| ` + "`webhook`" + ` | see and set the rates of HubSpot's actions; HubSpot itself shows a signature and no key |
+| ` + "`operate`" + ` | change builds of anybody, workers, deployments, time-outs, queues and load levelling |
+| ` + "`admin`" + ` | everything that the others may, and the tree, the audit, keys, profiles and repairs |
+| ` + "`enroll`" + ` | get one worker's key, once; only tokens have it, and they have no other |
+
+As with the API key, whoever has a key with the scope worker can name itself as any worker.
+
+## Which route needs which scope
+
+"Own" says that a key with ` + "`submit`" + ` needs no other scope for the builds that it submitted.
+Routes that are not here need no key.
+
+| route | scope | own |
+|---|---|---|
+`)
+	for _, r := range api.Routes() {
+		if scope, own := r.Scope(); scope != "" {
+			fmt.Fprintf(&out, "| `%s %s` | `%s` | %s |\n", r.Method, r.Path, scope, map[bool]string{true: "yes"}[own])
+		}
+	}
+	generated(t, "keys.md", out.String())
+}
+
 // results are what commands write with --json.
 var results = [][2]string{
 	{"submit", "`Submitted` without the token; with --wait then `BuildStatus`"},
@@ -189,6 +253,10 @@ var results = [][2]string{
 	{"heijunka rebalance", "`HeijunkaRebalance`"},
 	{"timeouts", "`HeartbeatSettings`"},
 	{"audit", "array of `AuditEntry`"},
+	{"keys list", "array of `Key`"},
+	{"keys create", "`MadeKey`"},
+	{"keys enroll", "`MadeKey`"},
+	{"keys revoke", "none"},
 	{"audit check", "array of `Invariant`"},
 	{"repair", "array of `Invariant`"},
 	{"throttle queues", "array of `ThrottleQueue`"},

@@ -33,6 +33,7 @@ import (
 	"takt/http/edge"
 	"takt/migrations"
 	"takt/storage"
+	"takt/store"
 	"takt/store/metrics"
 	"takt/store/postgres"
 	"takt/store/seal"
@@ -169,6 +170,8 @@ func (c *controller) open(ctx context.Context) error {
 // assemble makes the tree and the HTTP server in front of it.
 func (c *controller) assemble(ctx context.Context) error {
 	db := postgres.New()
+	ring := &store.KeyRing{}
+	keys := postgres.NewKeys(db, ring)
 	invariants := postgres.NewInvariants(db, c.keys, c.cfg.Services...)
 	p := &parts{
 		db: db,
@@ -178,7 +181,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		},
 		deps: actors.Deps{
 			Logger: c.log, DB: db, Heijunka: postgres.NewHeijunka(db), Rows: postgres.NewFiles(db),
-			Invariants: invariants, Metrics: c.metrics,
+			Invariants: invariants, Metrics: c.metrics, Keys: keys,
 		},
 	}
 	if c.cfg.DatabaseURL != "" {
@@ -217,8 +220,9 @@ func (c *controller) assemble(ctx context.Context) error {
 		Publish:  c.tree.Bus.Publish,
 		Requests: c.tree.Heijunka,
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
-		Tree:     c.describe,
-		Debug:    c.inside(db),
+		Tree:  c.describe,
+		Debug: c.inside(db),
+		Keys:  keys, Ring: ring,
 		Operator: c.tree, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Auditor: c.tree.Auditor, Repair: invariants.Repair,
 		Background: func(f func(context.Context)) { running.Go(func() { f(orders) }) },
 		Serving:    history.Run,

@@ -34,6 +34,7 @@ type workerOptions struct {
 	env       []string
 	platforms []string
 	log       string
+	enroll    string
 	otlp      string
 }
 
@@ -88,6 +89,9 @@ It sends a diagnostic report at its start, when builds can't be run or can again
 at SIGUSR1: takt workers shows the verdict. While it builds, takt workers and the
 dashboard show its processor, memory and disk, and the phase of the build.
 
+With --enroll the worker gets a key of its own, which may do no more than be a worker and
+can be revoked alone. The token is spent by that; a worker that has its key needs no other.
+
 The first SIGTERM or SIGINT makes the worker take no further builds, finish those
 it has, and unregister. The second kills them and reports them as failed.`,
 		Args: cobra.NoArgs,
@@ -98,12 +102,15 @@ it has, and unregister. The second kills them and reports them as failed.`,
 		if err := o.complete(cmd.Context(), env); err != nil {
 			return cli.AsUsage(err)
 		}
+		if err := r.enrolled(cmd, strings.Clone(o.enroll), o.Name, o.StateDir); err != nil {
+			return err
+		}
 		s, err := r.open(cmd)
 		if err != nil {
 			return err
 		}
 		defer s.client.CloseIdle()
-		hidden := r.hide()
+		hidden := r.hide(o.enroll)
 		if !strings.Contains(o.log, ",") && cli.Terminal(s.Err) && !s.JSON {
 			o.log += ",console"
 		}
@@ -159,6 +166,7 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	f.StringSliceVarP(&o.platforms, "platform", "p", nil, "what to build: ios, android, or both (default both)")
 	f.StringVar(&o.Name, "name", "", "name shown to people (default: the host's)")
 	f.StringVar(&o.StateDir, "state-dir", "", "id, token and builds of this worker (default: workers/NAME in the state directory)")
+	f.StringVar(&o.enroll, "enroll", "", "token of takt keys enroll, with which this worker gets a key of its own; it is kept in --state-dir and used from then on")
 	f.StringVar(&o.IDFile, "id-file", "", "file that holds the worker's id (default: worker-id in --state-dir)")
 	f.IntVarP(&o.Concurrency, "concurrency", "c", 1, "builds at once")
 	durationFlag(f, &o.Timeout, "timeout", time.Hour, "time limit of a build's command")
@@ -270,8 +278,8 @@ func (o *workerOptions) complete(ctx context.Context, env environment) (err erro
 
 // hide removes the keys from the environment and calls [runner.Hide], so that the
 // commands of builds can't read them.
-func (r *remote) hide() error {
-	secrets := []string{r.apiKey}
+func (r *remote) hide(more ...string) error {
+	secrets := append(more, r.apiKey)
 	for _, name := range []string{"TAKT_API_KEY", "CONTROLLER_API_KEY", "TAKT_ADMIN_KEY", "TAKT_ENCRYPTION_KEY", "ENCRYPTION_KEY"} {
 		secrets = append(secrets, os.Getenv(name))
 		_ = os.Unsetenv(name) // fails only for an invalid name

@@ -97,6 +97,8 @@ type BuildItem struct {
 	HasResult    bool    `json:"has_result"`
 	// Labels are those of the submission.
 	Labels map[string]string `json:"labels,omitempty" schema:"Labels"`
+	// Submitter is the name of the key that submitted it; the API key has none.
+	Submitter string `json:"submitter,omitempty"`
 }
 
 // NewBuildItem converts a build for a list.
@@ -105,7 +107,7 @@ func NewBuildItem(b store.Build) BuildItem {
 		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: string(b.Platform),
 		CreatedAt: FormatTime(b.SubmittedAt), SubmittedAt: FormatTime(b.SubmittedAt), UpdatedAt: FormatTime(b.UpdatedAt),
 		WorkerID: optional(b.WorkerID), WorkerName: optional(b.WorkerName), ErrorMessage: optional(b.ErrorMessage),
-		HasResult: b.Result != nil, Labels: b.Labels,
+		HasResult: b.Result != nil, Labels: b.Labels, Submitter: b.Submitter,
 	}
 	if !b.StartedAt.IsZero() {
 		item.StartedAt = FormatTime(b.StartedAt)
@@ -137,6 +139,8 @@ type BuildStatus struct {
 	// Priority and Labels are those of the submission.
 	Priority int               `json:"priority" min:"-10" max:"10"`
 	Labels   map[string]string `json:"labels,omitempty" schema:"Labels"`
+	// Submitter is the name of the key that submitted it; the API key has none.
+	Submitter string `json:"submitter,omitempty"`
 }
 
 // NewBuildStatus converts a build's state.
@@ -145,7 +149,7 @@ func NewBuildStatus(b store.Build) BuildStatus {
 		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: string(b.Platform),
 		WorkerID: optional(b.WorkerID), Attempt: b.Attempt, ErrorMessage: optional(b.ErrorMessage),
 		SubmittedAt: NewMillis(b.SubmittedAt), StartedAt: NewMillis(b.StartedAt), CompletedAt: NewMillis(b.CompletedAt),
-		Priority: b.Priority, Labels: b.Labels,
+		Priority: b.Priority, Labels: b.Labels, Submitter: b.Submitter,
 	}
 }
 

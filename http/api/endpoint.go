@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"takt/store"
 )
 
 //go:generate go run ../../cmd/internal/openapi ../..
@@ -130,6 +132,30 @@ func (r Route) In() reflect.Type { return r.in }
 
 // Out returns the type of the endpoint's output; [None] if it has none.
 func (r Route) Out() reflect.Type { return r.out }
+
+// Scope returns the scope that a key with a name needs, "" if the route needs no key. With own, a
+// key that submits has its own builds without that scope.
+func (r Route) Scope() (scope store.Scope, own bool) {
+	own = r.Access == BuildKey || r.ID == "showBuild" || r.ID == "cancelBuild"
+	reads := strings.HasPrefix(r.Method, "GET")
+	switch {
+	case r.Access == Public || r.Access >= Visitor:
+		return "", false
+	case r.ID == "enrollWorker":
+		return store.ScopeEnroll, false
+	case r.Access == AdminKey && r.Service == "" && !strings.HasPrefix(r.Path, "/admin/heijunka"):
+		return store.ScopeAdmin, false
+	case r.Tag == "throttle":
+		return store.ScopeWebhook, false
+	case r.Tag == "holding" || r.Class == Fleet:
+		return store.ScopeWorker, false
+	case r.Body == SourceBody:
+		return store.ScopeSubmit, false
+	case reads && r.Access != AdminKey:
+		return store.ScopeRead, own
+	}
+	return store.ScopeOperate, own
+}
 
 // Endpoint is a route with its input and output: all that a server, a client and the
 // documentation need to know of it. In is a struct whose fields are tagged `path:"name"`,

@@ -41,6 +41,8 @@ func (d *Dashboard) acts() []edge.Route {
 		perform(d, "/fleet/:id/delete", api.Reader, api.DeleteWorker, act{name: "delete", done: "The worker is deleted.", why: true}),
 		d.bulkRoute(),
 		d.route(post, "/tree/*", api.Operator, d.order),
+		d.route(post, "/keys", api.Operator, d.makeKey),
+		perform(d, "/keys/:name/revoke", api.Operator, api.RevokeKey, act{name: "revoke", done: "The key is revoked.", why: true}),
 		perform(d, "/heijunka/limits", api.Operator, api.ChangeHeijunkaLimits, act{name: "limits", done: "The limits are changed."}),
 		perform(d, "/heijunka/pools/:name", api.Operator, api.ScalePool, act{name: "scale", done: "The pool is changed."}),
 		perform(d, "/heijunka/surge", api.Operator, api.SurgeHeijunka, act{name: "surge", done: "Done."}),
@@ -92,6 +94,7 @@ func perform[In, Out any](d *Dashboard, path string, access api.Access, e api.En
 		return nil, d.redirect(c, back, a.name)
 	})
 	r.Service = e.Service
+	r.Scope, r.Own = e.Scope()
 	return r
 }
 

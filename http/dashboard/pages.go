@@ -45,6 +45,7 @@ func (d *Dashboard) allPages() []*page {
 		{"/deployments/:id", "Deployment", "", "deployment", deployments, api.Reader, list(), d.loadDeployment},
 		{"/heijunka", "Heijunka", "h", "heijunka", "", api.Reader, []string{"range"}, d.loadHeijunka},
 		{"/system", "System", "s", "system", "", api.Reader, nil, d.loadSystem},
+		{"/keys", "Keys", "", "keys", "", api.Operator, nil, d.loadKeys},
 		{"/audit", "Audit", "a", "audit", "", api.Operator, list("q"), d.loadAudit},
 	}
 }

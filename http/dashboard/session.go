@@ -107,6 +107,9 @@ func (s *sessions) read(value string, now time.Time) *session {
 	if err != nil || json.Unmarshal(raw, v) != nil || now.Unix() >= v.Expires {
 		return nil
 	}
+	if !v.Renew(s.keys) {
+		return nil
+	}
 	return v
 }
 
@@ -174,6 +177,11 @@ func (s *sessions) begin(key, name string) (v session, err error) {
 		v.Role = edge.RoleAdmin
 	case s.keys.API.Is(key):
 		v.Role = edge.RoleAPI
+	case s.keys.Named(key) != nil:
+		v.Role, v.Key = edge.RoleKey, s.keys.Named(key).Name
+		if !s.keys.Named(key).May(store.ScopeRead) {
+			return v, store.NewError(store.MissingScope, "This key needs the scope read for the pages")
+		}
 	default:
 		return v, store.NewError(store.Forbidden, "This is neither the API key nor the admin key")
 	}

@@ -22,7 +22,7 @@ func TestOwnPathsOnly(t *testing.T) {
 func TestSessionsAreOursAndEnd(t *testing.T) {
 	t.Parallel()
 	cfg, keys := Config{Secrets: [][]byte{[]byte("old")}}, edge.Config{APIKey: "api-key-of-the-test", AdminKey: "admin-key-of-the-test"}
-	s := newSessions(cfg, keys, edge.NewKeys(keys))
+	s := newSessions(cfg, keys, edge.NewKeys(keys, nil))
 	now := time.Now()
 	value := s.issue(session{edge.Session{Role: edge.RoleAPI, Name: "tester", ID: "x"}, now.Add(time.Hour).Unix()})
 	require.Equal(t, "tester", s.read(value, now).Name)
@@ -33,7 +33,7 @@ func TestSessionsAreOursAndEnd(t *testing.T) {
 	of := func(change func(*Config, *edge.Config)) *session {
 		cfg, keys := cfg, keys
 		change(&cfg, &keys)
-		return newSessions(cfg, keys, edge.NewKeys(keys)).read(value, now)
+		return newSessions(cfg, keys, edge.NewKeys(keys, nil)).read(value, now)
 	}
 	require.NotNil(t, of(func(*Config, *edge.Config) {}), "on another controller")
 	require.Nil(t, of(func(_ *Config, k *edge.Config) { k.AdminKey = "another-admin-key" }), "a changed key ends sessions")

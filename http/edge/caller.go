@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/labstack/echo/v4"
+
+	"takt/store"
 )
 
 // Caller is who sent a request.
@@ -12,33 +14,66 @@ type Caller struct {
 	APIKey, AdminKey bool
 	// WrongAdminKey says that an admin key was sent and is wrong.
 	WrongAdminKey bool
-	Session       *Session // nil for a program
-	Remote        string   // the connection's address, without its port
-	Addr          string   // the client's address, as trusted proxies report it
-	RequestID     string
+	// Key is the key with a name that the request has shown, or its session has begun with;
+	// nil if it was another one.
+	Key       *store.NamedKey
+	Session   *Session // nil for a program
+	Remote    string   // the connection's address, without its port
+	Addr      string   // the client's address, as trusted proxies report it
+	RequestID string
 }
 
 // Session is a person's session in a browser.
 type Session struct {
 	ID   string `json:"i"`
-	Role string `json:"r"` // RoleAPI or RoleAdmin
+	Role string `json:"r"` // RoleAPI, RoleAdmin or RoleKey
 	Name string `json:"n"` // of the person, as entered at login, because keys are shared
+	// Key is the name of the key with which it began, with RoleKey.
+	Key string `json:"k,omitempty"`
+
+	named *store.NamedKey // that key; set when the session is checked
 }
 
 // What a session may do follows from the key with which it began.
 const (
 	RoleAPI   = "api"
 	RoleAdmin = "admin"
+	RoleKey   = "key"
 )
 
 // Admin reports whether everything is allowed.
-func (s *Session) Admin() bool { return s != nil && s.Role == RoleAdmin }
+func (s *Session) Admin() bool {
+	return s != nil && (s.Role == RoleAdmin || s.named.May(store.ScopeAdmin))
+}
+
+// Renew finds the key of a session that began with one that has a name. It reports whether
+// the session goes on: such a key may have been revoked.
+func (s *Session) Renew(k *Keys) bool {
+	if s.Role != RoleKey {
+		return true
+	}
+	s.named = k.ring.Named(s.Key)
+	return s.named != nil
+}
+
+// Needs returns why the session may not do what needs a scope. Sessions of the API key and of
+// the admin key have no scopes: the route's access decides.
+func (s *Session) Needs(scope store.Scope) error {
+	if s.Role != RoleKey || s.named.May(scope) {
+		return nil
+	}
+	return missing(scope)
+}
 
 // Actor returns the caller's name for the audit.
 func (c Caller) Actor() string {
 	switch {
+	case c.Session != nil && c.Session.Key != "":
+		return c.Session.Name + " (key " + c.Session.Key + ")@" + c.Remote
 	case c.Session != nil:
 		return c.Session.Name + " (" + c.Session.Role + ")@" + c.Remote
+	case c.Key != nil:
+		return "key " + c.Key.Name + "@" + c.Remote
 	case c.AdminKey:
 		return "admin@" + c.Remote
 	case c.APIKey:
@@ -49,7 +84,27 @@ func (c Caller) Actor() string {
 }
 
 // Operator reports whether the caller has shown the admin key, now or when the session began.
-func (c Caller) Operator() bool { return c.AdminKey || c.Session.Admin() }
+func (c Caller) Operator() bool {
+	return c.AdminKey || c.Session.Admin() || c.Key.May(store.ScopeAdmin)
+}
+
+// Needs returns why the caller may not reach a build that the key named submitter submitted, if
+// a key with a name needs scope for those of others. An error of a caller without any key is
+// the caller's to find.
+func (c Caller) Needs(scope store.Scope, submitter string) error {
+	if c.Key == nil || c.Key.May(scope) || c.Key.May(store.ScopeSubmit) && submitter == c.Key.Name {
+		return nil
+	}
+	return missing(scope)
+}
+
+// KeyName is the name of the caller's key, "" if it has none.
+func (c Caller) KeyName() string {
+	if c.Key == nil {
+		return ""
+	}
+	return c.Key.Name
+}
 
 type (
 	// callerKey and sessionKey are context keys of a Caller and a *Session.
@@ -61,6 +116,13 @@ type (
 func CallerOf(ctx context.Context) Caller {
 	c, _ := ctx.Value(callerKey{}).(Caller)
 	return c
+}
+
+// Bear has a request know the key with a name of its session, so that its streams end with it.
+func (s *Session) Bear(c echo.Context) {
+	if s.named != nil {
+		c.Set(namedKey, s.named)
+	}
 }
 
 // WithSession returns the context of a request with a session that was checked.
@@ -77,9 +139,21 @@ func (s *Server) WithCaller(ctx context.Context, c echo.Context) context.Context
 		caller.APIKey = s.Keys.API.Is(key)
 	}
 	if key := Header(r.Header, HeaderAdmin); key != "" {
-		caller.AdminKey = s.Keys.Admin.Is(key)
+		caller.AdminKey = s.Keys.Admin.Is(key) || s.Keys.Named(key).May(store.ScopeAdmin)
 		caller.WrongAdminKey = !caller.AdminKey
 	}
-	caller.Session, _ = ctx.Value(sessionKey{}).(*Session)
+	if caller.Session, _ = ctx.Value(sessionKey{}).(*Session); caller.Session != nil {
+		caller.Key = caller.Session.named
+	} else {
+		caller.Key = keyOf(c)
+	}
 	return context.WithValue(ctx, callerKey{}, caller)
+}
+
+// namedKey is the key of a request's checked [store.NamedKey] in its echo.Context.
+const namedKey = "takt key"
+
+func keyOf(c echo.Context) *store.NamedKey {
+	k, _ := c.Get(namedKey).(*store.NamedKey)
+	return k
 }

@@ -80,6 +80,7 @@ func Read[In, Out any](c echo.Context, e api.Endpoint[In, Out]) (In, error) {
 // access and class; a stream or a poll sets its own Serve.
 func (s *Server) Of(e api.Route) Route {
 	r := Route{Method: e.Method, Path: e.Path, Service: e.Service, Access: e.Access, Class: e.Class, Body: s.Config.MaxJSON}
+	r.Scope, r.Own = e.Scope()
 	if most, ok := s.bodies[e.Body]; ok {
 		r.Body = most
 	}

@@ -46,16 +46,34 @@ func (s secret) Is(key string) bool {
 	return subtle.ConstantTimeCompare(sum[:], s.sum[:]) == 1 && s.set
 }
 
-// Keys holds the keys that open routes.
+// Keys holds the keys that open routes: those of the settings, and those with names.
 type Keys struct {
 	API, Admin secret
+	ring       *store.KeyRing // nil: there are none with names
 	// monitors says that telemetry needs no API key, see [Config.TelemetryWithoutKey].
 	monitors bool
 }
 
-// NewKeys returns the keys of cfg.
-func NewKeys(cfg Config) *Keys {
-	return &Keys{newSecret(cfg.APIKey), newSecret(cfg.AdminKey), cfg.TelemetryWithoutKey}
+// NewKeys returns the keys of cfg, and those of ring.
+func NewKeys(cfg Config, ring *store.KeyRing) *Keys {
+	return &Keys{newSecret(cfg.APIKey), newSecret(cfg.AdminKey), ring, cfg.TelemetryWithoutKey}
+}
+
+// Named returns the live key that was sent, nil if there is none.
+func (k *Keys) Named(sent string) *store.NamedKey {
+	found, _ := k.ring.Find(sent) // authorize says that they are not known yet
+	return found
+}
+
+// Shown reports whether a request shows a right API key, or one with a name.
+func (k *Keys) Shown(h http.Header) bool {
+	sent := Header(h, HeaderAPI)
+	return k.API.Is(sent) || k.Named(sent) != nil
+}
+
+// missing is the error of a key that lacks a scope.
+func missing(s store.Scope) error {
+	return store.NewError(store.MissingScope, "This key needs the scope "+string(s))
 }
 
 // The errors of keys that are wrong.
@@ -68,29 +86,49 @@ var (
 // beside a build token, which may still be right, or an admin key beside the API key.
 func (k *Keys) guesses(a api.Access, h http.Header) bool {
 	key, admin := Header(h, HeaderAPI), Header(h, HeaderAdmin)
-	return a == api.BuildKey && key != "" && Header(h, HeaderBuildToken) != "" && !k.API.Is(key) ||
-		a == api.APIKey && admin != "" && !k.Admin.Is(admin)
+	return a == api.BuildKey && key != "" && Header(h, HeaderBuildToken) != "" && !k.Shown(h) ||
+		a == api.APIKey && admin != "" && !k.Admin.Is(admin) && k.Named(admin) == nil
 }
 
 // authorize checks what can be checked in memory. proven reports that a key was compared
-// and is right.
-func (k *Keys) authorize(a api.Access, h http.Header) (proven bool, err error) {
-	key := Header(h, HeaderAPI)
+// and is right. who is the key with a name that was sent, nil if it was another one.
+func (k *Keys) authorize(r *Route, h http.Header) (who *store.NamedKey, proven bool, err error) {
+	a, key, name := r.Access, Header(h, HeaderAPI), HeaderAPI
 	switch {
-	case a == api.Public, a == api.Visitor, a == api.Reader, a == api.Operator, a == api.BuildKey && Header(h, HeaderBuildToken) != "": // builds.find checks a build token
-		return false, nil
+	case a == api.Public, a == api.Visitor, a == api.Reader, a == api.Operator:
+		return nil, false, nil
+	case a == api.BuildKey && Header(h, HeaderBuildToken) != "": // builds.find checks both
+		return k.Named(key), false, nil
 	case a == api.AdminKey:
-		err = k.AuthorizeAdmin(Header(h, HeaderAdmin))
-		return err == nil, err
+		// A key with a name may stand in either header.
+		if sent := Header(h, HeaderAdmin); sent != "" || k.Named(key) == nil {
+			key, name = sent, api.HeaderAdminKey
+		}
+		if k.Admin.Is(key) {
+			return nil, true, nil
+		}
 	case a == api.MonitorKey && key == "" && k.monitors:
+		return nil, false, needHeaders(h, api.HeaderWorkerID, api.HeaderBuildID)
 	case key == "" && a == api.BuildKey:
-		return false, store.NewError(store.Unauthorized, "Missing X-API-Key or X-Build-Token header")
-	case key == "":
-		return false, store.NewError(store.Unauthorized, "Missing X-API-Key header")
-	case !k.API.Is(key):
-		return false, ErrWrongKey
+		return nil, false, store.NewError(store.Unauthorized, "Missing X-API-Key or X-Build-Token header")
 	default:
-		proven = true
+		proven, name = k.API.Is(key), api.HeaderAPIKey
+	}
+	if key == "" {
+		return nil, false, store.NewError(store.Unauthorized, "Missing "+name+" header")
+	}
+	if !proven {
+		if who, err = k.ring.Find(key); err != nil {
+			return nil, false, err
+		}
+		switch proven = who != nil; {
+		case !proven && a == api.AdminKey:
+			return nil, false, ErrWrongAdminKey
+		case !proven:
+			return nil, false, ErrWrongKey
+		case !who.May(r.Scope) && !(r.Own && who.May(store.ScopeSubmit)):
+			return who, true, missing(r.Scope)
+		}
 	}
 	switch a {
 	case api.WorkerKey:
@@ -99,18 +137,7 @@ func (k *Keys) authorize(a api.Access, h http.Header) (proven bool, err error) {
 		err = needHeaders(h, api.HeaderWorkerID, api.HeaderBuildID)
 	default:
 	}
-	return proven, err
-}
-
-// AuthorizeAdmin returns why key does not open what needs the admin key.
-func (k *Keys) AuthorizeAdmin(key string) error {
-	switch {
-	case key == "":
-		return store.NewError(store.Unauthorized, "Missing X-Admin-Key header")
-	case !k.Admin.Is(key):
-		return ErrWrongAdminKey
-	}
-	return nil
+	return who, proven, err
 }
 
 // needHeaders names the first header that is missing.

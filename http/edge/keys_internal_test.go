@@ -39,7 +39,7 @@ func TestOnlyAComparedKeyIsTrusted(t *testing.T) {
 		api.MonitorKey: {headers(append(ids, "X-API-Key", apiRight)...), store.Unauthorized},
 		api.AdminKey:   {headers("X-Admin-Key", adminRight), store.Unauthorized},
 	}
-	keys := NewKeys(Config{APIKey: apiRight, AdminKey: adminRight})
+	keys := NewKeys(Config{APIKey: apiRight, AdminKey: adminRight}, nil)
 	for a := api.Public; a <= api.Operator; a++ {
 		require.Contains(t, cases, a, "this kind of access is not tested")
 	}
@@ -52,25 +52,25 @@ func TestOnlyAComparedKeyIsTrusted(t *testing.T) {
 			headers(append(ids, "X-API-Key", adminRight, "X-Admin-Key", apiRight)...),
 			headers(append(ids, "X-API-Key", wrong, "X-Build-Token", wrong)...),
 		} {
-			proven, err := keys.authorize(a, h)
+			_, proven, err := keys.authorize(&Route{Access: a}, h)
 			require.False(t, proven, "access %d with %v", a, h)
 			if tt.right != nil && h.Get("X-Build-Token") == "" {
 				require.Error(t, err, "access %d with %v", a, h)
 			}
 		}
-		_, err := keys.authorize(a, http.Header{})
+		_, _, err := keys.authorize(&Route{Access: a}, http.Header{})
 		require.Equal(t, tt.without, store.CodeOf(err))
 		if tt.right != nil {
-			proven, err := keys.authorize(a, tt.right)
+			_, proven, err := keys.authorize(&Route{Access: a}, tt.right)
 			require.NoError(t, err)
 			require.True(t, proven, "access %d", a)
 		}
 	}
-	open := NewKeys(Config{APIKey: apiRight, TelemetryWithoutKey: true})
-	proven, err := open.authorize(api.MonitorKey, headers(ids...))
+	open := NewKeys(Config{APIKey: apiRight, TelemetryWithoutKey: true}, nil)
+	_, proven, err := open.authorize(&Route{Access: api.MonitorKey}, headers(ids...))
 	require.NoError(t, err)
 	require.False(t, proven, "no key was needed and none was compared")
-	proven, err = open.authorize(api.MonitorKey, headers(append(ids, "X-API-Key", wrong)...))
+	_, proven, err = open.authorize(&Route{Access: api.MonitorKey}, headers(append(ids, "X-API-Key", wrong)...))
 	require.ErrorIs(t, err, ErrWrongKey)
 	require.False(t, proven)
 }

@@ -8,22 +8,24 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"takt/store"
 	"takt/store/metrics"
 )
 
 // serverMetrics are the server's own metrics.
 type serverMetrics struct {
 	metrics.Set
-	requests    *prometheus.CounterVec
-	seconds     *prometheus.HistogramVec
-	running     *prometheus.GaugeVec
-	refused     prometheus.Counter // bodies
-	connections prometheus.Counter // refused ones
-	wrongKeys   prometheus.Counter
-	streams     prometheus.Gauge
+	requests      *prometheus.CounterVec
+	seconds       *prometheus.HistogramVec
+	running       *prometheus.GaugeVec
+	refused       prometheus.Counter // bodies
+	connections   prometheus.Counter // refused ones
+	wrongKeys     prometheus.Counter
+	missingScopes prometheus.Counter
+	streams       prometheus.Gauge
 }
 
-func newMetrics(tls *Certificate) *serverMetrics {
+func newMetrics(tls *Certificate, ring *store.KeyRing) *serverMetrics {
 	m := &serverMetrics{}
 	m.requests = m.Counter("takt_http_requests_total")
 	m.seconds = m.Histogram("takt_http_request_duration_seconds")
@@ -31,6 +33,10 @@ func newMetrics(tls *Certificate) *serverMetrics {
 	m.refused = m.Counter("takt_http_bodies_drained_total").WithLabelValues()
 	m.connections = m.Counter("takt_http_connections_refused_total").WithLabelValues()
 	m.wrongKeys = m.Counter("takt_http_wrong_keys_total").WithLabelValues()
+	m.missingScopes = m.Counter("takt_http_missing_scopes_total").WithLabelValues()
+	if ring != nil {
+		m.Read(func(show metrics.Show) { show("takt_keys", float64(ring.Active())) })
+	}
 	m.streams = m.Gauge("takt_http_streams").WithLabelValues()
 	if tls != nil {
 		m.Read(func(show metrics.Show) { show("takt_http_tls_not_after_seconds", float64(tls.NotAfter().Unix())) })

@@ -19,8 +19,9 @@ const maxIdempotencyKey = 255
 // together. The database has only a digest of the Idempotency-Key.
 type Once struct{ apiKey, key string }
 
-// ReadOnce reads the Idempotency-Key; nil if there is none.
-func ReadOnce(h http.Header, apiKey string) (*Once, error) {
+// ReadOnce reads the Idempotency-Key; nil if there is none. Each key with a name, "" for the
+// API key, has Idempotency-Keys of its own.
+func ReadOnce(h http.Header, apiKey, name string) (*Once, error) {
 	values, present := h[http.CanonicalHeaderKey(api.HeaderIdempotencyKey)]
 	if !present {
 		return nil, nil //nolint:nilnil // without a key there is nothing to do
@@ -28,7 +29,11 @@ func ReadOnce(h http.Header, apiKey string) (*Once, error) {
 	if len(values) != 1 || !validIdempotencyKey(values[0]) {
 		return nil, Invalid("Idempotency-Key must be 1 to 255 visible characters")
 	}
-	return &Once{apiKey, values[0]}, nil
+	key := values[0]
+	if name != "" {
+		key = name + "\x00" + key
+	}
+	return &Once{apiKey, key}, nil
 }
 
 func validIdempotencyKey(key string) bool {

@@ -17,7 +17,7 @@ func FuzzIdempotencyKey(f *testing.F) {
 		f.Add(key, []byte(`{"id":"b"}`))
 	}
 	f.Fuzz(func(t *testing.T, key string, body []byte) {
-		o, err := ReadOnce(http.Header{"Idempotency-Key": {key}}, "test-api-key-0123456789")
+		o, err := ReadOnce(http.Header{"Idempotency-Key": {key}}, "test-api-key-0123456789", "")
 		if err != nil {
 			require.Equal(t, store.InvalidArgument, store.CodeOf(err))
 			return

@@ -42,9 +42,15 @@ func (s *Server) wrap(r *Route, method string) echo.HandlerFunc {
 			defer s.end()
 		}
 		unescape(c)
-		proven, err := s.Keys.authorize(r.Access, c.Request().Header)
+		who, proven, err := s.Keys.authorize(r, c.Request().Header)
 		if proven {
 			s.Trust(c, start)
+		}
+		if who != nil {
+			c.Set(namedKey, who)
+		}
+		if store.CodeOf(err) == store.MissingScope {
+			s.metrics.missingScopes.Inc()
 		}
 		wrong := MeansWrongKey(err)
 		if err != nil {
@@ -214,5 +220,5 @@ func RequestID(c echo.Context) string { return Header(c.Response().Header(), key
 func (s *Server) logAccess(e *zerolog.Event, c echo.Context, r *Route, start time.Time) {
 	e.Str("method", c.Request().Method).Str("route", r.Path).Stringer("domain", r.Class).
 		Int("status", c.Response().Status).Int64("bytes", c.Response().Size).
-		Dur("duration", time.Since(start)).Str("request_id", RequestID(c)).Msg("request")
+		Dur("duration", time.Since(start)).Str("key", Caller{Key: keyOf(c)}.KeyName()).Str("request_id", RequestID(c)).Msg("request")
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/store"
 )
 
 // limit is how long a request of a class should take at most; operators are shown slower ones.
@@ -29,6 +30,10 @@ type Route struct {
 	Service string
 	Access  api.Access
 	Class   api.Class
+	// Scope is what a key with a name needs. With Own, one that submits reaches what it
+	// submitted without it.
+	Scope store.Scope
+	Own   bool
 	// Body is how many bytes a body may have. A refused body is read up to this limit, so
 	// that the client receives the refusal.
 	Body int64

@@ -97,7 +97,9 @@ type Deps struct {
 	// Bodies are the limits on bodies other than JSON, in bytes.
 	Bodies   map[api.BodyLimit]int64
 	Observed *metrics.Metrics
-	Logger   zerolog.Logger
+	// Ring are the keys with names; nil: there are none.
+	Ring   *store.KeyRing
+	Logger zerolog.Logger
 }
 
 // New returns a Server without routes. It starts nothing. cfg must be complete and
@@ -105,7 +107,7 @@ type Deps struct {
 func New(deps Deps, cfg Config) *Server {
 	guests := max(1, cfg.MaxTransfers/4)
 	s := &Server{
-		Config: cfg, Log: deps.Logger, Keys: NewKeys(cfg), metrics: newMetrics(deps.TLS), Observed: deps.Observed,
+		Config: cfg, Log: deps.Logger, Keys: NewKeys(cfg, deps.Ring), metrics: newMetrics(deps.TLS, deps.Ring), Observed: deps.Observed,
 		requests: deps.Requests, serving: deps.Serving, plain: map[string]any{}, handlers: map[string]Handler{}, bodies: deps.Bodies,
 		tls: deps.TLS, echo: echo.New(), drains: NewLimiter(Limit{Most: maxDrains}), accepting: make(chan struct{}, 1),
 		idle: make(chan struct{}, 1), jsonType: []string{"application/json"}, known: newKnown(), streams: NewLimiter(StreamLimit(cfg.MaxStreams)),

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"mime"
 	"net/http"
@@ -32,11 +33,14 @@ type Stream struct {
 	stopped context.Context //nolint:containedctx // the server's, which outlives the request
 	ping    *time.Ticker
 	wrote   time.Time
-	Text    []byte // what is sent next
+	revoked func() bool // the key of the request, which has opened it
+	Text    []byte      // what is sent next
 	// Position is written before each ping. An id alone is not an event, but a client
 	// sends it when it reconnects.
 	Position string
 }
+
+var errRevoked = errors.New("the key was revoked")
 
 // ErrTooManyStreams is the answer when all streams are taken.
 func ErrTooManyStreams() *store.Error {
@@ -67,7 +71,8 @@ func (s *Server) StreamAs(c echo.Context, contentType string, run func(ctx conte
 	ctx, w := c.Request().Context(), c.Response()
 	st := &Stream{
 		w: w, conn: http.NewResponseController(w.Writer), limit: s.Config.StreamTimeout,
-		gone: ctx.Done(), stopped: Stopping(ctx), ping: time.NewTicker(s.Config.StreamPing),
+		revoked: func() bool { return keyOf(c) != nil && s.Keys.ring.Named(keyOf(c).Name) == nil },
+		gone:    ctx.Done(), stopped: Stopping(ctx), ping: time.NewTicker(s.Config.StreamPing),
 	}
 	defer st.ping.Stop()
 	// A write to a slow client must not delay the end of the server.
@@ -103,6 +108,9 @@ func (st *Stream) Write(text []byte) error {
 	}
 	if err := context.Cause(st.stopped); err != nil {
 		return err
+	}
+	if st.revoked() {
+		return errRevoked
 	}
 	if _, err := st.w.Write(text); err != nil {
 		return err

@@ -115,6 +115,8 @@ var table = []Group{ //nolint:gochecknoglobals // a constant
 		{"takt_http_bodies_drained_total", Counter, "Refused bodies that were read to their end.", nil, nil},
 		{"takt_http_connections_refused_total", Counter, "Connections closed because too many were open.", nil, nil},
 		{"takt_http_wrong_keys_total", Counter, "Requests with a wrong API key or admin key.", nil, nil},
+		{"takt_http_missing_scopes_total", Counter, "Requests whose key with a name lacks the scope for them.", nil, nil},
+		{"takt_keys", Gauge, "Keys with names that are in force, unspent tokens of workers included.", nil, nil},
 		{"takt_http_tls_not_after_seconds", Gauge, "When the TLS certificate in use expires, in seconds since 1970.", nil, nil},
 	}},
 	{"Load levelling", []Metric{

@@ -193,11 +193,11 @@ func (b *Builds) countRoom(ctx context.Context, tx pgx.Tx, n int) (room int, err
 // log lines, and notifies every controller.
 const sqlInsertBuilds = `/* insert_builds */
 WITH s AS MATERIALIZED (
-	SELECT * FROM unnest(@ids::text[], @platforms::text[], @priorities::int[], @tokens::bytea[], @certs::bool[], @labels::jsonb[], @retried::text[], @lines::text[])
-		WITH ORDINALITY AS s(id, platform, priority, token, certs, labels, retried, line, nr)
+	SELECT * FROM unnest(@ids::text[], @platforms::text[], @priorities::int[], @tokens::bytea[], @certs::bool[], @labels::jsonb[], @retried::text[], @lines::text[], @submitters::text[])
+		WITH ORDINALITY AS s(id, platform, priority, token, certs, labels, retried, line, submitter, nr)
 ), b AS (
-	INSERT INTO builds (id, platform, priority, token_hash, has_certs, log_lines, retry_root)
-	SELECT id, platform, priority, token, certs, 1, (SELECT coalesce(o.retry_root, o.seq) FROM builds o WHERE o.seq = (SELECT i.seq FROM build_ids i WHERE i.id = retried))
+	INSERT INTO builds (id, platform, priority, token_hash, has_certs, log_lines, submitter, retry_root)
+	SELECT id, platform, priority, token, certs, 1, nullif(submitter, ''), (SELECT coalesce(o.retry_root, o.seq) FROM builds o WHERE o.seq = (SELECT i.seq FROM build_ids i WHERE i.id = retried))
 	FROM s ORDER BY nr
 	RETURNING seq, id, platform, submitted_at, position
 ), n AS (
@@ -233,12 +233,12 @@ func logRetry(ctx context.Context, tx pgx.Tx, a *addition) error {
 // insertBuilds adds builds in one statement and sets their results.
 func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 	n := len(all)
-	ids, platforms, retried, lines := make([]string, n), make([]string, n), make([]*string, n), make([]string, n)
+	ids, platforms, retried, lines, submitters := make([]string, n), make([]string, n), make([]*string, n), make([]string, n), make([]string, n)
 	priorities, tokens, certs, labels := make([]int, n), make([][]byte, n), make([]bool, n), make([]any, n)
 	owners, files, byID := make([]string, 0, n), fileColumns{}, make(map[string]*addition, n)
 	for i, a := range all {
 		s := &a.Submission
-		byID[s.ID] = a
+		byID[s.ID], submitters[i] = a, s.Submitter
 		ids[i], platforms[i], priorities[i], tokens[i], certs[i] = s.ID, string(s.Platform), s.Priority, s.TokenHash[:], s.Certs != nil
 		if len(s.Labels) > 0 {
 			labels[i] = s.Labels
@@ -255,7 +255,7 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 	}
 	rows, _ := q.Query(ctx, sqlInsertBuilds, pgx.NamedArgs{
 		"ids": ids, "platforms": platforms, "priorities": priorities, "tokens": tokens, "certs": certs, "labels": labels,
-		"retried": retried, "lines": lines, "owners": owners, "kinds": files.kinds, "names": files.names, "sizes": files.sizes,
+		"retried": retried, "lines": lines, "submitters": submitters, "owners": owners, "kinds": files.kinds, "names": files.names, "sizes": files.sizes,
 		"digests": files.digests, "locations": files.locations, "objects": files.objects, "due": files.due,
 	}) // its error is that of the rows
 	var id string
@@ -266,7 +266,7 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 		s := &a.Submission
 		a.position = position
 		a.build = store.Build{
-			ID: s.ID, Platform: s.Platform, State: store.Pending, Priority: s.Priority, Labels: s.Labels,
+			ID: s.ID, Platform: s.Platform, State: store.Pending, Priority: s.Priority, Labels: s.Labels, Submitter: s.Submitter,
 			TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs, SubmittedAt: at.UTC(), UpdatedAt: at.UTC(),
 		}
 		return nil

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"takt/cmd/internal/cli"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+func newKeysCommand(env environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "keys",
+		Short: "Make, list and revoke keys with names",
+		Long: `Make, list and revoke keys with names, which may do less than the API key, and end
+alone. docs/keys.md says what each scope allows. A key is shown once; TAKT_API_KEY takes
+it in place of the API key, and with the scope operate or admin TAKT_ADMIN_KEY too. Needs
+the admin key in TAKT_ADMIN_KEY.`,
+	}
+	cmd.AddCommand(newKeysListCommand(env), newKeysCreateCommand(env), newKeysEnrollCommand(env), newKeysRevokeCommand(env))
+	return cmd
+}
+
+func newKeysListCommand(env environment) *cobra.Command {
+	return ask(env, &cobra.Command{Use: "list", Short: "List keys, those in force first"},
+		func(ctx context.Context, c *client.Client, _ []string) ([]api.Key, error) {
+			list, err := client.Call(ctx, c, api.ListKeys, api.None{})
+			return list.Keys, err
+		},
+		func(w io.Writer, keys []api.Key) {
+			cli.List(w, []string{"NAME", "STATE", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "CREATED BY"}, keys, func(k api.Key) []string {
+				at := func(v string) string {
+					if v == "" {
+						return "-"
+					}
+					return cli.TimeText(v)
+				}
+				return []string{k.Name, k.State, scopesText(k.Scopes), at(k.CreatedAt), at(k.ExpiresAt), at(k.LastUsedAt), store.Lines(k.CreatedBy)}
+			})
+		})
+}
+
+func scopesText(scopes []store.Scope) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(scopes), " ", ","), "[]")
+}
+
+func newKeysCreateCommand(env environment) *cobra.Command {
+	var in api.CreateKeyIn
+	var scopes []string
+	cmd := order(env, &cobra.Command{
+		Use: "create NAME --scope SCOPES", Short: "Make a key and show it, once", Args: cobra.ExactArgs(1),
+		Long: `Make a key and show it, once. takt keeps its SHA-256 only. A name is never used again,
+because it stands in builds and in the audit. The key can be used at once, at other
+controllers within a second. Needs the admin key in TAKT_ADMIN_KEY.`,
+		Example: "  takt keys create ci --scope submit --expires 90d",
+	}, func(ctx context.Context, c *client.Client, args []string) (api.MadeKey, error) {
+		in.Name, in.Scopes = args[0], nil
+		for _, s := range scopes {
+			in.Scopes = append(in.Scopes, store.Scope(s))
+		}
+		if len(scopes) == 0 {
+			return api.MadeKey{}, cli.Usage("--scope is required: some of %s", scopesText(store.Scopes()))
+		}
+		return client.Call(ctx, c, api.CreateKey, in)
+	}, printMadeKey)
+	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "what it may do: some of "+scopesText(store.Scopes()))
+	cmd.Flags().StringVar(&in.Expires, "expires", "", "when it ends, such as 90d or 12h from now (default: never)")
+	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the audit")
+	complete(cmd, "scope", strings.Split(scopesText(store.Scopes()), ",")...)
+	return cmd
+}
+
+// printMadeKey shows the key alone in a line, so that a script can take it.
+func printMadeKey(w io.Writer, k api.MadeKey) { fmt.Fprintln(w, k.Key) }
+
+func newKeysEnrollCommand(env environment) *cobra.Command {
+	in := api.CreateKeyIn{Scopes: []store.Scope{store.ScopeEnroll}}
+	cmd := order(env, &cobra.Command{
+		Use: "enroll", Short: "Make a token with which one worker gets a key of its own",
+		Long: `Make a token with which one worker gets a key of its own: takt worker --enroll TOKEN.
+It is shown once, can be used once, and expires. Needs the admin key in TAKT_ADMIN_KEY.`,
+	}, func(ctx context.Context, c *client.Client, _ []string) (api.MadeKey, error) {
+		in.Name = "enroll-" + strings.ToLower(rand.Text()[:12])
+		return client.Call(ctx, c, api.CreateKey, in)
+	}, printMadeKey)
+	cmd.Flags().StringVar(&in.Expires, "expires", "1h", "when it ends, if it was not used")
+	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the audit")
+	return cmd
+}
+
+func newKeysRevokeCommand(env environment) *cobra.Command {
+	var why string
+	cmd := ask(env, &cobra.Command{
+		Use: "revoke NAME", Short: "End a key for ever", Args: cobra.ExactArgs(1),
+		Long: `End a key for ever, on all controllers: at once, and within two seconds on one that
+misses the notice. Sessions and streams that began with it end too. Needs the admin key in
+TAKT_ADMIN_KEY.`,
+	}, func(ctx context.Context, c *client.Client, args []string) (api.None, error) {
+		return client.Call(ctx, c, api.RevokeKey, api.RevokeKeyIn{Name: args[0], Why: api.Why{Reason: why}})
+	}, func(w io.Writer, _ api.None) { fmt.Fprintln(w, "revoked") })
+	cmd.Flags().StringVar(&why, "reason", "", "why, for the audit")
+	return cmd
+}
+
+// enrolled has a worker use its own key, which it first gets for token unless its state
+// directory has one. With neither it uses the key of the settings.
+func (r *remote) enrolled(cmd *cobra.Command, token, name, dir string) error {
+	file := filepath.Join(dir, "key")
+	kept, err := os.ReadFile(file)
+	if given, _ := r.key(); err == nil && (token != "" || given == "") {
+		r.apiKey = strings.TrimSpace(string(kept))
+		return nil
+	}
+	if token == "" {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return cli.AsUsage(err)
+	}
+	if err := writeDurably(file+".new", nil, 0o600); err != nil { // before the token is spent
+		return cli.AsUsage(err)
+	}
+	defer os.Remove(file + ".new") //nolint:errcheck // harmless if it stays
+	r.apiKey = cmp.Or(token, r.apiKey)
+	s, err := r.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer s.client.CloseIdle()
+	made, err := client.Call(cmd.Context(), s.client, api.EnrollWorker, api.EnrollIn{Name: name})
+	if err != nil {
+		return err
+	}
+	r.apiKey = made.Key
+	return writeDurably(file, []byte(made.Key+"\n"), 0o600)
+}

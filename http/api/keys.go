@@ -1,0 +1,140 @@
+package api
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"takt/store"
+)
+
+// Key is a key with a name, or a token with which a worker gets one.
+type Key struct {
+	Name   string        `json:"name"`
+	Scopes []store.Scope `json:"scopes"`
+	// State says whether it may be used.
+	State      string `json:"state" enum:"active,expired,revoked"`
+	CreatedBy  string `json:"created_by"`
+	CreatedAt  string `json:"created_at" schema:"Time"`
+	ExpiresAt  string `json:"expires_at,omitempty" schema:"Time"`
+	RevokedAt  string `json:"revoked_at,omitempty" schema:"Time"`
+	LastUsedAt string `json:"last_used_at,omitempty" schema:"Time"` // to within two minutes
+}
+
+// NewKey converts a key.
+func NewKey(k store.NamedKey) Key {
+	at := func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return FormatTime(t)
+	}
+	return Key{
+		Name: k.Name, Scopes: k.Scopes, State: k.State(), CreatedBy: k.CreatedBy, CreatedAt: at(k.CreatedAt),
+		ExpiresAt: at(k.ExpiresAt), RevokedAt: at(k.RevokedAt), LastUsedAt: at(k.LastUsedAt),
+	}
+}
+
+// Keys answers GET /admin/keys, those in force first.
+type Keys struct {
+	Keys []Key `json:"keys"`
+}
+
+// CreateKeyIn is the body of POST /admin/keys.
+type CreateKeyIn struct {
+	// Name is 1 to 64 of [A-Za-z0-9._-]. No key ever had it.
+	Name string `json:"name" pattern:"^[A-Za-z0-9._-]{1,64}$"`
+	// Scopes are submit, read, worker, webhook, operate and admin, or enroll alone: that makes
+	// a token with which one worker gets a key of its own.
+	Scopes []store.Scope `json:"scopes"`
+	// Expires is when the key ends, such as 720h or 90d from now; "" is never, of a token in
+	// an hour.
+	Expires string `json:"expires,omitempty"`
+	// Reason goes into the audit.
+	Reason string `json:"reason,omitempty" max:"1000"`
+}
+
+// MadeKey is a new key. Nothing shows it again.
+type MadeKey struct {
+	Name      string `json:"name"`
+	Key       string `json:"key" pattern:"^[A-Za-z0-9_-]{16,}$"`
+	ExpiresAt string `json:"expires_at,omitempty" schema:"Time"`
+}
+
+// RevokeKeyIn is the input of RevokeKey.
+type RevokeKeyIn struct {
+	Name string `path:"name"`
+	Why
+}
+
+// EnrollIn is the body of POST /api/workers/enroll.
+type EnrollIn struct {
+	// Name is that of the worker; its key's name begins with it.
+	Name string `json:"name" min:"1"`
+}
+
+// ListKeys is GET /admin/keys.
+var ListKeys = declare[None, Keys](operators, AdminKey, Ops, "GET /admin/keys", Route{ID: "listKeys", Summary: "List the keys with names, those in force first"})
+
+// CreateKey is POST /admin/keys.
+var CreateKey = declare[CreateKeyIn, MadeKey](operators, AdminKey, Ops, "POST /admin/keys", Route{
+	ID: "createKey", Status: 201, Errors: []int{409}, Summary: "Make a key with a name, or a token with which a worker gets one",
+	Says: "The key. Nothing shows it again.",
+})
+
+// RevokeKey is DELETE /admin/keys/:name.
+var RevokeKey = declare[RevokeKeyIn, None](operators, AdminKey, Ops, "DELETE /admin/keys/:name", Route{
+	ID: "revokeKey", Status: 204, Summary: "End a key for ever, on all controllers", Says: "The key is revoked.",
+})
+
+// EnrollWorker is POST /api/workers/enroll.
+var EnrollWorker = declare[EnrollIn, MadeKey](workers, APIKey, Submit, "POST /api/workers/enroll", Route{
+	ID: "enrollWorker", Status: 201, Summary: "Get a worker's own key for a token, which is spent",
+	Text: "The token stands in `X-API-Key`. Other keys are refused.", Says: "The key. Nothing shows it again.",
+})
+
+var keyName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// Check implements [Checker].
+func (k *CreateKeyIn) Check() error {
+	if !keyName.MatchString(k.Name) {
+		return invalid("name must be 1 to 64 characters of [A-Za-z0-9._-]")
+	}
+	for _, s := range k.Scopes {
+		if !slices.Contains(store.Scopes(), s) && (s != store.ScopeEnroll || len(k.Scopes) > 1) {
+			return invalid("scopes must be of submit, read, worker, webhook, operate and admin, or enroll alone")
+		}
+	}
+	if len(k.Scopes) == 0 {
+		return invalid("scopes required")
+	}
+	if k.Expires != "" {
+		if _, err := ParseDays(k.Expires); err != nil {
+			return err
+		}
+	}
+	return cleanReason(&k.Reason)
+}
+
+// Check implements [Checker].
+func (e *EnrollIn) Check() error {
+	if e.Name == "" {
+		return invalid("name required")
+	}
+	return nil
+}
+
+// ParseDays reads the time that a key lasts, such as 90d or 12h: at least a second, and at most
+// a hundred years.
+func ParseDays(v string) (time.Duration, error) {
+	unit := time.Duration(1)
+	if days, ok := strings.CutSuffix(v, "d"); ok {
+		v, unit = days+"h", 24
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil || d < time.Second || d > 100*365*24*time.Hour/unit {
+		return 0, invalid(`expires must be a time such as "90d" or "12h"`)
+	}
+	return d * unit, nil
+}

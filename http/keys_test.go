@@ -1,0 +1,285 @@
+package http_test
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	takthttp "takt/http"
+	"takt/http/api"
+	"takt/http/edge"
+	"takt/store"
+	"takt/store/postgres"
+)
+
+// named makes a key with scopes.
+func (b *bundle) named(name string, scopes ...store.Scope) api.MadeKey {
+	b.t.Helper()
+	body, err := json.Marshal(api.CreateKeyIn{Name: name, Scopes: scopes})
+	require.NoError(b.t, err)
+	r := b.json("POST", "/admin/keys", map[string]string{"X-Admin-Key": adminKey}, string(body))
+	require.Equal(b.t, 201, r.status, r.body)
+	made := decode[api.MadeKey](b.t, r)
+	require.Regexp(b.t, edge.KeyPattern, made.Key)
+	return made
+}
+
+// shownKey is a key as it was shown.
+type shownKey string
+
+func (k shownKey) headers(more ...string) map[string]string {
+	h := map[string]string{"X-API-Key": string(k)}
+	for i := 0; i+1 < len(more); i += 2 {
+		h[more[i]] = more[i+1]
+	}
+	return h
+}
+
+// by submits a build with a key.
+func (b *bundle) by(k shownKey, more ...string) api.Submitted {
+	b.t.Helper()
+	r := b.form("/api/builds", k.headers(more...), source("source code"), part{name: "platform", content: "ios"})
+	require.Equal(b.t, 201, r.status, r.body)
+	return decode[api.Submitted](b.t, r)
+}
+
+// Each route needs its scope: a key with all others gets a 403 that says so, never a 401, and
+// a key with that scope alone comes to the handler.
+func TestEachRouteNeedsItsScope(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	only, but := map[store.Scope]shownKey{}, map[store.Scope]shownKey{}
+	for _, s := range store.Scopes() {
+		only[s] = shownKey(b.named("only-"+string(s), s).Key)
+		var others []store.Scope
+		for _, other := range store.Scopes() {
+			if other != s && other != store.ScopeAdmin {
+				others = append(others, other)
+			}
+		}
+		but[s] = shownKey(b.named("but-"+string(s), others...).Key)
+	}
+	but[store.ScopeEnroll] = only[store.ScopeAdmin]
+	checked := 0
+	for at, r := range operations() {
+		scope, own := r.Scope()
+		if scope == "" {
+			require.True(t, r.Access == api.Public || r.Access >= api.Visitor, at)
+			continue
+		}
+		method, path, _ := strings.Cut(at, " ")
+		header := []string{"X-Worker-Id", "x", "X-Build-Id", "x", "Content-Type", "application/json"}
+		ask := func(k shownKey) reply { return b.send(method, path, k.headers(header...), "") }
+		if !own {
+			refused := ask(but[scope])
+			require.Equal(t, 403, refused.status, "%s without %s", at, scope)
+			if method != http.MethodHead {
+				require.Contains(t, refused.body, `"code":"missing_scope"`, at)
+			}
+		}
+		// Those that this server can't answer, and streams, which do not end, are left out.
+		if k, ok := only[scope]; ok && method != http.MethodHead && r.Access != api.AdminKey && !strings.HasSuffix(path, "events") {
+			passed := ask(k)
+			require.NotContains(t, passed.body, "missing_scope", "%s with %s", at, scope)
+			require.NotContains(t, passed.body, "invalid_api_key", "%s with %s", at, scope)
+		}
+		checked++
+	}
+	require.Greater(t, checked, 60)
+	require.Equal(t, 200, b.send("GET", "/admin/audit", only[store.ScopeAdmin].headers(), "").status)
+	require.Equal(t, 200, b.send("GET", "/admin/keys", map[string]string{"X-Admin-Key": string(only[store.ScopeAdmin])}, "").status)
+	require.Equal(t, 401, b.send("GET", "/admin/keys", key(), "").status, "the API key is no admin key")
+	wrong := b.send("GET", "/api/builds", shownKey("takt_made-up-0123456789").headers(), "")
+	require.Equal(t, 403, wrong.status)
+	require.Contains(t, wrong.body, "invalid_api_key")
+}
+
+func TestAKeySeesItsOwnBuildsOrAll(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	mine, other := shownKey(b.named("ci", store.ScopeSubmit).Key), shownKey(b.named("other", store.ScopeSubmit, store.ScopeRead).Key)
+	operator := shownKey(b.named("operator", store.ScopeOperate).Key)
+	build := b.by(mine)
+	theirs := b.by(other)
+	status := func(k shownKey, method, path string) int {
+		r := b.send(method, path, k.headers(), "")
+		require.NotEqual(t, 401, r.status)
+		return r.status
+	}
+	for path, ok := range map[string]int{"": 200, "/status": 200, "/why": 200, "/timeline": 200, "/logs": 200, "/download/source": 200, "/download": 400} {
+		require.Equal(t, ok, status(mine, "GET", "/api/builds/"+build.ID+path), path)
+		require.Equal(t, ok, status(other, "GET", "/api/builds/"+build.ID+path), "who reads sees all")
+		require.Equal(t, 403, status(mine, "GET", "/api/builds/"+theirs.ID+path), path)
+		require.Equal(t, 403, status(mine, "GET", "/api/builds/"+b.submit().ID+path), path)
+	}
+	require.Equal(t, 403, status(mine, "GET", "/api/builds"))
+	require.Equal(t, 200, b.send("GET", "/api/builds/"+theirs.ID+"/status", mine.headers("X-Build-Token", theirs.AccessToken), "").status, "a token opens its build")
+	list := b.send("GET", "/api/builds", other.headers(), "")
+	require.Contains(t, list.body, `"submitter":"ci"`)
+	require.Contains(t, b.send("GET", "/api/builds/"+build.ID+"/status", key(), "").body, `"submitter":"ci"`)
+
+	require.Equal(t, 403, status(other, "POST", "/api/builds/"+build.ID+"/cancel"), "who reads does not change")
+	require.Equal(t, 403, status(other, "POST", "/api/builds/"+build.ID+"/retry"))
+	again := b.send("POST", "/api/builds/"+build.ID+"/retry", mine.headers(), "")
+	require.Equal(t, 200, again.status, again.body)
+	require.Contains(t, b.send("GET", "/api/builds/"+decode[api.Retried](t, again).ID, mine.headers(), "").body, `"submitter":"ci"`)
+	require.Equal(t, 200, status(mine, "POST", "/api/builds/"+build.ID+"/cancel"))
+	require.Equal(t, 200, status(operator, "POST", "/api/builds/"+theirs.ID+"/cancel"))
+	audit := b.send("GET", "/admin/audit", map[string]string{"X-Admin-Key": adminKey}, "").body
+	require.Contains(t, audit, `"actor":"key operator@127.0.0.1"`)
+	require.Contains(t, audit, `"action":"create key","target":"key/ci"`)
+
+	// The same Idempotency-Key of two keys is two.
+	first, second := b.by(mine, "Idempotency-Key", "k"), b.by(other, "Idempotency-Key", "k")
+	require.NotEqual(t, first.ID, second.ID)
+	repeat := b.form("/api/builds", mine.headers("Idempotency-Key", "k"), source("source code"), part{name: "platform", content: "ios"})
+	require.Equal(t, first.ID, decode[api.Submitted](t, repeat).ID)
+}
+
+func TestARevokedKeyEnds(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *takthttp.Config) { c.StreamPing = 20 * time.Millisecond })
+	admin := map[string]string{"X-Admin-Key": adminKey}
+	made := b.named("reader", store.ScopeRead)
+	k := shownKey(made.Key)
+	stream := tune(t, b.client, b.url+"/api/builds/"+b.submit().ID+"/logs", k.headers("Accept", "text/event-stream"))
+	defer stream.cancel()
+	require.Equal(t, 200, b.send("GET", "/api/builds", k.headers(), "").status)
+
+	require.Equal(t, 204, b.send("DELETE", "/admin/keys/reader", admin, "").status)
+	r := b.send("GET", "/api/builds", k.headers(), "")
+	require.Equal(t, 403, r.status)
+	require.Contains(t, r.body, "invalid_api_key")
+	for over := time.After(waitFor); ; {
+		select {
+		case _, more := <-stream.events:
+			if more {
+				continue
+			}
+		case <-over:
+			t.Fatal("the stream goes on")
+		}
+		break
+	}
+	require.Equal(t, 204, b.send("DELETE", "/admin/keys/reader", admin, "").status, "again")
+	require.Equal(t, 404, b.send("DELETE", "/admin/keys/nobody", admin, "").status)
+	require.Equal(t, 409, b.json("POST", "/admin/keys", admin, `{"name":"reader","scopes":["read"]}`).status, "a name is never used again")
+	list := b.send("GET", "/admin/keys", admin, "")
+	require.Contains(t, list.body, `"name":"reader","scopes":["read"],"state":"revoked","created_by":"admin@127.0.0.1"`)
+	require.NotContains(t, list.body, made.Key)
+
+	short := decode[api.MadeKey](t, b.json("POST", "/admin/keys", admin, `{"name":"short","scopes":["read"],"expires":"1s"}`))
+	require.Eventually(t, func() bool {
+		return b.send("GET", "/api/builds", shownKey(short.Key).headers(), "").status == 403
+	}, waitFor, tick, "it expires")
+	for _, bad := range []string{`{"name":"a b","scopes":["read"]}`, `{"name":"a"}`, `{"name":"a","scopes":["root"]}`, `{"name":"a","scopes":["enroll","read"]}`, `{"name":"a","scopes":["read"],"expires":"soon"}`, `{"name":"a","scopes":["read"],"expires":"999999999d"}`} {
+		require.Equal(t, 400, b.json("POST", "/admin/keys", admin, bad).status, bad)
+	}
+}
+
+// A token makes one key, of a worker, whoever is faster.
+func TestAWorkerEnrollsOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	token := shownKey(b.named("token", store.ScopeEnroll).Key)
+	require.Equal(t, 403, b.send("GET", "/api/builds", token.headers(), "").status, "it opens nothing else")
+	require.Equal(t, 403, b.json("POST", "/api/workers/enroll", key(), `{"name":"w"}`).status, "the API key is no token")
+	require.Equal(t, 400, b.json("POST", "/api/workers/enroll", token.headers(), `{}`).status)
+	var replies [4]reply
+	var wg sync.WaitGroup
+	for i := range replies {
+		wg.Go(func() { replies[i] = b.json("POST", "/api/workers/enroll", token.headers(), `{"name":"mac mini/1"}`) })
+	}
+	wg.Wait()
+	made := map[string]bool{}
+	for _, r := range replies {
+		if r.status == 201 {
+			k := decode[api.MadeKey](t, r)
+			made[k.Key] = true
+			require.Regexp(t, `^mac-mini-1-[a-z0-9]{8}$`, k.Name)
+			continue
+		}
+		require.Equal(t, 403, r.status, r.body)
+	}
+	require.Len(t, made, 1)
+	for k := range made {
+		require.Equal(t, 200, b.json("POST", "/api/workers/register", shownKey(k).headers(), `{"name":"w","capabilities":{}}`).status)
+		require.Equal(t, 403, b.send("GET", "/api/builds", shownKey(k).headers(), "").status)
+	}
+}
+
+// A controller that could not read the keys yet calls none of them wrong.
+func TestKeysThatAreNotKnownYetAreNotWrong(t *testing.T) {
+	t.Parallel()
+	b := setupWith(t, func(d *takthttp.Deps) { d.Ring = &store.KeyRing{} })
+	r := b.send("GET", "/api/builds", shownKey("takt_0123456789-0123456789").headers(), "")
+	require.Equal(t, 503, r.status)
+	require.NotEmpty(t, r.header.Get("Retry-After"))
+	require.Equal(t, 200, b.send("GET", "/api/builds", key(), "").status)
+}
+
+// What another controller makes and revokes is known once the ring was refreshed, and the
+// database has the digest only.
+func TestTwoControllersKnowTheSameKeys(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ring := &store.KeyRing{}
+	another := postgres.NewKeys(b.db, ring)
+	k := b.named("ci", store.ScopeSubmit)
+	require.NoError(t, another.Refresh(t.Context()))
+	found, err := ring.Find(k.Key)
+	require.NoError(t, err)
+	require.Equal(t, "ci", found.Name)
+	require.NoError(t, another.RecordUse(t.Context()))
+
+	var row string
+	require.NoError(t, b.pool.QueryRow(t.Context(), `SELECT access_keys::text FROM access_keys`).Scan(&row))
+	require.NotContains(t, row, k.Key)
+	var digest []byte
+	var used *time.Time
+	require.NoError(t, b.pool.QueryRow(t.Context(), `SELECT digest, last_used_at FROM access_keys`).Scan(&digest, &used))
+	sum := sha256.Sum256([]byte(k.Key))
+	require.Equal(t, sum[:], digest)
+	require.NotNil(t, used)
+
+	require.NoError(t, another.Revoke(t.Context(), "ci"))
+	found, err = ring.Find(k.Key)
+	require.NoError(t, err)
+	require.Nil(t, found, "at once here")
+}
+
+func TestSessionsOfKeysWithNames(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, "")
+	log := func(k api.MadeKey) {
+		r := d.login(k.Key, "tester", nil)
+		require.Equal(t, 303, r.status, r.body)
+		d.cookie, _, _ = strings.Cut(r.header.Get("Set-Cookie"), ";")
+	}
+	require.Equal(t, 403, d.login(d.named("blind", store.ScopeSubmit).Key, "tester", nil).status)
+	build := d.submit().ID
+	log(d.named("reader", store.ScopeRead, store.ScopeSubmit))
+	require.Equal(t, 200, d.get("/builds").status)
+	require.Equal(t, 403, d.get("/audit").status)
+	require.Equal(t, 403, d.get("/keys").status)
+	require.Equal(t, 403, d.act("/builds/"+build+"/cancel", "").status)
+	require.Equal(t, 403, d.act("/builds/"+build+"/priority", "priority=3").status)
+
+	log(d.named("boss", store.ScopeAdmin))
+	require.Contains(t, d.get("/keys").body, "reader")
+	r := d.ask("POST", "/keys", url.Values{"name": {"fresh"}, "scope": {"read"}, "reason": {"x"}}, nil)
+	require.Equal(t, 200, r.status, r.body)
+	require.Contains(t, r.body, "takt_")
+	require.Equal(t, "no-store", r.header.Get("Cache-Control"))
+	require.Equal(t, 303, d.act("/keys/fresh/revoke", "reason=x").status)
+	require.Contains(t, d.get("/audit").body, "tester (key boss)")
+	require.Equal(t, 303, d.act("/keys/boss/revoke", "reason=x").status)
+	require.Contains(t, d.get("/builds").header.Get("Location"), "/login", "the session ended with its key")
+}

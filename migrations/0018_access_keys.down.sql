@@ -1,0 +1,2 @@
+ALTER TABLE builds DROP COLUMN IF EXISTS submitter;
+DROP TABLE IF EXISTS access_keys;

@@ -1,0 +1,138 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// Keys keeps the keys with names, and has a ring know them.
+type Keys struct {
+	db   *DB
+	ring *store.KeyRing
+
+	reading sync.Mutex // held while they are read, so that no older state replaces a newer one
+	version string     // of the keys in the ring; guarded by reading
+}
+
+// NewKeys returns the keys of db for a ring.
+func NewKeys(db *DB, ring *store.KeyRing) *Keys { return &Keys{db: db, ring: ring} }
+
+// sqlKeysChanged makes a new version of the keys, and notifies every controller. The row
+// keeps two changes apart.
+const sqlKeysChanged = `/* keys_changed */
+WITH s AS (
+	INSERT INTO settings (key, value) VALUES ('keys', to_jsonb(gen_random_uuid()::text))
+	ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = now()
+)
+SELECT pg_notify('takt', 'settings:changed keys')`
+
+const namedKeyColumns = `name, digest, scopes, created_by, created_at, expires_at, last_used_at, revoked_at`
+
+const sqlLiveKeys = `/* live_keys */ SELECT ` + namedKeyColumns + ` FROM access_keys WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())`
+
+// Refresh has the ring know the keys as they are now. It reads them only if they have changed.
+func (k *Keys) Refresh(ctx context.Context) error {
+	k.reading.Lock()
+	defer k.reading.Unlock()
+	version := "none"
+	if _, err := k.db.setting(ctx, "keys", &version); err != nil || version == k.version {
+		return err
+	}
+	keys, err := rowsOf(ctx, k.db.read("reading the keys"), scanKey, sqlLiveKeys)
+	if err == nil {
+		k.ring.Set(keys)
+		k.version = version
+	}
+	return err
+}
+
+func scanKey(row pgx.CollectableRow) (n store.NamedKey, err error) {
+	var digest []byte
+	err = row.Scan(&n.Name, &digest, &n.Scopes, &n.CreatedBy, &n.CreatedAt, &n.ExpiresAt, &n.LastUsedAt, &n.RevokedAt)
+	copy(n.Digest[:], digest)
+	return n, err
+}
+
+const sqlListKeys = `/* list_keys */ SELECT ` + namedKeyColumns + ` FROM access_keys
+ORDER BY revoked_at IS NOT NULL, coalesce(expires_at <= now(), false), name LIMIT 10000`
+
+// List returns the keys, those in force first.
+func (k *Keys) List(ctx context.Context) ([]store.NamedKey, error) {
+	return rowsOf(ctx, k.db.read("listing the keys"), scanKey, sqlListKeys)
+}
+
+const sqlCreateKey = `/* create_key */
+INSERT INTO access_keys (name, digest, scopes, created_by, expires_at) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (name) DO NOTHING RETURNING name`
+
+// Create adds a key. Error: Conflict if another key has or had its name.
+func (k *Keys) Create(ctx context.Context, n store.NamedKey) error {
+	return k.change(ctx, "creating key "+n.Name, func(ctx context.Context, tx pgx.Tx) error { return createKey(ctx, tx, n) })
+}
+
+func createKey(ctx context.Context, tx pgx.Tx, n store.NamedKey) error {
+	err := tx.QueryRow(ctx, sqlCreateKey, n.Name, n.Digest[:], n.Scopes, store.Text(n.CreatedBy), orNull(n.ExpiresAt)).Scan(&n.Name)
+	return orNone(err, func() error {
+		return store.NewError(store.Conflict, "There is a key of this name, or there was one: take another name")
+	})
+}
+
+const sqlRevokeKey = `/* revoke_key */
+UPDATE access_keys SET revoked_at = coalesce(revoked_at, now()) WHERE name = $1 RETURNING name`
+
+// Revoke ends a key for ever. Error: NotFound.
+func (k *Keys) Revoke(ctx context.Context, name string) error {
+	return k.change(ctx, "revoking key "+name, func(ctx context.Context, tx pgx.Tx) error {
+		return orNone(tx.QueryRow(ctx, sqlRevokeKey, name).Scan(&name), func() error { return store.NewError(store.NotFound, "Key not found") })
+	})
+}
+
+const sqlSpendToken = `/* spend_token */
+UPDATE access_keys SET revoked_at = now(), last_used_at = now()
+WHERE name = $1 AND revoked_at IS NULL AND expires_at > now() AND 'enroll' = ANY (scopes) RETURNING name`
+
+// Enroll adds a worker's key for a token, which it spends. Errors: Forbidden if the token was
+// spent; Conflict.
+func (k *Keys) Enroll(ctx context.Context, token string, n store.NamedKey) error {
+	return k.change(ctx, "enrolling with "+token, func(ctx context.Context, tx pgx.Tx) error {
+		err := orNone(tx.QueryRow(ctx, sqlSpendToken, token).Scan(&token), func() error {
+			return store.NewError(store.Forbidden, "This token was used, or it has expired")
+		})
+		if err != nil {
+			return err
+		}
+		return createKey(ctx, tx, n)
+	})
+}
+
+// change calls f in a transaction that changes the keys. This controller knows of it when
+// change returns, others when they are notified.
+func (k *Keys) change(ctx context.Context, doing string, f func(ctx context.Context, tx pgx.Tx) error) error {
+	err := k.db.write(doing).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := f(ctx, tx); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, sqlKeysChanged)
+		return err
+	})
+	if err == nil {
+		_ = k.Refresh(ctx) // else the actor tries it again
+	}
+	return err
+}
+
+const sqlUseKeys = `/* use_keys */ UPDATE access_keys SET last_used_at = now() WHERE name = ANY ($1)`
+
+// RecordUse records which keys were used since the last time.
+func (k *Keys) RecordUse(ctx context.Context) error {
+	names := k.ring.TakeUsed()
+	if len(names) == 0 {
+		return nil
+	}
+	_, err := k.db.write("recording the use of keys").exec(ctx, sqlUseKeys, names)
+	return err
+}
