@@ -82,7 +82,7 @@ test-long: setup-cc setup-postgres setup-git ## run with all their repetitions t
 drill: setup-postgres setup-s3 setup-git setup-cc ## make faults around two controllers, and failovers, under load for DRILL (2m), and check every promise
 	TAKT_DRILL=$(DRILL) $(FIND) CGO_ENABLED=1 $(GO) test -race -run 'TestDrillFindsThatPromisesAreKept|TestDrillOfFailovers' -v -count 1 -timeout 90m ./cmd/takt-drill
 
-test-deploy: test-package test-image test-proxies test-databases test-release ## test what operators install: package, images, compose file, proxies, PgBouncer, releases
+test-deploy: test-package test-image test-proxies test-controllers test-databases test-release ## test what operators install: package, images, compose file, proxies, several controllers, PgBouncer, releases
 
 test-image: setup-postgres setup-podman ## build the images on a new Debian and run them, with a read-only root file system
 	@.ci/setup debootstrap compose
@@ -91,6 +91,10 @@ test-image: setup-postgres setup-podman ## build the images on a new Debian and 
 test-proxies: setup-postgres ## run nginx and Caddy, as configured in deploy/, in front of takt
 	@.ci/setup nginx caddy
 	$(DEPLOY_TEST) -run TestDeployProxies ./cmd/takt
+
+test-controllers: setup-postgres ## kill, stop and replace controllers behind HAProxy, as configured in deploy/
+	@.ci/setup haproxy
+	$(DEPLOY_TEST) -run TestDeployHAProxy ./cmd/takt
 
 test-databases: setup-postgres ## run takt behind PgBouncer in transaction mode
 	@.ci/setup pgbouncer

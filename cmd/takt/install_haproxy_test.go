@@ -1,0 +1,288 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/http/tlstest"
+	"takt/store"
+)
+
+// crew is a fleet and its submitters behind HAProxy. Every call is noted.
+type crew struct {
+	c        *client.Client
+	mu       sync.Mutex // guards what follows
+	polls    []time.Time
+	failed   []failedCall
+	refused  []string // what may not be tried again
+	accepted int
+}
+
+// failedCall is a call that was answered with 5xx, or not at all.
+type failedCall struct {
+	begun time.Time
+	what  string
+}
+
+// call makes a call until it succeeds, as takt's own clients do.
+func (c *crew) call(ctx context.Context, what string, f func(context.Context) error) bool {
+	retry := client.Retry{Temporary: client.Temporary}
+	retry.Min, retry.Max = 100*time.Millisecond, 2*time.Second
+	err := retry.Do(ctx, func(ctx context.Context) error {
+		begun := time.Now()
+		if what == "poll" {
+			c.mu.Lock()
+			c.polls = append(c.polls, begun)
+			c.mu.Unlock()
+		}
+		err := f(ctx)
+		if client.Temporary(err) && ctx.Err() == nil {
+			c.mu.Lock()
+			c.failed = append(c.failed, failedCall{begun, fmt.Sprintf("%s: %v", what, err)})
+			c.mu.Unlock()
+		}
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		c.mu.Lock()
+		c.refused = append(c.refused, fmt.Sprintf("%s: %v", what, err))
+		c.mu.Unlock()
+	}
+	return err == nil
+}
+
+// work builds until ctx ends. A forgetful worker keeps its first build for ever.
+func (c *crew) work(ctx context.Context, forgetful bool) {
+	var me api.Registered
+	instance := store.NewID()
+	if !c.call(ctx, "register", func(ctx context.Context) (err error) {
+		me, err = c.c.Register(ctx, api.Register{Name: "crew", Instance: instance, Capabilities: []byte("{}"), ActiveBuilds: []string{}})
+		return err
+	}) {
+		return
+	}
+	for {
+		var reply api.PollReply
+		if !c.call(ctx, "poll", func(ctx context.Context) (err error) {
+			reply, err = c.c.Poll(ctx, client.Poll{Token: me.AccessToken, WorkerID: me.ID, Instance: instance, Wait: 20 * time.Second, Active: []string{}})
+			return err
+		}) {
+			return
+		}
+		if reply.AccessToken != "" {
+			me.AccessToken = reply.AccessToken
+		}
+		if reply.Job == nil {
+			continue
+		}
+		if forgetful {
+			return
+		}
+		result := client.Bytes([]byte("result of " + reply.Job.ID))
+		if !c.call(ctx, "result", func(ctx context.Context) error {
+			_, err := c.c.Upload(ctx, client.Upload{
+				Held:    client.Held{BuildID: reply.Job.ID, WorkerID: me.ID, Instance: instance, Attempt: reply.Job.Attempt},
+				Success: true, Result: &result,
+			})
+			return err
+		}) {
+			return
+		}
+	}
+}
+
+// submit submits builds until over is closed.
+func (c *crew) submit(ctx context.Context, over <-chan struct{}) {
+	for {
+		select {
+		case <-over:
+			return
+		case <-time.After(300*time.Millisecond + rand.N(600*time.Millisecond)):
+		}
+		build := client.Submit{Platform: store.Android, Source: client.Bytes([]byte("source")), IdempotencyKey: client.NewIdempotencyKey()}
+		if !c.call(ctx, "submit", func(ctx context.Context) error {
+			_, err := c.c.Submit(ctx, build)
+			return err
+		}) {
+			return
+		}
+		c.mu.Lock()
+		c.accepted++
+		c.mu.Unlock()
+	}
+}
+
+// since returns the calls that failed, and began after then, and the most polls in 5 s.
+func (c *crew) since(then time.Time) (failed []failedCall, most int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.failed {
+		if f.begun.After(then) {
+			failed = append(failed, f)
+		}
+	}
+	polls := slices.SortedFunc(slices.Values(c.polls), time.Time.Compare)
+	first := 0
+	for i, at := range polls {
+		for at.Sub(polls[first]) > 5*time.Second {
+			first++
+		}
+		if polls[first].After(then) {
+			most = max(most, i-first+1)
+		}
+	}
+	return failed, most
+}
+
+// TestDeployHAProxy has three controllers behind HAProxy, with 200 workers and 20 submitters.
+// One is killed, one stands still for 20 s, and one is replaced by the next version.
+func TestDeployHAProxy(t *testing.T) { //nolint:paralleltest // it takes the whole machine
+	deployTest(t)
+	n, dir := newPostgres(t)
+	require.NoError(t, n.Start("-c", "fsync=off", "-c", "max_connections=200"))
+	t.Cleanup(n.Stop)
+	answerOf(t, n, "SELECT 'up'")
+	s := newSite(t)
+	next := filepath.Join(dir, "takt")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-X main.release=99.0.0", "-o", next, ".")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	settings := append(sharedKeys(), "TAKT_DATABASE_URL="+n.URL(), "TAKT_TRUSTED_PROXIES=127.0.0.1", "TAKT_BUILD_TIMEOUT=45s")
+	var three []*process.Controller
+	raw, err := os.ReadFile(filepath.Join(deployDir, "haproxy", "haproxy.cfg"))
+	require.NoError(t, err)
+	config := string(raw)
+	for i := range 3 {
+		name := fmt.Sprintf("controller-%d", i+1)
+		if i > 0 { // one directory of files for all
+			require.NoError(t, os.Mkdir(filepath.Join(s.Dir, name), 0o700))
+			require.NoError(t, os.Symlink(filepath.Join(s.Dir, "controller-1", "files"), filepath.Join(s.Dir, name, "files")))
+		}
+		c := s.controller(name, settings...)
+		three = append(three, c)
+		config = replaced(t, config, fmt.Sprintf("127.0.0.1:300%d", i+1), c.Address)
+	}
+	authority := tlstest.NewAuthority(t)
+	cert, key := authority.Issue(t, dir, 1)
+	var pem []byte
+	for _, file := range []string{cert, key} {
+		part, err := os.ReadFile(file)
+		require.NoError(t, err)
+		pem = append(pem, part...)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "takt.pem"), pem, 0o600))
+	port := freePort(t)
+	config = replaced(t, config, "bind :443", "bind 127.0.0.1:"+port, "/etc/haproxy/takt.pem", filepath.Join(dir, "takt.pem"), "/run/haproxy/admin.sock", filepath.Join(dir, "admin.sock"))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "haproxy.cfg"), []byte(config), 0o600))
+	p := &proxy{url: "https://localhost:" + port, caFile: filepath.Join(dir, "ca.pem"), dir: dir}
+	require.NoError(t, os.WriteFile(p.caFile, authority.PEM, 0o600))
+	startProxy(t, p, "", "haproxy", "-db", "-f", filepath.Join(dir, "haproxy.cfg"))
+	admin := func(command string) {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "unix", filepath.Join(dir, "admin.sock"))
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, command+"\n")
+		require.NoError(t, err)
+		reply, err := io.ReadAll(conn)
+		require.NoError(t, err)
+		require.Empty(t, strings.TrimSpace(string(reply)))
+	}
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM(authority.PEM))
+	through, err := client.New(client.Config{BaseURL: p.url, RootCAs: roots, APIKey: three[0].APIKey, AdminKey: three[0].AdminKey})
+	require.NoError(t, err)
+	defer through.CloseIdle()
+	eventually(t, "it answers", func() bool {
+		_, err := client.Call(t.Context(), through, api.IsReady, api.None{})
+		return err == nil
+	})
+
+	c := &crew{c: through}
+	working, dismiss := context.WithCancel(t.Context())
+	defer dismiss()
+	over := make(chan struct{})
+	const forgetful = 3
+	var fleet, submitters sync.WaitGroup
+	for i := range 200 + forgetful {
+		fleet.Go(func() { c.work(working, i < forgetful) })
+	}
+	for range 20 {
+		submitters.Go(func() { c.submit(working, over) })
+	}
+	phase := func(name string, length time.Duration) (most int) {
+		begun := time.Now()
+		time.Sleep(length)
+		failed, most := c.since(begun)
+		t.Logf("%s: at most %d polls in 5 s; %d calls that began then failed", name, most, len(failed))
+		return most
+	}
+	phase("warming up", 5*time.Second)
+	usual := phase("usual", 10*time.Second)
+
+	killed := time.Now()
+	three[0].Kill()
+	most := phase("one killed", 8*time.Second)
+	three[0] = s.controller("controller-1", append(settings, "TAKT_LISTEN="+three[0].Address)...)
+	most = max(most, phase("one came back", 6*time.Second))
+
+	require.NoError(t, three[1].Signal(syscall.SIGSTOP))
+	most = max(most, phase("one stands still", 20*time.Second))
+	require.NoError(t, three[1].Signal(syscall.SIGCONT))
+	most = max(most, phase("it goes on", 6*time.Second))
+
+	admin("set server takt/controller-3 state drain")
+	most = max(most, phase("one drains", 2*time.Second))
+	require.NoError(t, three[2].Stop(t.Context(), patience))
+	s.Takt = next
+	three[2] = s.controller("controller-3", append(settings, "TAKT_LISTEN="+three[2].Address)...)
+	admin("set server takt/controller-3 state ready")
+	most = max(most, phase("the next version", 8*time.Second))
+	health, err := client.Call(t.Context(), three[2].Client, api.ShowHealth, api.None{})
+	require.NoError(t, err)
+	require.Equal(t, "99.0.0", health.Version)
+
+	close(over)
+	submitters.Wait()
+	eventually(t, "all is built", func() bool {
+		return answerOf(t, n, "SELECT count(*)::text FROM builds WHERE state <> 'completed'") == "0"
+	})
+	dismiss()
+	fleet.Wait()
+	require.Empty(t, c.refused)
+	for _, f := range c.failed {
+		require.WithinRange(t, f.begun, killed.Add(-25*time.Second), killed.Add(250*time.Millisecond), "only what was in flight at the killed one fails: %s", f.what)
+	}
+	t.Logf("%d builds, %d calls failed, all of them in flight at the killed controller", c.accepted, len(c.failed))
+	require.LessOrEqual(t, most, 2*usual, "no storm of polls")
+	require.Equal(t, fmt.Sprint(c.accepted), answerOf(t, n, "SELECT count(*)::text FROM builds"))
+	require.Equal(t, fmt.Sprint(forgetful), answerOf(t, n, "SELECT count(*)::text FROM build_logs WHERE kind = 'requeued'"), "one sweep for each lost build")
+	found, err := client.Call(t.Context(), three[2].Client, api.CheckInvariants, api.None{})
+	require.NoError(t, err)
+	for _, i := range found.Invariants {
+		require.Zero(t, i.Broken, i.Promise)
+	}
+	for _, c := range three {
+		root, err := c.Client.Tree(t.Context(), client.TreeOptions{})
+		require.NoError(t, err)
+		require.Empty(t, trouble(&root))
+	}
+}
