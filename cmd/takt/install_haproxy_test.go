@@ -38,8 +38,9 @@ type crew struct {
 
 // failedCall is a call that was answered with 5xx, or not at all.
 type failedCall struct {
-	begun time.Time
-	what  string
+	begun   time.Time
+	refused bool // by takt, to be repeated
+	what    string
 }
 
 // call makes a call until it succeeds, as takt's own clients do.
@@ -56,7 +57,7 @@ func (c *crew) call(ctx context.Context, what string, f func(context.Context) er
 		err := f(ctx)
 		if client.Temporary(err) && ctx.Err() == nil {
 			c.mu.Lock()
-			c.failed = append(c.failed, failedCall{begun, fmt.Sprintf("%s: %v", what, err)})
+			c.failed = append(c.failed, failedCall{begun, client.StatusOf(err) == 503 && client.RetryAfter(err) > 0, fmt.Sprintf("%s: %v", what, err)})
 			c.mu.Unlock()
 		}
 		return err
@@ -244,8 +245,10 @@ func TestDeployHAProxy(t *testing.T) { //nolint:paralleltest // it takes the who
 	three[0] = s.controller("controller-1", append(settings, "TAKT_LISTEN="+three[0].Address)...)
 	most = max(most, phase("one came back", 6*time.Second))
 
+	stopped := time.Now()
 	require.NoError(t, three[1].Signal(syscall.SIGSTOP))
 	most = max(most, phase("one stands still", 20*time.Second))
+	goesOn := time.Now()
 	require.NoError(t, three[1].Signal(syscall.SIGCONT))
 	most = max(most, phase("it goes on", 6*time.Second))
 
@@ -268,10 +271,16 @@ func TestDeployHAProxy(t *testing.T) { //nolint:paralleltest // it takes the who
 	dismiss()
 	fleet.Wait()
 	require.Empty(t, c.refused)
+	broken := 0
 	for _, f := range c.failed {
+		// What is in flight where it stands still for longer than a statement may take is refused.
+		if f.refused && f.begun.After(stopped.Add(-25*time.Second)) && f.begun.Before(goesOn.Add(time.Second)) {
+			continue
+		}
+		broken++
 		require.WithinRange(t, f.begun, killed.Add(-25*time.Second), killed.Add(250*time.Millisecond), "only what was in flight at the killed one fails: %s", f.what)
 	}
-	t.Logf("%d builds, %d calls failed, all of them in flight at the killed controller", c.accepted, len(c.failed))
+	t.Logf("%d builds, %d calls failed, all of them in flight at the killed controller; the one that stood still refused %d", c.accepted, broken, len(c.failed)-broken)
 	require.LessOrEqual(t, most, 2*usual, "no storm of polls")
 	require.Equal(t, fmt.Sprint(c.accepted), answerOf(t, n, "SELECT count(*)::text FROM builds"))
 	require.Equal(t, fmt.Sprint(forgetful), answerOf(t, n, "SELECT count(*)::text FROM build_logs WHERE kind = 'requeued'"), "one sweep for each lost build")
