@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"crypto/x509"
 	"fmt"
 	"io"
@@ -218,7 +219,8 @@ func TestDeployHAProxy(t *testing.T) { //nolint:paralleltest // it takes the who
 	})
 
 	c := &crew{c: through}
-	working, dismiss := context.WithCancel(t.Context())
+	working, end := context.WithCancelCause(t.Context())
+	dismiss := func() { end(errors.New("enough")) }
 	defer dismiss()
 	over := make(chan struct{})
 	const forgetful = 3
@@ -231,7 +233,7 @@ func TestDeployHAProxy(t *testing.T) { //nolint:paralleltest // it takes the who
 	}
 	phase := func(name string, length time.Duration) (most int) {
 		begun := time.Now()
-		time.Sleep(length)
+		after(t.Context(), length)
 		failed, most := c.since(begun)
 		t.Logf("%s: at most %d polls in 5 s; %d calls that began then failed", name, most, len(failed))
 		return most

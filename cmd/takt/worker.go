@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -279,7 +280,7 @@ func (o *workerOptions) complete(ctx context.Context, env environment) (err erro
 // hide removes the keys from the environment and calls [runner.Hide], so that the
 // commands of builds can't read them.
 func (r *remote) hide(more ...string) error {
-	secrets := append(more, r.apiKey)
+	secrets := append(slices.Clip(more), r.apiKey)
 	for _, name := range []string{"TAKT_API_KEY", "CONTROLLER_API_KEY", "TAKT_ADMIN_KEY", "TAKT_ENCRYPTION_KEY", "ENCRYPTION_KEY"} {
 		secrets = append(secrets, os.Getenv(name))
 		_ = os.Unsetenv(name) // fails only for an invalid name
