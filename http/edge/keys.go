@@ -126,7 +126,7 @@ func (k *Keys) authorize(r *Route, h http.Header) (who *store.NamedKey, proven b
 			return nil, false, ErrWrongAdminKey
 		case !proven:
 			return nil, false, ErrWrongKey
-		case !who.May(r.Scope) && !(r.Own && who.May(store.ScopeSubmit)):
+		case !who.May(r.Scope) && (!r.Own || !who.May(store.ScopeSubmit)):
 			return who, true, missing(r.Scope)
 		}
 	}
