@@ -286,21 +286,4 @@ func TestReadmeIsShort(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	require.NoError(t, err)
 	require.LessOrEqual(t, bytes.Count(raw, []byte("\n")), 120)
-	for _, page := range regexp.MustCompile(`\]\((docs/[a-z.]+)\)`).FindAllStringSubmatch(string(raw), -1) {
-		require.FileExists(t, filepath.Join("..", "..", page[1]))
-	}
-}
-
-// TestDocsNameWhatIsThere checks each `file.go`, `name` of the architecture page.
-func TestDocsNameWhatIsThere(t *testing.T) {
-	t.Parallel()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "architecture.md"))
-	require.NoError(t, err)
-	named := regexp.MustCompile("`([a-z0-9_]+/[a-z0-9_/]+\\.go)`(?:,\\s+`([A-Za-z0-9_.]+)`)?").FindAllStringSubmatch(string(raw), -1)
-	require.Greater(t, len(named), 30)
-	for _, m := range named {
-		source, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(m[1])))
-		require.NoError(t, err)
-		require.Regexp(t, `\b`+regexp.QuoteMeta(m[2])+`\b`, string(source), m[1])
-	}
 }
