@@ -38,7 +38,7 @@ func TestKilledWorkerComesBackWithItsToken(t *testing.T) {
 	second := s.worker(c, name, command)
 	build := submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
 	eventually(t, "the build completes", func() bool { return status(t, c, build).Status == string(store.Completed) })
-	require.Contains(t, second.Output(), "resumed: the session of before is used")
+	require.Contains(t, second.Output(), "previous session resumed")
 	require.NotContains(t, second.Output(), "registered\"")
 	require.Equal(t, id, registered())
 	require.NoError(t, second.Stop(t.Context(), patience))

@@ -13,7 +13,7 @@ import (
 	"takt/store"
 )
 
-// errSuperseded ends an attempt of a build of which we got a newer one.
+// errSuperseded ends an attempt of a build when a newer one arrives.
 var errSuperseded = errors.New("a newer attempt of this build was handed out")
 
 // assignment is one attempt of a build that this worker holds.
@@ -31,8 +31,8 @@ type assignment struct {
 	done  chan struct{}
 }
 
-// accept notes a job, nil if this attempt runs already. An older attempt of the
-// same build is ended.
+// accept returns a job's assignment, nil if this attempt already runs. It ends an older
+// attempt of the same build.
 func (w *Worker) accept(ctx context.Context, job api.Job) *assignment {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,7 +54,7 @@ func (w *Worker) accept(ctx context.Context, job api.Job) *assignment {
 	return a
 }
 
-// lost reports why the build is not ours any more, if that is so.
+// lost returns why the build is no longer ours, nil if it is.
 func (a *assignment) lost() (lostError, bool) {
 	return errors.AsType[lostError](context.Cause(a.ctx))
 }
@@ -77,7 +77,7 @@ func (w *Worker) running() []string {
 	return slices.AppendSeq([]string{}, maps.Keys(w.active))
 }
 
-// waiting returns a hook that says why something is tried again.
+// waiting returns a hook that logs why a call is retried.
 func (w *Worker) waiting(what string) func(error, time.Duration) {
 	return func(err error, wait time.Duration) {
 		if store.CodeOf(err) == store.DuplicateWorker {

@@ -22,8 +22,8 @@ import (
 	"takt/store/tracing"
 )
 
-// lostError is why a build is not ours any more: it is stopped and nothing is
-// reported, because nobody waits for it.
+// lostError is why a build is no longer ours: it is stopped, and nothing is
+// reported.
 type lostError struct{ why error }
 
 func (e lostError) Error() string { return "build given up: " + e.why.Error() }
@@ -31,8 +31,8 @@ func (e lostError) Unwrap() error { return e.why }
 
 var errCancelled = errors.New("cancelled by the controller")
 
-// verdict returns a lostError if err is one, or is the controller's word that the
-// build is not ours, else nil. A refused API key says nothing about the build: keys
+// verdict returns a lostError if err is one, or is a reply which means that the
+// build is not ours, else nil. A refused API key does not concern the build: keys
 // are changed while builds run, and changed back.
 func verdict(err error) error {
 	if lost, ok := errors.AsType[lostError](err); ok {
@@ -68,14 +68,14 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	var beside sync.WaitGroup
 	beside.Go(func() {
 		if err := lines.run(report); err != nil {
-			log.Warn().Err(err).Msg("build's log not wanted")
+			log.Warn().Err(err).Msg("log refused by the controller")
 			a.cancel(verdict(err))
 		}
 	})
 	beats, endBeats := context.WithCancelCause(report)
 	beside.Go(func() { w.beat(beats, a, log) })
 
-	log.Info().Str("platform", a.job.Platform).Msg("build begins")
+	log.Info().Str("platform", a.job.Platform).Msg("build started")
 	began := time.Now()
 	ws, err := w.state.workspace(a.job.ID, a.job.Platform, a.job.Attempt)
 	ws.Image, ws.owner = a.job.BaseImageID, a.owner
@@ -86,11 +86,11 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	}
 	a.phase.Store(phaseUpload)
 	w.conclude(hard, report, a, ws, err, lines, log)
-	log.Info().Stringer("took", time.Since(began).Round(time.Millisecond)).Msg("build ends")
+	log.Info().Stringer("took", time.Since(began).Round(time.Millisecond)).Msg("build ended")
 
 	endBeats(context.Canceled)
 	if lost := lines.close(report, linger); lost > 0 {
-		log.Warn().Int("lines", lost).Msg("end of the build's log not delivered")
+		log.Warn().Int("lines", lost).Msg("end of the log not delivered")
 	}
 	beside.Wait()
 	w.clean(ws, log)
@@ -121,8 +121,7 @@ func (w *Worker) step(ctx context.Context, of client.Held, name string) trace.Sp
 	return span
 }
 
-// work does the build proper: fetch, unpack, run. Its errors are shown to the
-// one who submitted the build.
+// work fetches, unpacks and runs the build. Its errors are shown to the submitter.
 func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *logStream) error {
 	lines.say("attempt %d begins on %s", a.job.Attempt, w.cfg.Name)
 	if w.unlimited != nil {
@@ -158,7 +157,7 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	stderr.close()
 	_ = w.endProcesses(ctx, plan.owner) // the slot takes no build while it fails
 	if removed := removeAll(ws.certs()); removed != nil {
-		w.log.Error().Err(removed).Str("build", a.job.ID).Msg("removing certificates")
+		w.log.Error().Err(removed).Str("build", a.job.ID).Msg("removing certificates failed")
 	}
 	_, exceeded := errors.AsType[limitError](err)
 	switch {
@@ -184,7 +183,7 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	return nil
 }
 
-// fetch brings source and certificates in.
+// fetch downloads and unpacks source and certificates.
 func (w *Worker) fetch(ctx context.Context, a *assignment, ws *workspace, lines *logStream) error {
 	limits := w.cfg.Limits
 	limits.Links = true
@@ -235,9 +234,9 @@ func (w *Worker) clean(ws workspace, log zerolog.Logger) {
 	target := ws.root
 	if w.cfg.Keep {
 		target = filepath.Join(ws.root, "certs")
-		log.Info().Str("directory", ws.root).Msg("kept")
+		log.Info().Str("directory", ws.root).Msg("build directory kept")
 	}
 	if err := removeAll(target); err != nil {
-		log.Error().Err(err).Msg("removing the build's directory")
+		log.Error().Err(err).Msg("removing the build's directory failed")
 	}
 }

@@ -79,12 +79,12 @@ type Plan struct {
 // Command makes the process of a build.
 type Command interface {
 	// Limit is called once, before the first Plan, with the limits of each build. Its
-	// error says why some of them can't be held here.
+	// error is why some of them can't be enforced here.
 	Limit(ctx context.Context, r Resources) error
 	// Check returns why no build can run on this machine now; nil if one can. image is the
 	// base image that the controller names, "" if that is not known.
 	Check(ctx context.Context, image string) error
-	// Prepare fetches what Check misses, if it can. It may take long.
+	// Prepare fetches what Check found missing, if possible. It may take long.
 	Prepare(ctx context.Context, image string) error
 	Plan(w Workspace) Plan
 }
@@ -92,8 +92,7 @@ type Command interface {
 // checkTime bounds a check.
 const checkTime = 15 * time.Second
 
-// check runs a short command and returns why it failed, with the end of what it
-// said.
+// check runs a short command and returns why it failed, with the end of its output.
 func check(ctx context.Context, env []string, argv ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
@@ -106,7 +105,7 @@ func check(ctx context.Context, env []string, argv ...string) error {
 	return saying(err, said)
 }
 
-// saying adds the last line of what a command said to its error.
+// saying adds the last line of a command's output to its error.
 func saying(err error, said []byte) error {
 	lines := strings.Split(strings.TrimSpace(string(said)), "\n")
 	if last := lines[len(lines)-1]; last != "" {
@@ -121,7 +120,7 @@ type Exec struct {
 	// Script is given to sh -c.
 	Script string
 	// Env is the environment besides the TAKT_ variables: PATH and HOME, say.
-	// The worker's keys must not be in it.
+	// It must not contain the worker's keys.
 	Env []string
 
 	cgroups string // directory of the builds' cgroups; "" without
@@ -131,7 +130,7 @@ type Exec struct {
 // plain is a command's name that means the same wherever the script runs.
 var plain = regexp.MustCompile(`^(/[A-Za-z0-9_./+-]*|[A-Za-z0-9_.+-]+)$`)
 
-// Check implements [Command]: the shell must be there, and know the script's first
+// Check implements [Command]: the shell must exist, and find the script's first
 // word unless that is an expression or a path within the source.
 func (e *Exec) Check(ctx context.Context, _ string) error {
 	words := append(strings.Fields(e.Script), "")
@@ -145,7 +144,7 @@ func (e *Exec) Check(ctx context.Context, _ string) error {
 	return err
 }
 
-// Prepare implements [Command]: all is here.
+// Prepare implements [Command]: there is nothing to fetch.
 func (*Exec) Prepare(context.Context, string) error { return nil }
 
 // Limit implements [Command]: with cgroups, where this process may make them.

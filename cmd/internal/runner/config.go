@@ -10,7 +10,7 @@ import (
 	"takt/store/backoff"
 )
 
-// Config is what a worker needs to know.
+// Config has a worker's settings.
 type Config struct {
 	// Name is shown to people. Required.
 	Name string
@@ -20,20 +20,20 @@ type Config struct {
 	Platforms []store.Platform
 	// Concurrency is how many builds run at once. Defaults to 1.
 	Concurrency int
-	// StateDir holds the worker's lock, token and builds. Required; not to be
-	// shared by two workers.
+	// StateDir holds the worker's lock, token and builds. Required; two workers
+	// must not share it.
 	StateDir string
 	// IDFile holds the worker's id. Defaults to StateDir/worker-id.
 	IDFile string
-	// Command is what is run for a build. Required.
+	// Command runs a build. Required.
 	Command Command
 	// Owners are the users that builds run as, one for each of those that run at once. Nothing
 	// else may run as them. Empty for the worker's own user. Only for an Exec.
 	Owners []*Owner
 	// Timeout bounds the command of one build. Defaults to 1 h.
 	Timeout time.Duration
-	// Resources bound a build's command. What can't be held on this machine is logged, at
-	// the start and by each build.
+	// Resources bound a build's command. Limits that can't be enforced on this machine are logged,
+	// at the start and by each build.
 	Resources Resources
 	// Keep leaves a build's directory in place afterwards. Certificates are
 	// removed in any case.

@@ -17,8 +17,8 @@ import (
 	"takt/store"
 )
 
-// diagnose makes the reports that [Worker.Report] asks for until ctx ends. One that says
-// that builds can't be run is followed by another when they can.
+// diagnose makes the reports that [Worker.Report] requests until ctx ends. A report that
+// builds can't be run is followed by another one when they can.
 func (w *Worker) diagnose(ctx context.Context) {
 	var again <-chan time.Time
 	for {
@@ -46,7 +46,7 @@ func (w *Worker) diagnose(ctx context.Context) {
 	}
 }
 
-// fit returns why builds can't be run, as far as it is known or can be seen now.
+// fit returns why builds can't be run, nil if they can.
 func (w *Worker) fit(ctx context.Context) error {
 	w.mu.Lock()
 	unfit, image, stuck := w.health.unfit, w.image, len(w.stuck)
@@ -60,7 +60,7 @@ func (w *Worker) fit(ctx context.Context) error {
 	return w.cfg.Command.Check(ctx, image)
 }
 
-// report sends a diagnostic report, and says whether it is that builds can be run.
+// report sends a diagnostic report, and returns whether builds can be run.
 func (w *Worker) report(ctx context.Context) (fit bool, err error) {
 	w.mu.Lock()
 	r := api.PostDiagnostic{WorkerID: w.id, Status: "healthy", RunAt: *api.NewMillis(time.Now())}
@@ -98,9 +98,9 @@ func (w *Worker) report(ctx context.Context) (fit bool, err error) {
 
 func (w *Worker) checkLimits(context.Context) (string, error) {
 	if w.unlimited != nil {
-		return "", fmt.Errorf("not all limits of builds hold here: %w", w.unlimited)
+		return "", fmt.Errorf("some limits of builds can't be enforced here: %w", w.unlimited)
 	}
-	return "limits of builds can be held", nil
+	return "limits of builds can be enforced", nil
 }
 
 // maxLoad is a five-minute load average of each core that builds seldom exceed by

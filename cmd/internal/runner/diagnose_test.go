@@ -40,7 +40,7 @@ func TestReportSaysWhichLimitsAreNotHeld(t *testing.T) {
 	b := newBench(t, "true")
 	b.worker.unlimited = errors.New("no cgroup v2 here")
 	_, err := b.worker.checkLimits(t.Context())
-	require.EqualError(t, err, "not all limits of builds hold here: no cgroup v2 here")
+	require.EqualError(t, err, "some limits of builds can't be enforced here: no cgroup v2 here")
 }
 
 func TestReportOfTheMachine(t *testing.T) {

@@ -17,9 +17,9 @@
 // # Failure
 //
 // A build that fails (its command, its archive, its time limit) is reported
-// with what the command said last. A build that is no longer ours, because it
-// was cancelled or given to another worker, is stopped and not reported. An
-// unreachable controller is waited for, with backoff: results are kept and sent
+// with the last output of the command. A build that is no longer ours, because it
+// was cancelled or given to another worker, is stopped and not reported. While the
+// controller is unreachable, calls are retried with back-off: results are kept and sent
 // when it is back. A command never outlives its build: it runs in a process
 // group that is killed as a whole, by a guard process if the worker itself was
 // killed.

@@ -16,7 +16,7 @@ import (
 	"takt/store"
 )
 
-// exitError is a command that did not end well.
+// exitError is the failure of a command.
 type exitError struct {
 	Code   int
 	Signal syscall.Signal // 0 if it exited by itself
@@ -29,7 +29,7 @@ func (e exitError) Error() string {
 	return fmt.Sprintf("exit code %d", e.Code)
 }
 
-// drainTime is how long output is read on once the whole group is dead: only a
+// drainTime is how long output is still read once the whole group is dead: only a
 // process that left the group can still hold the other end.
 const drainTime = 2 * time.Second
 

@@ -28,9 +28,8 @@ func awaitExit(pid int) bool {
 	}
 }
 
-// groupAlive reports whether a group has processes that still do something. The
-// dead ones, which wait for a parent to take notice, count for kill but not
-// here: where process 1 reaps nobody, as in many containers, they stay for ever.
+// groupAlive reports whether a group has processes that are not zombies. Zombies count for
+// kill but not here: where process 1 reaps nothing, as in many containers, they stay for ever.
 func groupAlive(pid int) bool {
 	if errors.Is(syscall.Kill(-pid, 0), syscall.ESRCH) {
 		return false

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// guardScript reads the number of the group it watches, then waits for a word.
+// guardScript reads the id of the group to watch, then waits for a second line.
 // If the pipe ends without one, the worker is dead: the group is killed, and so are
 // the other processes of the user in the first argument, by the program in $0. The
 // directory of secrets in the second argument is removed, and the rest of the

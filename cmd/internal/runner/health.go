@@ -10,10 +10,10 @@ import (
 	"takt/store/backoff"
 )
 
-// ErrUnfit is in the error of a worker that could not run builds when it ended.
+// ErrUnfit is wrapped by the error of a worker that could not run builds when it ended.
 var ErrUnfit = errors.New("this worker can't run builds")
 
-// health is what a worker knows of its own ability to run builds.
+// health is whether a worker can run builds.
 type health struct {
 	// unfit is why no build can be run, nil if one can. Guarded by the worker's mu.
 	unfit error
@@ -27,7 +27,7 @@ type faultError struct {
 
 func (e faultError) Unwrap() error { return e.error }
 
-// faultOf returns what an attempt ended by.
+// faultOf returns the fault that ended an attempt.
 func faultOf(err error) store.Fault {
 	if own, ok := errors.AsType[faultError](err); ok {
 		return own.fault
@@ -45,12 +45,12 @@ func diskFault(err error) error {
 	return err
 }
 
-// mend is called with a job that can't be run because of unfit: it gives the job back
+// awaitRepair is called with a job that can't be run because of unfit: it gives the job back
 // and returns when builds can be run again, or ctx has ended.
-func (w *Worker) mend(ctx context.Context, unfit error) {
+func (w *Worker) awaitRepair(ctx context.Context, unfit error) {
 	w.unable(unfit)
 	w.log.Error().Err(unfit).Msg("paused: no builds until this is repaired")
-	// Registering says what runs here: what does not is pending again, and has used
+	// Registering lists the builds that run here. The others are pending again, and use
 	// up no attempt as long as nothing was fetched.
 	_ = w.forever("register").Do(ctx, w.register)
 	w.Report()
@@ -75,7 +75,7 @@ func (w *Worker) mend(ctx context.Context, unfit error) {
 		}
 		_, refused := errors.AsType[imageError](err)
 		if refused {
-			failures = max(failures, 4) // people have to mend this
+			failures = max(failures, 4) // only people can fix this
 		}
 		_ = backoff.Pause(ctx, w.cfg.Backoff.Wait(failures))
 		if refused { // the controller may name another by now

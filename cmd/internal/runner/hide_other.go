@@ -2,5 +2,5 @@
 
 package runner
 
-// Hide can't hide anything here; other users see no environment anyway.
+// Hide does nothing here: other users can't see the environment anyway.
 func Hide(...string) error { return nil }

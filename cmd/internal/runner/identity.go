@@ -17,7 +17,7 @@ import (
 	"takt/store"
 )
 
-// machine identifies what a worker runs on. Both are "" where they are unknown.
+// machine identifies the machine of a worker. Both are "" where they are unknown.
 type machine struct {
 	id   string // of the installation, as in machine-id(5)
 	boot string // of the time since the machine was started
@@ -50,8 +50,8 @@ func thisMachine(ctx context.Context) machine {
 // identify sets the worker's id and the id of its process. It returns true if the id is
 // new because the directory was made on another machine.
 //
-// The controller takes two processes with one id for one only if they have the same
-// process id. A process keeps the id of the one before it in this directory if that has
+// The controller treats two processes with one worker id as the same only if they have the
+// same process id. A process keeps the id of the one before it in this directory if that has
 // certainly ended: the directory, which is locked, was neither copied nor moved to
 // another file system, and the machine was not started again.
 func (s *state) identify(here machine) (copied bool, err error) {

@@ -50,7 +50,7 @@ type Image struct {
 
 	limits  Resources
 	pids    bool          // the engine can limit the number of processes
-	pulling chan struct{} // held by who pulls
+	pulling chan struct{} // held during a pull
 }
 
 // UsualCaps are the capabilities with which root in a container can install packages, own
@@ -69,7 +69,7 @@ func (e imageError) Error() string {
 	return fmt.Sprintf("image %q: %s", store.Clip(e.image, 200), e.why)
 }
 
-// imageName is what engines take for a name, and never for a flag.
+// imageName matches what engines read as a name, and never as a flag.
 var imageName = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._:/@-]*$`)
 
 // image is the image of a build for which the controller names base; "" if that is not
@@ -149,10 +149,10 @@ func (i *Image) Plan(w Workspace) Plan {
 	}
 }
 
-// Limit implements [Command]: the engine does it, if the machine lets it.
+// Limit implements [Command]: the engine enforces limits if the machine supports them.
 func (i *Image) Limit(ctx context.Context, r Resources) error {
 	i.pulling = make(chan struct{}, 1)
-	// podman names controllers, docker says true or false.
+	// podman lists controllers, docker reports true or false.
 	said, err := i.ask(ctx, "info", "--format", "{{.Host.CgroupControllers}}")
 	if err != nil {
 		said, err = i.ask(ctx, "info", "--format", "{{if .CPUCfsQuota}}cpu {{end}}{{if .MemoryLimit}}memory {{end}}{{if .PidsLimit}}pids{{end}}")
@@ -175,7 +175,7 @@ func (i *Image) Limit(ctx context.Context, r Resources) error {
 	return nil
 }
 
-// ask runs the engine and returns what it prints.
+// ask runs the engine and returns its output.
 func (i *Image) ask(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
@@ -193,9 +193,9 @@ const (
 	engineFailed, engineFailedLast = 125, 127
 )
 
-// blame takes a container that nobody stopped for one that used too much memory, and one
-// that never began for a failure of the engine. The exit code alone doesn't tell, because
-// the build command may exit with any.
+// blame treats a container that was killed without a stop as one that used too much memory,
+// and one that never began as a failure of the engine. The exit code alone is not enough,
+// because the build command may exit with any.
 func (i *Image) blame(ctx context.Context, name string, err error) error {
 	ended, ok := errors.AsType[exitError](err)
 	switch {

@@ -37,7 +37,7 @@ func (i *Image) Prepare(ctx context.Context, base string) error {
 	return i.keep(append(i.evict(ctx, older, size), name))
 }
 
-// size is what an image takes up, in bytes; an error says that it is not here.
+// size is the size of an image in bytes; an error means that it is not here.
 func (i *Image) size(ctx context.Context, name string) (int64, error) {
 	said, err := i.ask(ctx, "image", "inspect", "--format", "{{.Size}}", name)
 	if err != nil {
@@ -56,7 +56,7 @@ func (i *Image) pull(ctx context.Context, name string) error {
 	return nil
 }
 
-// evict removes images, the first first, until the rest and size bytes fit, and returns
+// evict removes images, the first one first, until the rest and size bytes fit, and returns
 // the rest. The engine keeps images that containers use.
 func (i *Image) evict(ctx context.Context, images []string, size int64) []string {
 	if i.CacheLimit == 0 {

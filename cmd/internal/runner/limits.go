@@ -54,7 +54,7 @@ type limitError string
 func (e limitError) Error() string { return "build exceeded its " + string(e) }
 
 // limit bounds a command's time and disk. The context that it returns ends with a
-// limitError; the function frees what it holds.
+// limitError; the function releases it.
 func (w *Worker) limit(ctx context.Context, root string, plan Plan) (context.Context, func()) {
 	limited, stop := context.WithTimeoutCause(ctx, w.cfg.Timeout, limitError(fmt.Sprintf("time limit of %s", w.cfg.Timeout)))
 	if w.cfg.Resources.Disk == 0 {
@@ -69,11 +69,11 @@ func (w *Worker) limit(ctx context.Context, root string, plan Plan) (context.Con
 	}
 }
 
-// diskLook is the shortest time between two looks at what a build takes up.
+// diskLook is the minimum time between two checks of a build's disk usage.
 const diskLook = time.Second
 
-// watchDisk looks until ctx ends (nil) or root and what was written elsewhere are above the
-// limit. A look takes at most a twentieth of the time, however many files there are.
+// watchDisk checks until ctx ends (nil), or root and what was written elsewhere exceed the
+// limit. Checks take at most a twentieth of the time, however many files there are.
 func (w *Worker) watchDisk(ctx context.Context, root string, written func(context.Context) int64) error {
 	if real, err := filepath.EvalSymlinks(root); err == nil { // as /proc names it
 		root = real
@@ -92,7 +92,7 @@ func (w *Worker) watchDisk(ctx context.Context, root string, written func(contex
 	return nil
 }
 
-// usage is what a tree takes up on the disk, in bytes, as du counts: no holes, and files
+// usage is the disk usage of a tree in bytes, as du counts it: without holes, and files
 // with several names once.
 func usage(ctx context.Context, root string) (bytes int64) {
 	seen := map[uint64]bool{}
@@ -111,7 +111,7 @@ func usage(ctx context.Context, root string) (bytes int64) {
 	return bytes
 }
 
-// statOf returns nil for what is gone by now.
+// statOf returns nil for a file that no longer exists.
 func statOf(d fs.DirEntry) *syscall.Stat_t {
 	if d == nil {
 		return nil

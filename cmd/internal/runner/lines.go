@@ -10,8 +10,8 @@ import (
 	"takt/store"
 )
 
-// lineWriter cuts output into lines. A line over the limit is cut and says by
-// how much, so memory stays bounded whatever a command writes.
+// lineWriter splits output into lines. A line over the limit is truncated, with a note of
+// how much is missing, so memory stays bounded whatever a command writes.
 type lineWriter struct {
 	limit int
 	emit  func(line string)
@@ -71,7 +71,7 @@ func (l *lineWriter) finish() {
 	l.emit(line)
 }
 
-// tail passes output on and remembers its last lines.
+// tail forwards output and remembers its last lines.
 type tail struct {
 	*lineWriter
 	mu   sync.Mutex

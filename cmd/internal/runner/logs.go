@@ -16,7 +16,7 @@ import (
 
 // LogConfig tunes how a build's output is streamed.
 type LogConfig struct {
-	// Every is how long a line waits for company. Defaults to 200 ms.
+	// Every is how long a line waits for others to be sent with it. Defaults to 200 ms.
 	Every time.Duration
 	// Buffer is how much output waits for the controller, in bytes. Defaults
 	// to 4 MiB.
@@ -59,7 +59,7 @@ type logStream struct {
 	dropped int // lines dropped since the last one that was queued
 	stalled bool
 	closed  bool
-	hurry   bool // somebody waits for the queue to be empty
+	hurry   bool // flush waits for the queue to be empty
 	// Each is closed and replaced when something of its kind happens.
 	more, less chan struct{}
 }
@@ -76,7 +76,7 @@ func (s *logStream) writer(level string) *lineWriter {
 	}}
 }
 
-// say adds a line of takt's own.
+// say adds a line by takt itself.
 func (s *logStream) say(format string, args ...any) {
 	s.add(api.LogMessage{Level: "info", Message: "[takt] " + fmt.Sprintf(format, args...)})
 }
@@ -122,7 +122,7 @@ func (s *logStream) put(line api.LogMessage) bool {
 	return true
 }
 
-// noteDropped appends the line that says what is missing here. The lock is held.
+// noteDropped appends the line that counts the missing lines. The lock is held.
 func (s *logStream) noteDropped() {
 	if s.dropped == 0 {
 		return
@@ -139,7 +139,7 @@ func wake(c *chan struct{}) {
 	*c = make(chan struct{})
 }
 
-// flush waits until all that was said is sent, for at most limit.
+// flush waits until all queued lines are sent, for at most limit.
 func (s *logStream) flush(ctx context.Context, limit time.Duration) {
 	timeout := time.After(limit)
 	for {
@@ -165,14 +165,14 @@ func (s *logStream) flush(ctx context.Context, limit time.Duration) {
 	}
 }
 
-// close flushes, ends run, and returns how many lines did not get through.
+// close flushes, ends run, and returns how many lines were not delivered.
 func (s *logStream) close(ctx context.Context, limit time.Duration) int {
 	s.flush(ctx, limit)
 	return s.discard()
 }
 
-// discard throws away what waits and takes no more; run ends. It returns how
-// many lines that were.
+// discard drops the queued lines and accepts no more; run ends. It returns how
+// many lines were dropped.
 func (s *logStream) discard() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,8 +183,8 @@ func (s *logStream) discard() int {
 	return lost
 }
 
-// run sends what is said until close, discard, the end of ctx, or the
-// controller's word that the build is not ours any more, which it returns.
+// run sends lines until close, discard, the end of ctx, or a reply which means that
+// the build is no longer ours, which it returns.
 func (s *logStream) run(ctx context.Context) error {
 	defer s.discard()
 	for {
@@ -200,9 +200,9 @@ func (s *logStream) run(ctx context.Context) error {
 	}
 }
 
-// take waits for lines and for their company; nil at the end.
+// take waits for lines, and for more to send with them; nil at the end.
 func (s *logStream) take(ctx context.Context) []api.LogMessage {
-	var company <-chan time.Time
+	var linger <-chan time.Time
 	for {
 		s.mu.Lock()
 		if len(s.queue) >= maxBatch || s.bytes >= maxBatchBytes || s.hurry && len(s.queue) > 0 {
@@ -214,12 +214,12 @@ func (s *logStream) take(ctx context.Context) []api.LogMessage {
 		if closed || ctx.Err() != nil {
 			return nil
 		}
-		if waiting > 0 && company == nil {
-			company = time.After(s.cfg.Every)
+		if waiting > 0 && linger == nil {
+			linger = time.After(s.cfg.Every)
 		}
 		select {
 		case <-more:
-		case <-company:
+		case <-linger:
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return s.cut()
@@ -245,7 +245,7 @@ func (s *logStream) cut() []api.LogMessage {
 	return lines
 }
 
-// sent notes that a batch is dealt with, of which lost lines did not arrive.
+// sent records the end of a batch, of which lost lines did not arrive.
 func (s *logStream) sent(lost int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,7 +260,7 @@ func tryAgain(err error) bool {
 		client.StatusOf(err) == http.StatusUnauthorized
 }
 
-// send posts lines until they are taken. Of lines that the controller refuses, only the one
+// send posts lines until they are accepted. Of lines that the controller refuses, only the one
 // at fault is lost.
 func (s *logStream) send(ctx context.Context, lines []api.LogMessage) (lost int, err error) {
 	lost = len(lines)

@@ -25,7 +25,7 @@ type Owner struct {
 	Credential *syscall.Credential
 }
 
-// FindOwner looks a user up, by name or number. A number without an entry will do: its
+// FindOwner looks up a user by name or number. A number without an entry is accepted: its
 // group has the same number, and its home directory is /.
 func FindOwner(name string) (*Owner, error) {
 	u, err := user.Lookup(name)
@@ -45,7 +45,7 @@ func FindOwner(name string) (*Owner, error) {
 	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
 	switch {
 	case err1 != nil || err2 != nil:
-		return nil, fmt.Errorf("user %q has no numbers", name)
+		return nil, fmt.Errorf("user %q has no numeric ids", name)
 	case uid == 0:
 		return nil, fmt.Errorf("user %q is root", name)
 	case os.Geteuid() != 0:
@@ -69,8 +69,8 @@ func (o *Owner) env() []string {
 }
 
 // claimOwners makes the owners this worker's alone until the function that it returns is
-// called, and ends what a killed worker left of theirs. If none was killed, processes
-// of theirs are somebody else's: then it fails and ends nothing.
+// called, and ends what a killed worker left of theirs. If none was killed, their
+// processes belong to another program: then it fails and ends nothing.
 func claimOwners(ctx context.Context, owners []*Owner, killed bool, limit time.Duration) (release func(), err error) {
 	var locks []*os.File
 	release = func() {
@@ -130,8 +130,8 @@ func (o *Owner) endProcesses(ctx context.Context, limit time.Duration) error {
 // helperName is the first argument of the process that kill starts.
 const helperName = "end-processes-of-user"
 
-// kill kills every process of the owner. It takes a process of its own, because the kernel
-// asks who sends a signal, and the worker has to stay root.
+// kill kills every process of the owner. It starts a process for that, because the kernel
+// checks the user of the sender, and the worker has to stay root.
 func (o *Owner) kill(ctx context.Context) error {
 	path, err := self()
 	if err != nil {
@@ -165,7 +165,7 @@ func Helper(args []string) (code int, ran bool) {
 	return 0, true
 }
 
-// endProcesses ends those of a build's user, and notes whether some are left.
+// endProcesses ends those of a build's user, and records whether some are left.
 func (w *Worker) endProcesses(ctx context.Context, o *Owner) error {
 	err := o.endProcesses(ctx, w.cfg.KillGrace)
 	w.mu.Lock()
@@ -178,7 +178,7 @@ func (w *Worker) endProcesses(ctx context.Context, o *Owner) error {
 	return err
 }
 
-// vacate gives a slot back once no process of its user is left; until then the slot takes
+// vacate releases a slot once no process of its user is left; until then the slot takes
 // no build. ctx ends the wait.
 func (w *Worker) vacate(ctx context.Context, slots chan<- *Owner, o *Owner) {
 	for failures := 0; w.slotFault(o) != nil; failures++ {
@@ -215,7 +215,7 @@ func (w *Worker) checkSlots(context.Context) (string, error) {
 	return "all slots take builds", nil
 }
 
-// open lets the owner through the directories above builds.
+// open lets the owner traverse the directories above builds.
 func (o *Owner) open(dirs ...string) error {
 	for _, dir := range dirs {
 		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // others may pass, not look
@@ -241,8 +241,7 @@ func (o *Owner) give(dirs ...string) error {
 	return nil
 }
 
-// take makes a directory the worker's again: whoever ran there can't change it any
-// more.
+// take returns a directory to the worker, so that the owner can no longer change it.
 func (o *Owner) take(dir string) error {
 	if err := os.Lchown(dir, os.Geteuid(), os.Getegid()); err != nil {
 		return err

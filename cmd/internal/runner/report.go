@@ -16,12 +16,11 @@ import (
 // maxErrorMessage is the longest error message that is reported, in bytes.
 const maxErrorMessage = 4096
 
-// maxRefusals is how often a result is sent that the controller calls wrong, because
-// it may have been damaged on its way.
+// maxRefusals is how often a result is sent that the controller rejects as damaged, because
+// the damage may have happened on the way.
 const maxRefusals = 3
 
-// conclude tells the controller how the build ended, unless it is not ours any
-// more.
+// conclude reports how the build ended, unless it is no longer ours.
 func (w *Worker) conclude(
 	hard, report context.Context, a *assignment, ws workspace, err error, lines *logStream, log zerolog.Logger,
 ) {
@@ -47,8 +46,8 @@ func (w *Worker) conclude(
 	}
 }
 
-// deliver uploads the result. The error is one to report, or the controller's
-// word that the build is not ours.
+// deliver uploads the result. The error is one to report, or a reply which
+// means that the build is not ours.
 func (w *Worker) deliver(ctx context.Context, a *assignment, path string, log zerolog.Logger) error {
 	result, err := client.File(path)
 	if err != nil {
@@ -59,7 +58,7 @@ func (w *Worker) deliver(ctx context.Context, a *assignment, path string, log ze
 	case err == nil:
 		log.Info().Int64("bytes", result.Size).Msg("result delivered")
 	case verdict(err) != nil:
-		log.Warn().Err(err).Msg("result not wanted")
+		log.Warn().Err(err).Msg("result refused by the controller")
 	case client.StatusOf(err) != 0:
 		refused, _ := errors.AsType[*store.Error](err)
 		return errors.New("result refused: " + refused.Message)
@@ -67,8 +66,8 @@ func (w *Worker) deliver(ctx context.Context, a *assignment, path string, log ze
 	return err
 }
 
-// upload repeats until the controller has answered for good, which is safe because
-// it accepts an identical repeat.
+// upload repeats until the reply is final, which is safe because the controller
+// accepts an identical repeat.
 func (w *Worker) upload(ctx context.Context, u client.Upload) (err error) {
 	step := w.step(ctx, u.Held, "upload")
 	defer func() { tracing.End(step, err) }()
@@ -88,11 +87,10 @@ func (w *Worker) upload(ctx context.Context, u client.Upload) (err error) {
 	})
 }
 
-// beat tells the controller that the build is alive until ctx ends. It runs
-// apart from the build, so that a command that hogs the machine does not keep
-// it quiet. When the controller says that the build is not ours any more, the
-// assignment is cancelled and beat ends; any other failure is left to the next
-// beat.
+// beat sends heartbeats of the build until ctx ends. It runs in a goroutine of its
+// own, so that a command that hogs the machine does not stop it. When a reply means
+// that the build is no longer ours, the assignment is cancelled and beat ends; any
+// other failure is left to the next beat.
 func (w *Worker) beat(ctx context.Context, a *assignment, log zerolog.Logger) {
 	ticker := time.NewTicker(w.cfg.Heartbeat)
 	defer ticker.Stop()

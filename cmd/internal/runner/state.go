@@ -55,8 +55,8 @@ func (s *state) clear() error {
 	return os.MkdirAll(s.builds(), 0o700)
 }
 
-// lockFile locks a file, which is made, for this process alone. what is what that stands
-// for.
+// lockFile creates a file and locks it for this process. what is the name of the locked
+// resource in errors.
 func lockFile(path, what string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -72,8 +72,8 @@ func lockFile(path, what string) (*os.File, error) {
 	return f, nil
 }
 
-// unlock gives a lock back by name: a process that is being started may hold a copy of the
-// descriptor for a moment.
+// unlock releases a lock explicitly, because a process that is being started may hold a copy of
+// the descriptor for a moment.
 func unlock(f *os.File) {
 	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 	_ = f.Close()
@@ -101,7 +101,7 @@ func (s *state) readID() (string, error) {
 	return id, nil
 }
 
-// newID makes an id and keeps it.
+// newID makes an id and saves it.
 func (s *state) newID() (string, error) {
 	id := store.NewID()
 	return id, s.keepID(id)
@@ -111,8 +111,8 @@ func (s *state) keepID(id string) error { return replace(s.idFile, id+"\n") }
 
 func (s *state) sessionFile() string { return filepath.Join(s.dir, "session") }
 
-// token returns the kept token, "" if there is none that does for what the worker would
-// register now. A worker that lost builds has to register in any case, to say so.
+// token returns the saved token, "" if there is none for the worker's current
+// registration. A worker that lost builds has to register in any case, to report that.
 func (s *state) token(registration []byte) string {
 	raw, _ := os.ReadFile(s.sessionFile()) // none, should it fail
 	token, about, _ := strings.Cut(strings.TrimSpace(string(raw)), "\n")
@@ -122,8 +122,7 @@ func (s *state) token(registration []byte) string {
 	return token
 }
 
-// keepToken keeps the token that belongs to a registration. It is as secret as the API
-// key is.
+// keepToken saves the token of a registration. It is as secret as the API key.
 func (s *state) keepToken(token string, registration []byte) error {
 	return replace(s.sessionFile(), token+"\n"+digest(registration)+"\n")
 }
@@ -159,7 +158,7 @@ func replace(path, content string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// workspace is a build's directory and what lies in it.
+// workspace is a build's directory and its content.
 type workspace struct {
 	root string
 	zip  string
@@ -192,7 +191,7 @@ func (s *state) workspace(buildID, platform string, attempt int) (workspace, err
 	return w, nil
 }
 
-// open gives what the command needs of a workspace to the user that it runs as.
+// open gives the command's part of a workspace to the user that it runs as.
 func (s *state) open(o *Owner, w *workspace) error {
 	if o == nil {
 		return nil

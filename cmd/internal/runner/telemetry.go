@@ -22,8 +22,8 @@ const (
 	phaseUpload   = "upload"
 )
 
-// telemetry reports the machine and the phase of each build until ctx ends. What does not
-// arrive is not sent again: the next report says more.
+// telemetry reports the machine and the phase of each build until ctx ends. A report that does
+// not arrive is not sent again, because the next one replaces it.
 func (w *Worker) telemetry(ctx context.Context) {
 	ticker := time.NewTicker(w.cfg.Telemetry)
 	defer ticker.Stop()
@@ -57,7 +57,7 @@ func (w *Worker) tell(ctx context.Context) {
 }
 
 // machine measures this machine: the load since the last call, memory, and the disk with
-// the builds. Figures that can't be had are nil.
+// the builds. Unavailable figures are nil.
 func (w *Worker) machine(ctx context.Context) (m api.Metrics) {
 	// The controller takes no more than 1000 %.
 	if load, err := cpu.PercentWithContext(ctx, 0, false); err == nil && len(load) > 0 {

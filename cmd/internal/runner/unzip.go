@@ -15,18 +15,18 @@ import (
 	"takt/store"
 )
 
-// UnzipLimits bound what an archive may become.
+// UnzipLimits bound what an archive may unpack to.
 type UnzipLimits struct {
-	// Bytes is the most that all files may hold. Defaults to 8 GiB.
+	// Bytes is the maximum size of all files together. Defaults to 8 GiB.
 	Bytes int64
-	// Files is the most entries. Defaults to 500 000.
+	// Files is the maximum number of entries. Defaults to 500 000.
 	Files int
 	// Links allows symbolic links that stay inside. Without it every link is
 	// refused.
 	Links bool
 }
 
-// Unzipped says what was unpacked.
+// Unzipped describes what was unpacked.
 type Unzipped struct {
 	Files int
 	Bytes int64
@@ -49,7 +49,7 @@ func Unzip(ctx context.Context, archive io.ReaderAt, size int64, dir string, lim
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // judged by name below
 		return Unzipped{}, fmt.Errorf("reading the zip archive: %w", err)
 	}
-	// os.Root is the second lock on the same door.
+	// os.Root is a second protection against the same attack.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return Unzipped{}, err

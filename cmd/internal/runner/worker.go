@@ -19,7 +19,7 @@ import (
 	"takt/store/backoff"
 )
 
-// Causes of an end.
+// Why a worker ends.
 var (
 	errDraining = errors.New("worker drains")
 	errStopped  = errors.New("worker was stopped")
@@ -78,13 +78,13 @@ func (w *Worker) Drain() { w.once.Do(func() { close(w.drain) }) }
 func (w *Worker) Report() {
 	select {
 	case w.asked <- struct{}{}:
-	default: // one is about to be made
+	default: // one is already requested
 	}
 }
 
-// Run works until it is drained (nil), its context ends (nil: running builds
+// Run runs builds until it is drained (nil), its context ends (nil: running builds
 // are killed and reported as failed), or the controller refuses it at the
-// start. It ends with ErrUnfit if the machine can't run builds.
+// start. It returns ErrUnfit if the machine can't run builds.
 func (w *Worker) Run(ctx context.Context) error {
 	var err error
 	if w.state, err = openState(w.cfg.StateDir, w.cfg.IDFile); err != nil {
@@ -126,7 +126,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.removeLeft(ctx)
 	if err := w.forever("register").Do(polling, w.begin); err != nil {
 		if polling.Err() != nil {
-			return nil // told to end before it had begun
+			return nil // stopped before it had registered
 		}
 		return fmt.Errorf("registering: %w", err)
 	}
@@ -141,14 +141,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	enough(errStopped)
 	beside.Wait()
 	w.unregister(ctx)
-	if unfit := w.health.unfit; unfit != nil { // nobody else is left
+	if unfit := w.health.unfit; unfit != nil { // no build is left
 		return fmt.Errorf("%w: %w", ErrUnfit, unfit)
 	}
 	return nil
 }
 
-// removeLeft removes the containers and cgroups of builds that a machine's sudden end has
-// left.
+// removeLeft removes containers and cgroups of builds that were running when the machine
+// crashed.
 func (w *Worker) removeLeft(ctx context.Context) {
 	for _, dir := range w.state.left {
 		cut := max(strings.LastIndexByte(dir, '-'), 0)
@@ -157,25 +157,25 @@ func (w *Worker) removeLeft(ctx context.Context) {
 	}
 }
 
-// prepareAhead fetches the image before the first build asks for it, and reports.
+// prepareAhead fetches the image before the first build needs it, and reports.
 func (w *Worker) prepareAhead(ctx context.Context, image string) {
 	if err := w.cfg.Command.Prepare(ctx, image); err != nil && ctx.Err() == nil {
-		w.log.Warn().Err(err).Msg("the image of builds is not here: the first build tries again")
+		w.log.Warn().Err(err).Msg("pulling the image failed; the first build will retry")
 	}
 	w.Report()
 }
 
-// limits prepares the limits of builds and says which they are.
+// limits prepares the limits of builds and logs them.
 func (w *Worker) limits(ctx context.Context) {
 	r := w.cfg.Resources
 	w.log.Info().Float64("cpus", r.CPUs).Int64("memory", r.Memory).Int64("disk", r.Disk).Stringer("timeout", w.cfg.Timeout).
 		Msg("limits of each build, 0 for none")
 	if w.unlimited = w.cfg.Command.Limit(ctx, r); w.unlimited != nil {
-		w.log.Warn().Err(w.unlimited).Msg("not all limits of builds hold here")
+		w.log.Warn().Err(w.unlimited).Msg("some limits of builds can't be enforced here")
 	}
 }
 
-// serve takes builds until polling ends. Builds live as long as ctx.
+// serve takes builds until polling ends. Builds run until ctx ends.
 func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 	slots := make(chan *Owner, w.cfg.Concurrency) // nil: the worker's own user
 	for i := range cap(slots) {
@@ -183,7 +183,7 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 	}
 	err := w.cfg.Command.Check(polling, w.image)
 	if _, refused := errors.AsType[imageError](err); refused { // the controller has named it already
-		w.mend(polling, err)
+		w.awaitRepair(polling, err)
 	}
 	for {
 		var owner *Owner
@@ -199,11 +199,11 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 		w.know(w.id, job.BaseImageID)
 		if err := w.cfg.Command.Check(ctx, w.image); err != nil {
 			slots <- owner
-			w.mend(polling, err)
+			w.awaitRepair(polling, err)
 			continue
 		}
 		a := w.accept(ctx, *job)
-		if a == nil { // runs already: the controller takes its reply for lost
+		if a == nil { // already running: the controller believes that its reply was lost
 			slots <- owner
 			_ = backoff.Pause(polling, w.cfg.Backoff.Wait(0))
 			continue
@@ -224,7 +224,7 @@ func (w *Worker) next(ctx context.Context) *api.Job {
 		asked := time.Now()
 		reply, err := w.api.Poll(ctx, client.Poll{Token: w.shown(), WorkerID: w.id, Instance: w.state.instance, Wait: w.cfg.PollWait, Active: w.running()})
 		if err == nil && reply.Job != nil && !store.ValidID(reply.Job.ID) {
-			w.log.Error().Str("build", reply.Job.ID).Msg("job with an id that is none")
+			w.log.Error().Str("build", reply.Job.ID).Msg("job with an invalid id")
 			err, reply.Job = errors.New("bad job"), nil
 		}
 		switch {
@@ -238,7 +238,7 @@ func (w *Worker) next(ctx context.Context) *api.Job {
 				idle = 0
 				continue
 			}
-			// The controller does not let us wait, so we do.
+			// The controller does not hold polls open, so pause here.
 			_ = backoff.Pause(ctx, backoff.Backoff{Max: 5 * time.Second}.Wait(idle))
 			idle++
 		case ctx.Err() != nil:
@@ -253,9 +253,9 @@ func (w *Worker) next(ctx context.Context) *api.Job {
 	}
 }
 
-// recover does what a failed poll asks for: register again as 401 and 404 say, wait, or
-// wait and register until the process that uses the worker's id is silent. Only the
-// first time in a row is without a wait.
+// recover handles a failed poll: it registers again after 401 and 404, waits, or
+// waits and registers until the process that uses the worker's id is silent. Only the
+// first of several failures in a row is handled without a wait.
 func (w *Worker) recover(ctx context.Context, err error, failures int) {
 	status := client.StatusOf(err)
 	duplicate := store.CodeOf(err) == store.DuplicateWorker
@@ -269,10 +269,10 @@ func (w *Worker) recover(ctx context.Context, err error, failures int) {
 		return
 	}
 	if status == http.StatusNotFound {
-		w.log.Warn().Str("worker", w.id).Msg("controller does not know us: registering anew")
+		w.log.Warn().Str("worker", w.id).Msg("unknown to the controller; registering as a new worker")
 		id, err := w.state.newID()
 		if err != nil {
-			w.log.Error().Err(err).Msg("new worker id")
+			w.log.Error().Err(err).Msg("creating a worker id failed")
 			return
 		}
 		w.know(id, w.image)
@@ -282,18 +282,18 @@ func (w *Worker) recover(ctx context.Context, err error, failures int) {
 		register = func(ctx context.Context) error { return w.forever("register").Do(ctx, w.register) }
 	}
 	if err := register(ctx); err != nil && ctx.Err() == nil {
-		w.log.Warn().Err(err).Msg("registering again")
+		w.log.Warn().Err(err).Msg("registering again failed")
 	}
 }
 
-// begin takes up the session of the worker before, or registers.
+// begin resumes the previous session, or registers.
 func (w *Worker) begin(ctx context.Context) error {
 	token := w.state.token(w.registration())
 	if token == "" {
 		return w.register(ctx)
 	}
 	w.show(token)
-	w.log.Info().Str("worker", w.id).Str("name", w.cfg.Name).Msg("resumed: the session of before is used")
+	w.log.Info().Str("worker", w.id).Str("name", w.cfg.Name).Msg("previous session resumed")
 	return nil
 }
 
@@ -306,21 +306,22 @@ func (w *Worker) capabilities() json.RawMessage {
 	return raw
 }
 
-// registration is what a token stands for: whoever would register something else has to.
+// registration identifies what a token was issued for: a worker that would register
+// something else has to register.
 func (w *Worker) registration() []byte {
 	return fmt.Appendf(nil, "%s\n%s\n%s\n%s\n%s", w.api.BaseURL(), w.id, w.state.instance, w.cfg.Name, w.capabilities())
 }
 
-// keep notes the token of the last reply, also for the worker after a restart. It may be
-// the one before that is on disk: the controller refuses it, and the worker registers.
+// keep stores the token of the last reply, also for the worker after a restart. The file
+// may lag behind: the controller then refuses its token, and the worker registers.
 func (w *Worker) keep(token string) {
 	w.show(token)
 	if err := w.state.keepToken(token, w.registration()); err != nil {
-		w.log.Warn().Err(err).Msg("token not kept: the next start registers")
+		w.log.Warn().Err(err).Msg("token not saved; the next start will register again")
 	}
 }
 
-// shown returns the token that the next call shows.
+// shown returns the token for the next call.
 func (w *Worker) shown() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -333,8 +334,8 @@ func (w *Worker) show(token string) {
 	w.token = token
 }
 
-// renew replaces a token by the same with a new expiry, unless a poll has replaced it
-// meanwhile. It is not kept on disk: a worker that is killed with a build registers.
+// renew replaces a token by the same one with a new expiry, unless a poll has replaced it
+// meanwhile. It is not saved on disk: a worker that is killed with a build registers.
 func (w *Worker) renew(shown, token string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -343,7 +344,7 @@ func (w *Worker) renew(shown, token string) {
 	}
 }
 
-// know sets what others than the polling goroutine read under mu.
+// know sets the fields that other goroutines read under mu.
 func (w *Worker) know(id, image string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -372,8 +373,8 @@ func (w *Worker) register(ctx context.Context) error {
 	return nil
 }
 
-// unregister says goodbye. The token may have expired during a long build, so
-// it is renewed if need be.
+// unregister removes the worker from the controller. The token may have expired during a
+// long build, so it is renewed if need be.
 func (w *Worker) unregister(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), w.cfg.StopGrace, errStopped)
 	defer cancel()
@@ -390,11 +391,11 @@ func (w *Worker) unregister(ctx context.Context) {
 		return err
 	})
 	if err != nil {
-		w.log.Warn().Err(err).Msg("could not unregister")
+		w.log.Warn().Err(err).Msg("unregistering failed")
 		return
 	}
 	if err := w.state.dropToken(); err != nil { // it is void
-		w.log.Warn().Err(err).Msg("removing the token")
+		w.log.Warn().Err(err).Msg("removing the token failed")
 	}
 	w.log.Info().Msg("unregistered")
 }
