@@ -33,7 +33,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	}
 	code := ExitCode(err)
 	if f := cmd.Flags().Lookup("json"); f != nil && f.Value.String() == "true" {
-		_ = EncodeJSON(stderr, problemOf(err)) // nothing is left to report to
+		_ = EncodeJSON(stderr, problemOf(err)) // there is nowhere to report this
 		return code
 	}
 	name := root.Name() + ":"
@@ -47,7 +47,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	return code
 }
 
-// helpCommand returns `help COMMAND`. Unlike cobra's, it fails for a command that is not there.
+// helpCommand returns `help COMMAND`. Unlike cobra's, it fails for an unknown command.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND]", Short: "Help about a command", Args: cobra.ArbitraryArgs,

@@ -29,7 +29,7 @@ const (
 	ExitInterrupted = 130
 )
 
-// UsageError is an error that the caller made.
+// UsageError is a mistake in the command line.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
@@ -127,7 +127,7 @@ func Message(err error) string {
 	return text
 }
 
-// noAnswer says which address does not answer, and what to do.
+// noAnswer describes which address does not answer, and what to do.
 func noAnswer(err *store.Error) string {
 	call, ok := errors.AsType[*url.Error](err.Err)
 	if !ok {
@@ -150,8 +150,7 @@ func noAnswer(err *store.Error) string {
 	return fmt.Sprintf("%s does not answer (%v). Is takt serve running? %s", address, call.Err, where)
 }
 
-// Heals reports whether a call that failed may succeed later without anything being changed
-// here.
+// Heals reports whether a failed call may succeed later without a change on this side.
 func Heals(err error) bool {
 	dns, noHost := errors.AsType[*net.DNSError](err)
 	_, stranger := errors.AsType[*tls.CertificateVerificationError](err)

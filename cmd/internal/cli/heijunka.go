@@ -37,7 +37,7 @@ func PrintHeijunka(w io.Writer, l api.Heijunka) {
 	}
 }
 
-// PrintHeijunkaChange shows what is changed now, how to take it back, and the size of pools.
+// PrintHeijunkaChange shows the current changes, how to undo them, and the size of pools.
 func PrintHeijunkaChange(w io.Writer, l api.Heijunka) {
 	changed := changes(l)
 	if l.Burst.Active {
@@ -53,7 +53,7 @@ func PrintHeijunkaChange(w io.Writer, l api.Heijunka) {
 	fmt.Fprintf(w, "%s\nworkers: %s\n", strings.Join(changed, "\n"), strings.Join(pools, ", "))
 }
 
-// changes says what differs from the configuration, until when, and how to take it back.
+// changes lists what differs from the configuration, until when, and how to undo it.
 func changes(l api.Heijunka) (out []string) {
 	var s store.HeijunkaSettings
 	if json.Unmarshal(l.Changed, &s) != nil {

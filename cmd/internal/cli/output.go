@@ -39,7 +39,7 @@ func (o Output) Result(value any, text func(w io.Writer)) error {
 }
 
 // millis is a member that is a time in milliseconds since 1970, as several replies of the API
-// have them. A quote within a text stands behind a backslash.
+// have them. A quote within a text follows a backslash.
 var millis = regexp.MustCompile(`([{,]"(?:[a-z]+_at|timestamp)":)(\d{13})\b`)
 
 // EncodeJSON writes value on one line, with times as in RFC 3339. It escapes characters that
@@ -93,7 +93,7 @@ func (o Output) Note(format string, args ...any) {
 	}
 }
 
-// Confirm asks whether to do what can't be undone. It asks only somebody at a terminal, and
+// Confirm asks before an action that can't be undone. It asks only at a terminal, and
 // returns an error for any answer but y or yes.
 func (o Output) Confirm(in io.Reader, question string) error {
 	if f, ok := in.(*os.File); !ok || o.JSON || !term.IsTerminal(int(f.Fd())) {
@@ -114,8 +114,7 @@ func Terminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// These say how this process shows times and that it shows no colours; see InUTC and
-// NoColours.
+// Display options of this process; see InUTC and NoColours.
 var utc, colourless atomic.Bool //nolint:gochecknoglobals // said once, by who runs takt
 
 // InUTC makes this process show times in UTC instead of local time.

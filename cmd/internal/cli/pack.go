@@ -21,7 +21,7 @@ import (
 
 // PackDir writes a directory as a zip archive: everything except .git, in a fixed order
 // and without times, so that the same tree gives the same bytes. Links stay links. A link
-// that leaves the directory is an error, because no worker would unpack it.
+// that points outside the directory is an error, because no worker would unpack it.
 func PackDir(ctx context.Context, dir string, w io.Writer) error {
 	z := zip.NewWriter(w)
 	z.RegisterCompressor(zip.Deflate, func(out io.Writer) (io.WriteCloser, error) {
@@ -113,8 +113,8 @@ func leaves(name, target string) bool {
 	return to == ".." || strings.HasPrefix(to, "../")
 }
 
-// PackToFile packs a directory into a new temporary file of at most so many bytes. It calls
-// seen with the number written so far. The caller removes the file.
+// PackToFile packs a directory into a new temporary file of limited size. It calls
+// seen with the number of bytes written so far. The caller removes the file.
 func PackToFile(ctx context.Context, dir string, most int64, seen client.Progress) (name string, err error) {
 	f, err := os.CreateTemp("", "takt-source-*.zip")
 	if err != nil {
@@ -128,7 +128,7 @@ func PackToFile(ctx context.Context, dir string, most int64, seen client.Progres
 	return f.Name(), nil
 }
 
-// archive is a file that is written until ctx ends or it has as many bytes as it may have.
+// archive is a file that is written until ctx ends or it reaches its maximum size.
 type archive struct {
 	ctx        context.Context //nolint:containedctx // io.Writer takes none
 	file       io.Writer
@@ -149,7 +149,7 @@ func (a *archive) Write(p []byte) (int, error) {
 	return a.file.Write(p)
 }
 
-// TooLarge returns the error of a source with more bytes than it may have.
+// TooLarge returns the error of a source above its maximum size.
 func TooLarge(most int64) error {
 	return Usage("it has more than the %s that a source may have: leave out what the build does not need", humanize.IBytes(uint64(most)))
 }
