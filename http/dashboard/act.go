@@ -18,10 +18,10 @@ import (
 	"takt/store"
 )
 
-// act describes what a form does beside calling an endpoint.
+// act describes a form's action beside its call of an endpoint.
 type act struct {
 	name string // for the page after it
-	done string // what that page says
+	done string // the message on that page
 	// why requires a reason.
 	why bool
 	// to returns the page after it; nil is the page with the form.
@@ -59,7 +59,7 @@ func (d *Dashboard) acts() []edge.Route {
 	}
 }
 
-// orderTexts are what the tree's page says after an order.
+// orderTexts are the messages on the tree's page after an order.
 func orderTexts() map[string]string {
 	return map[string]string{
 		"restart": "Restarted.", "terminate": "Terminated.", "start": "Started.",

@@ -18,7 +18,7 @@ import (
 // buildsData is the data of the list of builds.
 type buildsData struct {
 	list[store.Build]
-	// Wrong says what is wrong with the filter. That part of it is ignored.
+	// Wrong is what is wrong with the filter. That part of it is ignored.
 	Wrong string
 	// Total counts what matches.
 	Total string
@@ -37,7 +37,7 @@ func (buildsData) AgeText(age string) string {
 	return map[string]string{"1h": "last hour", "24h": "last day", "168h": "last week"}[age]
 }
 
-// buildFilter reads the filter of the list, and says what is wrong with it.
+// buildFilter reads the filter of the list, and returns what is wrong with it.
 func buildFilter(v *view) (f store.BuildFilter, wrong string) {
 	if oneOf(v, "state", &wrong, buildStates...) != "" {
 		for _, state := range v.All("state") {
@@ -74,7 +74,7 @@ func (d *Dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
 	return buildsData{listOf(v, "after", rows, next), wrong, total}, err
 }
 
-// bulkData is what came of an act on several builds.
+// bulkData is the result of an act on several builds.
 type bulkData struct {
 	Act    string // retry or cancel
 	Done   int

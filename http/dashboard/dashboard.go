@@ -29,22 +29,22 @@ type Store interface {
 	Repos(ctx context.Context, deployment string, p store.Page) ([]store.DeploymentRepo, store.Cursor, error)
 }
 
-// Deps is what a Dashboard works with: what the server does, and data of its own.
+// Deps are a Dashboard's dependencies: the server's, and some of its own.
 type Deps struct {
 	http.Deps
 	Store Store
-	// History is what plots show. Its owner runs it.
+	// History has the data of plots. Its owner runs it.
 	History *History
 }
 
-// Config is what an operator may set.
+// Config has the settings.
 type Config struct {
 	// Services are those that have pages; none means all. The dependencies of the others
 	// are never used.
 	Services []string
 	// Secrets are the encryption keys, the current one first. The signatures of sessions
-	// depend on them, because who knows only the API key must not be able to test guesses
-	// of the admin key on a session of its own. If there are none, sessions end with the
+	// depend on them, because a user who knows only the API key must not be able to test
+	// guesses of the admin key on a session. If there are none, sessions end with the
 	// process.
 	Secrets [][]byte
 	// PlainSessions allows sessions over plain HTTP from other machines. Anyone who can
@@ -65,7 +65,7 @@ type Dashboard struct {
 	services  []string
 	pages     []*page
 	front     string            // the page that a login leads to
-	done      map[string]string // what a page says after an act, by the act's name
+	done      map[string]string // the message after an act, by the act's name
 	templates map[string]*template.Template
 	assets    map[string]asset
 	version   string // of the assets

@@ -5,12 +5,12 @@
 //
 // # State
 //
-// None that must survive a restart: the figures of the last day for plots ([History]), what
-// each page showed last, and the pages that are open. Sessions are cookies.
+// None that must survive a restart: the figures of the last day for plots ([History]), the
+// last data of each page, and the pages that are open. Sessions are cookies.
 //
 // # Failure
 //
-// While the database is unavailable, a page shows what it showed last, or says that it will
+// While the database is unavailable, a page shows its last data, or a note that it will
 // appear. A page that takes too long to read counts as one that can't be read.
 //
 // # Concurrency

@@ -30,7 +30,7 @@ type fleetRow struct {
 	CPU, Memory template.HTML
 }
 
-// Current reports whether the telemetry tells how the machine is now.
+// Current reports whether the telemetry is recent.
 func (r fleetRow) Current() bool {
 	return r.Telemetry != nil && r.Held > 0 && time.Since(r.Telemetry.At) < 2*time.Minute
 }
@@ -56,7 +56,7 @@ func (fleetData) Sorts() []string      { return fleetSorts }
 func (fleetData) StateNames() []string { return fleetStates }
 
 // oneOf returns a parameter of a filter, if it is one of values. Otherwise it ignores it and
-// says in wrong what is wrong with it.
+// sets wrong.
 func oneOf(v *view, name string, wrong *string, values ...string) string {
 	value := v.Get(name)
 	if value != "" && !slices.Contains(values, value) {

@@ -46,7 +46,7 @@ func (d *Dashboard) loadHeijunka(_ context.Context, v *view) (any, error) {
 	return data, nil
 }
 
-// summary says in a sentence how levelling does. refused is how many requests a minute were
+// summary describes the state of levelling in a sentence. refused is how many requests a minute were
 // refused in each ten seconds of the last hour, by each rule.
 func summary(s store.HeijunkaStatus, refused []float32) string {
 	if !s.Enabled {

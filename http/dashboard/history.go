@@ -54,8 +54,8 @@ func (f figure) sums() bool {
 
 const (
 	sampleEvery      = time.Second
-	pulseEvery       = 10 * time.Second       // unless somebody watches: plots show minutes
-	watchedFor       = 10                     // seconds after a look
+	pulseEvery       = 10 * time.Second       // without viewers: plots show minutes
+	watchedFor       = 10                     // seconds after the last view
 	pulseLimit       = 900 * time.Millisecond // less than sampleEvery
 	maxMachinePoints = 120                    // per worker
 	maxPoints        = 300_000                // in total; 16 bytes each
@@ -128,7 +128,7 @@ var periods = []struct { //nolint:gochecknoglobals // a table
 
 // History keeps figures in memory: those of each period, about 500 KB, and at most 5 MB of
 // worker telemetry. It
-// is no part of the server, because it then outlives restarts of the endpoint. Each
+// is not part of the server, so that it outlives restarts of the endpoint. Each
 // controller has its own and loses it at exit. It reads the database only while there is
 // work, then every pulseEvery, and each second for viewers; all else is in memory anyway.
 type History struct {
@@ -145,7 +145,7 @@ type History struct {
 	machines map[string][]machinePoint // by worker
 	points   int
 
-	watched atomic.Int64 // when somebody last looked at the queue's plots, in seconds since 1970
+	watched atomic.Int64 // when the queue's plots were last viewed, in seconds since 1970
 
 	// What follows is used by take only.
 	rejected [2]int64
@@ -205,7 +205,7 @@ func (h *History) take(ctx context.Context, now time.Time) {
 	h.add(now, &v)
 }
 
-// takeQueue takes what waits from the count that the queue manager makes of all controllers'
+// takeQueue takes the number of waiting builds from the count that the queue manager makes of all controllers'
 // builds. It reads the rest only while it may change: nothing starts, and nothing runs, that
 // was not pending before.
 func (h *History) takeQueue(ctx context.Context, now time.Time, v *sample) {

@@ -24,11 +24,11 @@ const (
 	// livePlaces is how many views are read at once, because they share the database
 	// with the work.
 	livePlaces = 4
-	// ageEvery is how often a stream that has no news sends the age of what it shows, so that
-	// a browser notices a controller that stands still.
+	// ageEvery is how often a stream without news sends the age of its data, so that
+	// a browser notices a controller that hangs.
 	ageEvery = 3 * time.Second
-	// maxViews is how many views may be open. Each keeps its parts in memory, whoever
-	// follows it.
+	// maxViews is how many views may be open. Each keeps its parts in memory, for any
+	// number of viewers.
 	maxViews = 256
 )
 

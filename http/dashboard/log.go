@@ -97,7 +97,7 @@ func fold(message string) (title string, begins, ends bool) {
 	return message, false, strings.HasPrefix(message, "::endgroup::")
 }
 
-// content shows what a line says, with a link to the rest of a long one.
+// content shows the text of a line, with a link to the rest of a long one.
 func content(build string, l store.LogLine, text string) template.HTML {
 	html := ansi(text)
 	if len(l.Message) > maxLine && l.Number > 0 {
@@ -421,7 +421,7 @@ func (d *Dashboard) rawLog(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	cut := http.ErrAbortHandler // what is not whole must not look so
+	cut := http.ErrAbortHandler // a partial reply must not look complete
 	err = d.server.StreamAs(c, "text/plain; charset=utf-8", func(_ context.Context, st *edge.Stream) (err error) {
 		for more := true; more && err == nil; {
 			for _, l := range t.Lines {

@@ -30,14 +30,14 @@ type view struct {
 	page  *page
 	id    string
 	query url.Values
-	Admin bool   // may do what needs the admin key
+	Admin bool   // has the rights of the admin key
 	Host  string // the scheme and host that the browser uses
 	// tail is the end of the log that an open view sends on; nil for a page. It belongs to
 	// whoever makes the view's parts.
 	tail *logTail
 }
 
-// key returns what tells views apart.
+// key identifies a view.
 func (v *view) key() string { return fmt.Sprint(v.data(), "\x00", v.Admin, v.Host) }
 
 // data returns the part of key that the page's data depends on.
@@ -171,7 +171,7 @@ func (d *Dashboard) showPage(ctx context.Context, c echo.Context, v *view) (any,
 	return d.render(ctx, c, status, name, s)
 }
 
-// isAway reports whether a page can't be read now, but can be later.
+// isAway reports whether a page can't be read now, but may be later.
 func isAway(err error) bool { return store.IsUnavailable(err) || errors.Is(err, errSlowPage) }
 
 const awayText = "The database is unavailable. No accepted work is lost."
@@ -192,7 +192,7 @@ func (d *Dashboard) screen(ctx context.Context, v *view) (*screen, error) {
 		err = errSlowPage
 	}
 	known, at, ok := d.known.of(v.data())
-	if overview, is := data.(overviewData); is { // it has what is known
+	if overview, is := data.(overviewData); is { // it has the last data
 		known, ok = overview, true
 	}
 	if !ok || !isAway(err) {

@@ -105,7 +105,7 @@ func (d *Dashboard) plotters(v *view, now time.Time) (over func(name string, f f
 		}
 }
 
-// thin combines values that are too close to be told apart into their mean.
+// thin combines values that are too close to be distinguished into their mean.
 func thin(values []float32) []float32 {
 	n := (len(values) + manyPoints - 1) / manyPoints
 	if n <= 1 {
@@ -182,7 +182,7 @@ func lastOf(values []float32, unit string) string {
 	return "–"
 }
 
-// quantity formats a value of a plot with as many digits as help, and its unit if that is short.
+// quantity formats a value of a plot with a useful number of digits, and its unit if that is short.
 func quantity(v float64, unit string) string {
 	switch unit {
 	case "s":

@@ -11,15 +11,15 @@ import (
 	"takt/store"
 )
 
-// situation is what the overview judges and the navigation counts. It is immutable. While the
+// situation is the input of the overview's problems and of the navigation's counts. It is immutable. While the
 // database is Away, most of it is as it was known last.
 type situation struct {
 	Away bool
 	forecast.Reading
 	States  map[string]int       // workers by state
 	Workers []store.WorkerDetail // those with problems first; not all
-	// Files is the storage; its Mode is "" without the service builds. Full says why it
-	// takes no more files.
+	// Files is the storage; its Mode is "" without the service builds. Full is why it
+	// accepts no more files.
 	Files storage.Health
 	Full  error
 	Down  []string // processes that don't run
@@ -32,7 +32,7 @@ type problem struct {
 	is bool
 	// Kind is what kind it is, Severity bad or warn.
 	Kind, Severity string
-	// Text says what is wrong, and Todo what to do about it.
+	// Text is what is wrong, and Todo what to do about it.
 	Link, Text, Todo string
 	Since            time.Time // zero if it is not known
 }
@@ -59,7 +59,7 @@ func (s *situation) Troubled() (n int) {
 	return n
 }
 
-// Problems returns what is wrong, most severe first.
+// Problems returns the problems, most severe first.
 func (s *situation) Problems() []problem {
 	fleet, none, stuck := s.All(), time.Time{}, false
 	s3, dual := s.Files.S3 != nil && s.Files.S3.Err != nil, s.Files.Mode == storage.ModeDual
@@ -117,7 +117,7 @@ func (s *situation) troubled(state, severity, todo string) problem {
 	return p
 }
 
-// Failures says how many builds failed lately.
+// Failures describes how many builds failed recently.
 func (s *situation) Failures() string {
 	if s.Ended == store.MaxEnded {
 		return fmt.Sprintf("%d of the last %d builds failed", s.Failed, s.Ended)

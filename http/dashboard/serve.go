@@ -72,7 +72,7 @@ func (d *Dashboard) pageOrStream(p *page) func(c echo.Context, r *edge.Route) er
 	}
 }
 
-// finish sends a handler's page, or shows its error as one.
+// finish sends a handler's page, or its error as a page.
 func (d *Dashboard) finish(c echo.Context, reply any, err error) error {
 	switch {
 	case errors.Is(err, errLogin):

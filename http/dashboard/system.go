@@ -21,7 +21,7 @@ const rateWindow = 10 * time.Second
 
 const requestTimes = "takt_http_request_duration_seconds"
 
-// reading is what the metrics said at a time: the sum of each over its labels (of a histogram
+// reading has the values of the metrics at a time: the sum of each over its labels (of a histogram
 // its count), and how many requests took at most so many seconds.
 type reading struct {
 	at      time.Time
@@ -29,7 +29,7 @@ type reading struct {
 	buckets map[float64]float64
 }
 
-// readMetrics reads the metrics that takt keeps anyway. Polls are not among the durations,
+// readMetrics reads takt's own metrics. Polls are not among the durations,
 // because they wait for builds.
 func (d *Dashboard) readMetrics() (reading, error) {
 	r := reading{time.Now(), map[string]float64{}, map[float64]float64{}}

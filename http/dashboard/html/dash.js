@@ -276,7 +276,7 @@ function tell() {
   document.body.classList.toggle('lost', dead)
   const banner = document.getElementById('lost')
   if (!dead) banner.textContent = ''
-  else if (!banner.textContent) banner.textContent = 'Connection to takt lost. This page shows how things were before; it reconnects automatically.'
+  else if (!banner.textContent) banner.textContent = 'Connection to takt lost. This page shows older data; it reconnects automatically.'
 }
 
 function gone(since) {
