@@ -43,7 +43,7 @@ func makePlan(root *api.TreeNode, o order) (plan, error) {
 	}
 	p := plan{node: node, group: []*api.TreeNode{node}}
 	if o.action == restart && parent != nil {
-		p.group = tied(parent, node)
+		p.group = restartGroup(parent, node)
 	}
 	endpoint := root.Path + "/endpoint"
 	p.detached = o.action != start && slices.Contains(p.affected(), endpoint)
@@ -53,8 +53,8 @@ func makePlan(root *api.TreeNode, o order) (plan, error) {
 	return p, nil
 }
 
-// tied returns the children of parent that its strategy restarts with node.
-func tied(parent, node *api.TreeNode) []*api.TreeNode {
+// restartGroup returns the children of parent that its strategy restarts with node.
+func restartGroup(parent, node *api.TreeNode) []*api.TreeNode {
 	all := make([]*api.TreeNode, len(parent.Children))
 	at := 0
 	for i := range all {

@@ -179,7 +179,7 @@ func (h *tree) awaitHealth(ctx context.Context, o order, p plan, failed error) e
 	tick := time.NewTicker(healthTick)
 	defer tick.Stop()
 	for {
-		bad := h.firstAiling(p)
+		bad := h.firstUnhealthy(p)
 		if bad == "" {
 			return nil
 		}
@@ -191,9 +191,9 @@ func (h *tree) awaitHealth(ctx context.Context, o order, p plan, failed error) e
 	}
 }
 
-// firstAiling describes the first node of the plan's group that is not healthy; "" if all
+// firstUnhealthy describes the first node of the plan's group that is not healthy; "" if all
 // are.
-func (h *tree) firstAiling(p plan) string {
+func (h *tree) firstUnhealthy(p plan) string {
 	root := h.describe(false)
 	for _, n := range p.group {
 		if n.Restart == "temporary" {

@@ -56,6 +56,6 @@ func (s *uploads) file(ctx context.Context, f *edge.Form, p *multipart.Part, wha
 		u.Discard()
 		return nil, nil
 	}
-	u.Moved = f.Onward
+	u.Moved = f.KeepAlive
 	return u, nil
 }

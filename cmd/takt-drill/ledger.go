@@ -195,21 +195,21 @@ func (l *ledger) complete() {
 func (l *ledger) broke(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.broke1(format, args...)
+	l.violation(format, args...)
 }
 
-// broke1 notes when a promise was first seen to be broken so. It is broke for a caller that holds mu.
-func (l *ledger) broke1(format string, args ...any) {
+// violation records a broken promise once, with the time. The caller holds mu.
+func (l *ledger) violation(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !slices.ContainsFunc(l.broken, func(old string) bool { return strings.HasSuffix(old, text) }) {
 		l.broken = append(l.broken, fmt.Sprintf("%.1f s: %s", time.Since(l.begun).Seconds(), text))
 	}
 }
 
-// suspect is broke1 about a build.
+// suspect is violation for a build.
 func (l *ledger) suspect(id, format string, args ...any) {
 	l.suspects = append(l.suspects, id)
-	l.broke1(format, args...)
+	l.violation(format, args...)
 }
 
 // accepted returns the accepted builds and the digests of their results.

@@ -158,7 +158,7 @@ func newBackupVerifyCommand() *cobra.Command {
 	out := cli.Output{}
 	cmd := &cobra.Command{
 		Use:   "verify DIR",
-		Short: "Look whether backups are complete and whole",
+		Short: "Check backups for loss or damage",
 		Long: `Read all backups in a directory again: whether each dump and each file still has
 its SHA-256, and each file that a dump names is there. Exit code 1 if not. Needs
 no database, settings or keys, and changes nothing.`,

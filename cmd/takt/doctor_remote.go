@@ -54,7 +54,7 @@ func (d *doctor) healthy(h api.Health) {
 		d.bad(check, "the controller's log names the session that holds it: end that", "an old snapshot has kept vacuum from its work for %d s", held)
 	}
 	if ok, _ := h.Storage["ok"].(bool); !ok {
-		d.bad(check, "the controller's log says why; takt doctor on its machine looks closer", "its storage is not well")
+		d.bad(check, "the controller's log says why; takt doctor on its machine looks closer", "its storage check failed")
 		return
 	}
 	d.well(check, "it works; %d builds wait, %d run", h.Queue.Pending, h.Queue.Active)

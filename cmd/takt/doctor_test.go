@@ -268,7 +268,7 @@ func TestDoctorLooksAtAController(t *testing.T) {
 	all := look("wrong")
 	requireFound(t, all, "clock", "ahead of this machine")
 	requireFound(t, all, "controller", "vacuum")
-	requireFound(t, all, "controller", "storage is not well")
+	requireFound(t, all, "controller", "storage check failed")
 	requireFound(t, all, "tree", "takt/database/pool is suspended no answer")
 	requireFound(t, all, "tree", "leaked 2")
 	requireFound(t, all, "keys", "the API key")

@@ -35,8 +35,9 @@ and HubSpot's tokens that one of TAKT_OLD_ENCRYPTION_KEYS has sealed. Works on t
 data directory, database and bucket of 'takt serve', with the same settings.
 
 Safe while takt serves, and to be interrupted: run again, it goes on where it
-stopped. Exit code 0 says that nothing is left under an old key, and when the old
-keys may go. Start every controller with the new key before; see docs/operate.md.`,
+stopped. Exit code 0 means that nothing is left under an old key; the output has
+the time after which old keys can be removed. Start every controller with the new
+key first; see docs/operate.md.`,
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only count what each key has sealed")
 	return upkeepCommand(cmd, "", sameUser, func(ctx context.Context, u *upkeep, _ []string) error {
@@ -289,8 +290,8 @@ func (r *rekeying) report(tallies []tally, left, lost int) error {
 			return []string{string(t.Kind), strconv.Itoa(t.Resealed), strconv.Itoa(t.Current), cmp.Or(strings.Join(under, ", "), "0")}
 		})
 		if left+lost == 0 {
-			fmt.Fprintf(w, "nothing is left under an old key; old keys may go from %s on, "+
-				"when the last worker's token that they signed has run out\n", may.Format(time.TimeOnly))
+			fmt.Fprintf(w, "done; old keys can be removed after %s, "+
+				"when the last worker token signed with them has expired\n", may.Format(time.TimeOnly))
 		}
 	})
 	switch {

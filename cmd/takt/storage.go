@@ -112,8 +112,8 @@ func newStorageVerifyCommand() *cobra.Command {
 	var o inventory.VerifyOptions
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Look whether every file is there and whole",
-		Long: `Look whether every file that the database names is where it says and has its
+		Short: "Check files for loss or damage",
+		Long: `Check whether every file that the database names is where it says and has its
 size, with --digest also its content, and list files that nothing names (the
 janitor removes them once they are a day old). Exit code 1 if one is missing or
 damaged. Changes nothing; safe while takt serves.`,
@@ -141,7 +141,7 @@ func newStorageMigrateCommand() *cobra.Command {
 	var prune bool
 	cmd := &cobra.Command{
 		Use:   "migrate --to s3|local|dual",
-		Short: "Copy files to where they are not yet",
+		Short: "Copy files between the disk and S3",
 		Long: `Copy every file to S3, to this disk, or to both, unless it is there already,
 checking its digest. What was copied is read from there at once, whatever
 --storage says; set that to have new files go there as well.

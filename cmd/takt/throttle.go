@@ -161,7 +161,7 @@ func numbers(args []string) (out []int64, err error) {
 	for _, a := range args {
 		n, err := strconv.ParseInt(a, 10, 64)
 		if err != nil || n <= 0 {
-			return nil, fmt.Errorf("%q is no positive whole number", a)
+			return nil, fmt.Errorf("must be a positive whole number, got %q", a)
 		}
 		out = append(out, n)
 	}

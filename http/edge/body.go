@@ -106,7 +106,7 @@ func Watched(r *http.Request) *Body {
 	return b
 }
 
-// cut makes a read that waits for the rest of the body fail now. A complete body keeps
+// cut ends a read that waits for the rest of the body. A complete body keeps
 // its deadline, because net/http takes an expired one for a client that left.
 func (b *Body) cut() {
 	b.off.Store(true)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Config is what an operator may set about the server itself. Zero values mean the
+// Config has the settings of the server itself. Zero values mean the
 // defaults of WithDefaults.
 type Config struct {
 	// APIKey is shared by clients and workers. AdminKey alone opens /admin. Both are 16
@@ -99,7 +99,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate names everything that is wrong with c after WithDefaults.
+// Validate reports every invalid value of c after WithDefaults.
 func (c Config) Validate() error {
 	var faults []error
 	check := func(ok bool, format string, args ...any) {

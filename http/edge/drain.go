@@ -9,10 +9,10 @@ import (
 	"takt/store/backoff"
 )
 
-// ErrServerClosed is why contexts end when a Serve ends or the server drains.
+// ErrServerClosed is the cause of contexts that end because a Serve ends or the server drains.
 var ErrServerClosed = errors.New("the server is closing")
 
-// ErrDraining is what a draining server answers.
+// ErrDraining is the answer of a draining server.
 func ErrDraining() error {
 	return store.NewError(store.Unavailable, "The controller is shutting down")
 }
@@ -71,7 +71,7 @@ func (s *Server) HandOver(ctx context.Context) {
 func (s *Server) Wait() { s.ended.Wait() }
 
 // patience is how long the requests of a Serve that returns may take to end. When the
-// server drains, they have had their time.
+// server drains, that time is over.
 func (s *Server) patience() time.Duration {
 	if s.draining.Load() || s.left.Load() {
 		return s.Config.RequestGrace

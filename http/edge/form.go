@@ -140,9 +140,9 @@ func IsFile(p *multipart.Part) bool {
 	return named || p.Header.Get("Content-Type") == "application/octet-stream"
 }
 
-// Onward keeps the client's connection and the build alive while an uploaded file is
+// KeepAlive keeps the client's connection and the build alive while an uploaded file is
 // copied to S3.
-func (f *Form) Onward(now time.Time) {
+func (f *Form) KeepAlive(now time.Time) {
 	b := f.body
 	if b == nil {
 		return

@@ -10,7 +10,7 @@ import (
 	"takt/store"
 )
 
-// Limit says how many may hold something at once, and what becomes of the others.
+// Limit is how many may hold something at once, and what happens to the others.
 type Limit struct {
 	// Rule names the limit in a refusal, which then shows its load; "" leaves that out.
 	Rule string
@@ -47,7 +47,7 @@ type limitKey struct {
 	served  int // Limiter.given when it was served last, or when it came
 }
 
-// unit is what a holder has, or waits for.
+// unit is one of the things that a limit gives out: held, or waited for.
 type unit struct {
 	*limitKey
 	cut   func(error)   // see Take

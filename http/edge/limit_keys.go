@@ -67,7 +67,7 @@ func (w *wrongKeys) Note(who string, err error, now time.Time) error {
 		if len(w.by) >= maxKeys { // the map is full: a limit per address would not stop such a client
 			return err
 		}
-		w.log.Warn().Str("remote", printAddr(who)).Err(err).Msg("a wrong key was shown; others of this address are only counted for a minute")
+		w.log.Warn().Str("remote", printAddr(who)).Err(err).Msg("wrong key; further ones from this address are only counted for a minute")
 		if len(w.by) < maxWrongEntries {
 			w.report(store.AuditEntry{At: now, Actor: "unknown@" + printAddr(who), Action: "show wrong key", Outcome: FailureOf(err).Message})
 		}

@@ -189,7 +189,7 @@ func peerAddr(c net.Conn) string {
 	return quotaAddr(addr)
 }
 
-// conn is what the server knows about a connection.
+// conn is the server's state of a connection.
 type conn struct {
 	net.Conn // without TLS, because a TLS close would wait for the client
 	all      *connections
@@ -239,7 +239,7 @@ func connOf(ctx context.Context) *conn {
 	return k
 }
 
-// begin notes that a request has arrived, end that it was answered.
+// begin records that a request has arrived, end that it was answered.
 func (k *conn) begin() {
 	if k == nil {
 		return
@@ -263,7 +263,7 @@ func (k *conn) change(by int32) {
 	}
 }
 
-// trust notes that a right key or signature was shown. Once a minute is enough.
+// trust records that a right key or signature was sent. Once a minute is enough.
 func (k *conn) trust(now time.Time) {
 	if k != nil && now.UnixNano()-k.peer.proven.Load() > int64(time.Minute) {
 		k.peer.proven.Store(now.UnixNano())

@@ -71,7 +71,7 @@ func (c *Certificate) refresh(now time.Time) {
 	}
 	if text := err.Error(); text != c.failed { // each error is logged once, not at every check
 		c.failed = text
-		c.log.Error().Err(err).Msg("the new TLS certificate is of no use: the old one stays")
+		c.log.Error().Err(err).Msg("invalid TLS certificate; keeping the current one")
 	}
 }
 
