@@ -89,8 +89,8 @@ type auditor struct {
 	otp.Base
 	a      *Auditor
 	checks otp.Job[[]store.Invariant]
-	line   []otp.From       // callers that want the next check
-	askers []otp.From       // callers that want the one that runs
+	line   []otp.From       // callers that wait for the next check
+	askers []otp.From       // callers that wait for the running check
 	broken map[string]int64 // by invariant, as last logged
 }
 
@@ -113,7 +113,7 @@ func (s *auditor) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
 	return otp.NoReply, nil
 }
 
-// check begins a check for all who want one.
+// check begins a check for all waiting callers.
 func (s *auditor) check() func(context.Context) ([]store.Invariant, error) {
 	s.askers, s.line = s.line, nil
 	return s.a.db.Check

@@ -61,7 +61,7 @@ func (r *resumer) HandleCast(c *otp.Ctx, msg any) {
 // HandleInfo implements otp.Server.
 func (r *resumer) HandleInfo(c *otp.Ctx, msg any) { r.HandleCast(c, msg) }
 
-// looked handles the result of a check. idle says that this controller works on nothing.
+// looked handles the result of a check. idle means that this controller works on nothing.
 func (r *resumer) looked(c *otp.Ctx, idle bool, err error) (next time.Duration) {
 	if err != nil && !store.IsOutage(err) && !gone(err) {
 		c.Logger().Error().Err(err).Msg("checking for deployments failed")

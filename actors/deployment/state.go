@@ -20,8 +20,8 @@ type (
 	workerGone  struct{}                 // timer: the worker has ended, and this process still runs
 )
 
-// Updated is the event pubsub.DeploymentUpdated. It says that a deployment has changed.
-// It is a hint; the rows have the facts.
+// Updated is the event pubsub.DeploymentUpdated. It reports that a deployment has changed.
+// It is a hint; the rows have the state.
 type Updated struct{ ID string }
 
 const (

@@ -102,7 +102,7 @@ func (j *Janitor) Spec() otp.ChildSpec {
 	return otp.ChildSpec{ID: "janitor", Name: name, Server: func() otp.Server { return &janitor{j: j} }}
 }
 
-// Sweep makes a round now, or waits for the current one. The error says why the round
+// Sweep makes a round now, or waits for the current one. The error is why the round
 // could not be finished.
 func (j *Janitor) Sweep(ctx context.Context) error {
 	_, err := otp.CallWait[any](ctx, j.ref, time.Second, sweepNow{})

@@ -56,8 +56,8 @@ func (c *Ctx) UntilStop() context.Context {
 // Queued messages are not handled. In Terminate it replaces the reason.
 func (c *Ctx) Stop(reason error) { c.s.p.end(reason, c.s.terminated) }
 
-// Suspend says that the process waits for something outside to come back. The tree
-// shows it as suspended, which is no failure. A repeated call with the same text does
+// Suspend marks the process as waiting for something outside to come back. The tree
+// shows it as suspended, which is not a failure. A repeated call with the same text does
 // nothing, and an empty text resumes.
 func (c *Ctx) Suspend(why string) {
 	s, p := c.s, c.s.p
@@ -74,7 +74,7 @@ func (c *Ctx) Suspend(why string) {
 	}
 }
 
-// Resume ends what Suspend began.
+// Resume ends the suspension.
 func (c *Ctx) Resume() { c.Suspend("") }
 
 // unexpected logs a message that the server does not know. The process does not

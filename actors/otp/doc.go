@@ -1,6 +1,6 @@
 // Package otp is a small OTP: servers, supervisors, names and monitors with the
 // words and the behaviour of Erlang's gen_server and supervisor and of Elixir's
-// DynamicSupervisor and Task. It knows nothing of takt.
+// DynamicSupervisor and Task. It does not depend on the rest of takt.
 //
 //	OTP                              here
 //	gen_server                       [Server], embed [Base]; [BatchServer] for group commit
@@ -49,8 +49,9 @@
 // # Stopping
 //
 // An order to end lets the running callback finish and overtakes queued messages,
-// whose callers get a DownError; with supervisors, as in OTP, it waits its turn. Then Terminate runs. When the shutdown time is over, the
-// process is killed: [Ctx.Context], or a task's context, is cancelled. Go cannot stop
+// whose callers get a DownError; with supervisors, as in OTP, it waits its turn. Then
+// Terminate runs. When the shutdown time is over, the process is killed: [Ctx.Context], or a
+// task's context, is cancelled. Go cannot stop
 // a goroutine, so a process that does not return within [KillGrace] is abandoned: it
 // counts as dead, its name is free, its timers and its mailbox are gone, and it is
 // shown as leaked until it returns. A process that may be abandoned must fence its
@@ -63,7 +64,7 @@
 //     take up to the shutdown time even if the process ends by itself.
 //   - A shutdown time of 0 means the default; OTP's 0 is [BrutalKill].
 //   - A name becomes visible when Init has succeeded, not before. It is free before
-//     the supervisor is told of the end.
+//     the supervisor gets the message of the end.
 //   - Children of a supervisor that was killed get its reason as in OTP, but lose
 //     their names at once, so that their successors can start. They are killed if
 //     they have not ended after 10 s.

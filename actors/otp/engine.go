@@ -106,7 +106,7 @@ func (s *server) meter(next actor.ReceiverFunc) actor.ReceiverFunc {
 	}
 }
 
-// send brings msg to the mailbox of the server's actor.
+// send posts msg to the mailbox of the server's actor.
 func (s *server) send(msg Msg) postResult {
 	e := s.p.sys.engine
 	p, ok := e.parcels.Get().(*parcel)

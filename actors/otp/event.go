@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// EventKind says what an [Event] reports.
+// EventKind is what an [Event] reports.
 type EventKind uint8
 
 // The kinds of events.
@@ -17,7 +17,7 @@ const (
 	// EventStartFailed: a start failed with Reason.
 	EventStartFailed
 	// EventExit: a process that was up has ended with Reason. Reported by the
-	// process itself, before its supervisor knows.
+	// process itself, before its supervisor gets the message.
 	EventExit
 	// EventRestarting: a supervisor begins to restart the child.
 	EventRestarting
@@ -25,7 +25,7 @@ const (
 	EventGaveUp
 	// EventSuspended: a process waits for something outside; see Detail.
 	EventSuspended
-	// EventResumed: a suspended process goes on.
+	// EventResumed: a suspended process continues.
 	EventResumed
 	// EventAbandoned: a killed process did not return; it counts as leaked.
 	EventAbandoned

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Job is work that a server has done beside itself, one run at a time: a query, a sweep, a
-// connection that it keeps. It is a field of the server, and only the server's callbacks may
+// Job is work that a server has done in another goroutine, one run at a time: a query, a
+// sweep, a connection that it keeps. It is a field of the server, and only the server's callbacks may
 // use it. Its fields are set in Init and not changed later. Its messages never reach
 // HandleInfo; a [BatchServer] gets a result before the batch that arrived with it.
 //

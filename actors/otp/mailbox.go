@@ -5,10 +5,10 @@ import (
 	"sync/atomic"
 )
 
-// MsgKind says what a [Msg] is.
+// MsgKind is the kind of a [Msg].
 type MsgKind uint8
 
-// The kinds of a [Msg].
+// The kinds of messages.
 const (
 	CallMsg MsgKind = iota // a request: answer with From.Reply
 	CastMsg
@@ -80,7 +80,7 @@ type parcel struct {
 // late, because its sender gets the result.
 func (*parcel) IgnoreDeadLetterLogging() {}
 
-// postResult says what became of a message.
+// postResult is the result of posting a message.
 type postResult uint8
 
 const (

@@ -104,13 +104,13 @@ func (s *System) Names() []string {
 	return slices.Sorted(maps.Keys(s.names.owners))
 }
 
-// names says which process has which name. A process takes its name before Init, and shows
-// it when Init has succeeded, so no half-made process is seen. The name is freed before the
+// names maps names to processes. A process takes its name before Init, and shows
+// it when Init has succeeded, so no unfinished process is seen. The name is freed before the
 // end of the process can be seen.
 type names struct {
 	mu     sync.RWMutex // guards what follows, and the shown and hidden of processes
 	owners map[string]*Proc
-	next   chan struct{} // closed when the next name is shown; nil: nobody waits
+	next   chan struct{} // closed when the next name is shown; nil: no caller waits
 }
 
 // takeName takes p's name, as the first thing that a process does. Orphans and what they
@@ -131,7 +131,7 @@ func (p *Proc) takeName() error {
 }
 
 // showName makes p visible under its name, unless it became an orphan meanwhile, and
-// wakes those who wait for a name.
+// wakes callers that wait for a name.
 func (p *Proc) showName() {
 	n := &p.sys.names
 	n.mu.Lock()

@@ -35,7 +35,7 @@ const (
 	ErrTimeout = sentinel("timeout")
 	// ErrOverload means that the mailbox was full and the request not queued.
 	ErrOverload = sentinel("mailbox full")
-	// ErrBadReply means that the reply has another type than the caller wants.
+	// ErrBadReply means that the reply has another type than the caller expects.
 	ErrBadReply = sentinel("reply of unexpected type")
 	// ErrNotSupervisor answers supervisor requests made to another process.
 	ErrNotSupervisor = sentinel("not a supervisor")
@@ -54,7 +54,7 @@ const (
 	ErrNotRunning      = sentinel("not_running") // it is stopped: see RestartChild
 )
 
-// Ignore is returned by Init to say that the process is not wanted: the start
+// Ignore is returned by Init if the process is not needed: the start
 // counts as successful, but there is no process. Requests that start such a
 // child return it too.
 const Ignore = sentinel("ignore")
@@ -115,14 +115,14 @@ func (e *ChildError) Error() string { return fmt.Sprintf("starting child %s: %v"
 // Unwrap gives the reason.
 func (e *ChildError) Unwrap() error { return e.Reason }
 
-// AlreadyStartedError says that the child, or a process of that name, runs.
+// AlreadyStartedError means that the child, or a process of that name, already runs.
 type AlreadyStartedError struct{ Proc *Proc }
 
 func (e *AlreadyStartedError) Error() string { return "already started: " + e.Proc.Name() }
 
 // SpecError is an invalid supervisor or child specification. Group is OTP's
 // outer word (supervisor_data, start_spec, bad_start_spec, or empty when a
-// request was refused). Problem says what is wrong, Value is the wrong value.
+// request was refused). Problem is what is wrong, Value the invalid value.
 type SpecError struct {
 	Group, Problem string
 	Value          any

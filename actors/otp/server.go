@@ -12,14 +12,14 @@ import (
 // is a crash of the process. Each incarnation gets a new value.
 type Server interface {
 	// Init prepares the process. The start waits for it and returns its error;
-	// [Ignore] says that the process is not wanted.
+	// [Ignore] means that the process is not needed.
 	Init(c *Ctx) error
 	// HandleCall answers a request. The error goes to the caller and is not a
 	// failure of the process. Return [NoReply] to answer later with from.Reply.
 	HandleCall(c *Ctx, from From, req any) (any, error)
-	// HandleCast gets messages that nobody waits for.
+	// HandleCast gets messages without a waiting caller.
 	HandleCast(c *Ctx, msg any)
-	// HandleInfo gets messages that the process asked for: timers, [Down], results
+	// HandleInfo gets messages that the process requested: timers, [Down], results
 	// of Async.
 	HandleInfo(c *Ctx, msg any)
 	// Terminate runs once, when the process ends for any reason but a kill.
@@ -68,7 +68,7 @@ type server struct {
 	messages atomic.Int64 // handled
 	busy     atomic.Int64 // nanoseconds that they took
 
-	// Only the process's own goroutine touches what follows.
+	// The following fields belong to the process's own goroutine.
 	impl       Server
 	batch      BatchServer // impl, if it is one
 	ctx        *Ctx

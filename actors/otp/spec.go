@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Restart says after which ends a child is restarted.
+// Restart is the set of ends after which a child is restarted.
 type Restart uint8
 
 // The restart types.
@@ -17,7 +17,7 @@ const (
 	Temporary                // none; the specification is removed with the process
 )
 
-// Strategy says which children are restarted together with one.
+// Strategy is which children are restarted together with one.
 type Strategy uint8
 
 // The strategies.
@@ -28,7 +28,7 @@ const (
 	Dynamic                    // simple_one_for_one: many instances of one template
 )
 
-// AutoShutdown says whether the end of significant children ends the supervisor.
+// AutoShutdown is whether the end of significant children ends the supervisor.
 // Ends that are followed by a restart, or that a request caused, do not count.
 type AutoShutdown uint8
 

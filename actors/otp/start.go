@@ -112,7 +112,7 @@ func (s *supervisor) restarting(row *child, reason error) Event {
 // again starts row, and the children that the strategy restarts with it, in order. It
 // first stops those that run. It also starts those that had finished or been stopped.
 // If a start fails, again returns its error, and the rest stays down until a retry:
-// rest_for_one then goes on at the child that failed, one_for_all begins anew.
+// rest_for_one then continues at the child that failed, one_for_all starts over.
 func (s *supervisor) again(row *child) error {
 	group := slices.Clone(s.group(row))
 	if s.spec.Strategy == OneForAll || s.spec.Strategy == RestForOne {

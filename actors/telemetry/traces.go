@@ -172,7 +172,7 @@ func (o outlet) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) 
 		err = o.SpanExporter.ExportSpans(ctx, spans)
 	}
 	if err == nil || !t.late.Load() {
-		t.waiting.Add(-int64(n)) // else Close says how many were lost
+		t.waiting.Add(-int64(n)) // otherwise Close logs how many were lost
 	}
 	if err != nil {
 		t.cfg.Metrics.SpansDropped.WithLabelValues("refused").Add(float64(n))

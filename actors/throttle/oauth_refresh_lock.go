@@ -38,7 +38,7 @@ const (
 	refreshPoll = 100 * time.Millisecond
 )
 
-// entry is what the actor knows of a portal's token.
+// entry is the actor's state of a portal's token.
 type entry struct {
 	token  Token
 	until  time.Time // when the token must be refreshed

@@ -24,7 +24,7 @@ type Portals struct {
 	metrics *figures
 	cfg     Config
 	started func() // is called at each start of portal_queue_sup
-	// resting says which PortalQueues have nothing to do, and until when: portal →
+	// resting has the PortalQueues that have nothing to do, and until when: portal →
 	// time.Time. The PortalQueues write it themselves.
 	resting sync.Map
 }
@@ -57,7 +57,7 @@ func (p *Portals) proc(portal int64) *otp.Proc {
 	return p.sys.Whereis(p.sup.Name() + "/" + strconv.FormatInt(portal, 10))
 }
 
-// ErrFull says that the limit of portals served at once is reached.
+// ErrFull means that the limit of portals served at once is reached.
 var ErrFull = errors.New("too many portals are served at once")
 
 // wakeTries is how often Wake retries when the PortalQueue is just ending.

@@ -14,7 +14,7 @@ const (
 	fullBatch = 100
 	// recheck is how soon a queue that seems empty is claimed from again.
 	recheck = time.Second
-	// maxQueues is how many queues one claim asks for.
+	// maxQueues is how many queues one claim covers.
 	maxQueues = 100
 )
 
@@ -23,7 +23,7 @@ type queue struct {
 	id string
 	// due is when a claim is worthwhile. Zero means: not before something changes.
 	due time.Time
-	// blocked says that no claim helps before due, because the budget is spent.
+	// blocked means that no claim helps before due, because the budget is spent.
 	blocked bool
 	// fresh is how many actions arrived since the last claim began.
 	fresh   int

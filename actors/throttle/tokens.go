@@ -114,7 +114,7 @@ func (t *Tokens) Authorize(context.Context) (at, secret string, err error) {
 }
 
 // Install ends an authorization. It turns the code, which HubSpot accepts once, into
-// tokens, asks which portal they belong to, and keeps them. It returns InvalidArgument if
+// tokens, looks up their portal, and stores them. It returns InvalidArgument if
 // the state is not ours, is another installer's or was used too often, or if HubSpot refuses
 // the code, and Overloaded if there are too many installations at once.
 func (t *Tokens) Install(ctx context.Context, state, secret, code string) (portal int64, err error) {

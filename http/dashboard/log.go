@@ -345,7 +345,7 @@ type mark struct {
 }
 
 // after lists the lines after seq read, in few bytes: each is its HTML, before the first is
-// its number, and wherever it does not go on so, a number or a mark says what changes.
+// its number, and wherever the numbering breaks, a number or a mark.
 func (t logTail) after(read int64, build string, times bool) []any {
 	items := []any{}
 	if read < t.base {

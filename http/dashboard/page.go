@@ -33,7 +33,7 @@ type view struct {
 	Admin bool   // has the rights of the admin key
 	Host  string // the scheme and host that the browser uses
 	// tail is the end of the log that an open view sends on; nil for a page. It belongs to
-	// whoever makes the view's parts.
+	// the goroutine that makes the view's parts.
 	tail *logTail
 }
 
@@ -118,7 +118,7 @@ type screen struct {
 	Who            *session
 	View           *view
 	Page           any
-	// Asof is when reading Page began. Stale says why Page is old, or why there is none:
+	// Asof is when reading Page began. Stale is why Page is old, or why there is none:
 	// then Asof is zero.
 	Asof    time.Time
 	Stale   string

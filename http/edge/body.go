@@ -45,7 +45,7 @@ type Body struct {
 	// Moved is called with the time of each read, if it is set.
 	Moved func(now time.Time)
 
-	// whole says that readBody has read the body, or failed; data and failed are its results.
+	// whole is set once readBody has read the body, or failed; data and failed are its results.
 	whole  bool
 	data   []byte
 	failed error

@@ -25,7 +25,7 @@ type cutoff struct {
 	mu    sync.Mutex  // guards what follows
 	over  bool        // the run has ended: its connection must not be touched
 	timer *time.Timer // nil until the run is told to end
-	// lost says that nothing may be written any more, because the grace period has passed
+	// lost means that nothing may be written any more, because the grace period has passed
 	// or the handler itself has aborted.
 	lost bool
 }

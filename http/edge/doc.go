@@ -1,6 +1,6 @@
 // Package edge is the outer part of an HTTP server: listener, TLS, deadlines, bodies,
-// forms, idempotency keys, limits, errors, replies and streams of events. It knows no
-// build, no worker and no page. Package http gives it the routes.
+// forms, idempotency keys, limits, errors, replies and streams of events. It has no
+// notion of builds, workers or pages. Package http gives it the routes.
 //
 // A request passes through these steps: request id and CORS, router, key check (memory
 // only), and then the serve function of its [Route]: [Server.Levelled], which runs the

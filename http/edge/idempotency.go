@@ -45,7 +45,7 @@ func validIdempotencyKey(key string) bool {
 	return key != "" && len(key) <= maxIdempotencyKey
 }
 
-// Digest is what the database knows of the Idempotency-Key.
+// Digest is the part of the Idempotency-Key in the database.
 func (o *Once) Digest() [sha256.Size]byte { return sha256.Sum256([]byte(o.key)) }
 
 var errSealed = errors.New("sealed under another API key, or damaged")

@@ -61,7 +61,7 @@ func hangUp(c echo.Context) func() {
 const knownFor = 5 * time.Minute
 
 // known remembers the addresses that have shown a right key, session or signature lately.
-// Limits for strangers don't apply to them. Who has no key adds nothing to it.
+// Limits for strangers don't apply to them. Requests without a key add nothing.
 type known struct {
 	mu sync.RWMutex // guards by
 	by recent[struct{}]

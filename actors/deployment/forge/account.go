@@ -37,7 +37,7 @@ func (g *GitHub) Login(token string) *Account {
 	return &Account{g: g, token: token, client: client, budget: b}
 }
 
-// Seed tells a new process when repositories were created with this credential in the
+// Seed passes a new process the times when repositories were created with this credential in the
 // last hour.
 func (a *Account) Seed(ages []time.Duration) {
 	a.budget.mu.Lock()

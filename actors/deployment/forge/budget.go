@@ -13,7 +13,7 @@ type budget struct {
 	// turn holds one token. The goroutine that has taken it may create next. A channel
 	// serves its receivers in order.
 	turn chan struct{}
-	// freed tells the goroutine with the token that a creation was answered.
+	// freed signals the goroutine with the token that a creation was answered.
 	freed chan struct{}
 
 	mu      sync.Mutex // guards what follows

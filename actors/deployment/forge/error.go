@@ -42,7 +42,7 @@ func Message(err error) string {
 	return "Internal error" // the log has the details
 }
 
-// class says how to handle an answer.
+// class is how to handle an answer.
 type class uint8
 
 const (
@@ -86,7 +86,7 @@ func limit(status int, h http.Header, text string, now time.Time) (until time.Ti
 	return time.Time{}, status == http.StatusTooManyRequests || strings.Contains(strings.ToLower(text), "secondary rate limit")
 }
 
-// longestPause is the longest pause that a forge can ask for. The window of a primary
+// longestPause is the longest pause that a forge can demand. The window of a primary
 // limit is one hour.
 const longestPause = 2 * time.Hour
 
@@ -97,7 +97,7 @@ func bounded(until, now time.Time) time.Time {
 	return until
 }
 
-// refusals are the reasons that users are told, by status; 0 is for no answer.
+// refusals are the reasons shown to users, by status; 0 is for no answer.
 var refusals = map[int]string{ //nolint:gochecknoglobals // a constant
 	0:                              "the forge does not answer",
 	http.StatusUnauthorized:        "the credential is not valid",

@@ -35,7 +35,7 @@ type Copied struct {
 	Warning string
 }
 
-// Refs asks the forge for a repository's branches and tags.
+// Refs returns a repository's branches and tags at the forge.
 func (a *Account) Refs(ctx context.Context, cloneURL string) (refs Refs, err error) {
 	if err := a.g.checkClone(cloneURL); err != nil {
 		return nil, err

@@ -87,7 +87,7 @@ type Wish struct {
 type Target struct {
 	ID  int64
 	URL string
-	// Made says that this call made it. Ours says that takt made it, now or in an earlier
+	// Made means that this call made it. Ours means that takt made it, now or in an earlier
 	// try. A repository that is not ours must not be written to.
 	Made, Ours bool
 }

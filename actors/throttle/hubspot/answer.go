@@ -20,11 +20,11 @@ const statusMoving = 477
 
 // Answer is what HubSpot said.
 type Answer struct {
-	// Status is 0 if there was no answer; Err says why.
+	// Status is 0 if there was no answer; Err is why.
 	Status int
 	Body   []byte
 	Err    error
-	// RetryAfter is how long HubSpot asks to wait, 0 if it does not say.
+	// RetryAfter is the wait that HubSpot demands, 0 without one.
 	RetryAfter time.Duration
 	// Remaining is how many more calls the portal may make in Interval, -1 if HubSpot
 	// does not say.
@@ -88,7 +88,7 @@ func newAnswer(status int, h http.Header, body []byte) Answer {
 // OK reports whether HubSpot did what was asked.
 func (a Answer) OK() bool { return a.Status >= 200 && a.Status <= 299 }
 
-// Kind says what the answer means.
+// Kind returns the meaning of the answer.
 func (a Answer) Kind() Kind {
 	switch s := a.Status; {
 	case s == 0:

@@ -76,13 +76,13 @@ func (c *Client) Timeout() time.Duration { return c.timeout }
 // CloseIdle closes unused connections.
 func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
 
-// Completion tells HubSpot the outcome of an execution.
+// Completion is the outcome of an execution, for HubSpot.
 type Completion struct {
 	CallbackID   string       `json:"callbackId"`
 	OutputFields OutputFields `json:"outputFields"`
 }
 
-// OutputFields say what an execution does next.
+// OutputFields set what an execution does next.
 type OutputFields struct {
 	State State `json:"hs_execution_state"`
 }

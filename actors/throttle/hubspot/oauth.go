@@ -66,7 +66,7 @@ func (c *Client) tokens(ctx context.Context, form url.Values) (Tokens, error) {
 	a := c.do(ctx, http.MethodPost, "/oauth/v1/token", []byte(form.Encode()), headers,
 		form.Get("client_secret"), form.Get("refresh_token"), form.Get("code"))
 	if !a.OK() {
-		return Tokens{}, fmt.Errorf("asking for tokens: %w", &RefusedError{a})
+		return Tokens{}, fmt.Errorf("requesting tokens: %w", &RefusedError{a})
 	}
 	var reply struct {
 		Access  string  `json:"access_token"`
@@ -74,7 +74,7 @@ func (c *Client) tokens(ctx context.Context, form url.Values) (Tokens, error) {
 		Expires float64 `json:"expires_in"`
 	}
 	if err := json.Unmarshal(a.Body, &reply); err != nil || reply.Access == "" || reply.Expires <= 0 {
-		return Tokens{}, errors.New("asking for tokens: HubSpot's reply has no tokens")
+		return Tokens{}, errors.New("requesting tokens: HubSpot's reply has no tokens")
 	}
 	return Tokens{reply.Access, reply.Refresh, time.Duration(min(reply.Expires, 1e8) * float64(time.Second))}, nil
 }
@@ -83,13 +83,13 @@ func (c *Client) tokens(ctx context.Context, form url.Values) (Tokens, error) {
 func (c *Client) Whose(ctx context.Context, access string) (portal int64, err error) {
 	a := c.do(ctx, http.MethodGet, "/oauth/v1/access-tokens/"+url.PathEscape(access), nil, nil, access)
 	if !a.OK() {
-		return 0, fmt.Errorf("asking whose a token is: %w", &RefusedError{a})
+		return 0, fmt.Errorf("looking up the portal of a token: %w", &RefusedError{a})
 	}
 	var reply struct {
 		Portal int64 `json:"hub_id"`
 	}
 	if err := json.Unmarshal(a.Body, &reply); err != nil || reply.Portal <= 0 {
-		return 0, errors.New("asking whose a token is: HubSpot's reply has no portal")
+		return 0, errors.New("looking up the portal of a token: HubSpot's reply has no portal")
 	}
 	return reply.Portal, nil
 }

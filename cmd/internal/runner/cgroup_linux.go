@@ -24,7 +24,7 @@ type cgroup struct {
 }
 
 // openCgroups returns the directory in which cgroups can be made that hold limits: the
-// worker's own cgroup, if that was delegated to it. The error says why not.
+// worker's own cgroup, if that was delegated to it. The error is why not.
 func openCgroups(ctx context.Context, limits Resources) (string, error) {
 	dir, err := ownCgroup()
 	if err != nil {

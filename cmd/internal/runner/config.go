@@ -48,7 +48,7 @@ type Config struct {
 	// KillGrace is the time between SIGTERM and SIGKILL, and how long processes of Owners
 	// may take to end after SIGKILL. Defaults to 10 s.
 	KillGrace time.Duration
-	// StopGrace is how long a worker that was told to stop at once may take to
+	// StopGrace is how long a worker that has to stop at once may take to
 	// report its builds, after the processes are gone. Defaults to 10 s.
 	StopGrace time.Duration
 	// Patience is how long a download or an upload is tried while the

@@ -45,7 +45,7 @@ const (
 type postFunc func(context.Context, []api.LogMessage) error
 
 // logStream carries a build's output to the controller: in order, in batches,
-// from a bounded buffer. A line is sent, or counted in a line that says how many
+// from a bounded buffer. A line is sent, or counted in a line about how many
 // are missing; it is never lost silently.
 type logStream struct {
 	cfg   LogConfig

@@ -74,7 +74,7 @@ func New(c *client.Client, log zerolog.Logger, cfg Config) (*Worker, error) {
 // Drain makes Run take no further builds, finish those it has, and return.
 func (w *Worker) Drain() { w.once.Do(func() { close(w.drain) }) }
 
-// Report asks for a diagnostic report to the controller. May be called from anywhere.
+// Report requests a diagnostic report to the controller. It may be called from anywhere.
 func (w *Worker) Report() {
 	select {
 	case w.asked <- struct{}{}:

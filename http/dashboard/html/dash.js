@@ -260,7 +260,7 @@ let lost = 0 // since when there is no connection
 const grace = 3000 // a restart of the endpoint is no news
 const silence = 10000 // a controller that sends nothing for so long stands still
 
-// tell says each second how old the page is, and that its controller is gone.
+// tell shows each second how old the page is, and whether its controller is gone.
 function tell() {
   const now = Date.now()
   if (stream && now - heard > silence) {
