@@ -378,6 +378,7 @@ func TestActsReadTheirForms(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
 	l := d.lever
+	require.Regexp(t, `scaled <time datetime="1970-01-01T00:00:01Z"`, d.get("/heijunka").body)
 	for _, act := range []struct {
 		path, form string
 		status     int
