@@ -96,7 +96,7 @@ func newRequeueCommand(env environment) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "requeue ID --reason TEXT",
-		Short: "Take a build from its worker, so that it waits again",
+		Short: "Return a running build to the queue",
 		Long: `Take an assigned or running build from its worker, so that it waits at its old
 position for another one. It uses up no attempt. Needs the admin key in
 TAKT_ADMIN_KEY.`,
@@ -205,7 +205,7 @@ func (s *session) buildID(ctx context.Context, prefix string) (string, error) {
 
 func newStatusCommand(env environment) *cobra.Command {
 	var wait bool
-	cmd := buildCommand(env, &cobra.Command{Use: "status ID", Short: "Show where a build stands"}, func(ctx context.Context, w *waiter) error {
+	cmd := buildCommand(env, &cobra.Command{Use: "status ID", Short: "Show the state of a build"}, func(ctx context.Context, w *waiter) error {
 		if wait {
 			return w.end(ctx)
 		}

@@ -24,7 +24,7 @@ import (
 func newDebugCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "debug",
-		Short: "Look inside a controller that misbehaves",
+		Short: "Debug a controller that misbehaves",
 	}
 	cmd.AddCommand(newBundleCommand(env))
 	return cmd
@@ -35,8 +35,8 @@ func newBundleCommand(env environment) *cobra.Command {
 	record := 10 * time.Second
 	cmd := clientCommand(env, &cobra.Command{
 		Use:   "bundle",
-		Short: "Collect what a bug report needs into one file",
-		Long: `Collect what a bug report needs into one .tar.gz: the tree, the metrics, the
+		Short: "Collect the data for a bug report in one file",
+		Long: `Collect the data for a bug report in one .tar.gz: the tree, the metrics, the
 settings (secrets masked), the recent log and supervision events, profiles, what the
 controller was built from, and PostgreSQL's statistics. No key, token or certificate
 is in it, but names of workers and builds are. What can't be had is listed in

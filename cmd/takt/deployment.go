@@ -133,8 +133,8 @@ func newDeploymentRetry(env environment) *cobra.Command {
 	var reason *string
 	cmd := order(env, &cobra.Command{
 		Use:   "retry ID",
-		Short: "Try again what has failed",
-		Long: `Try again what has failed, or was skipped because the deployment was cancelled.
+		Short: "Retry what has failed",
+		Long: `Retry what has failed, or was skipped because the deployment was cancelled.
 
 A deployment that has ended needs the forge credential anew, from
 TAKT_GITHUB_TOKEN or --token-file.`,

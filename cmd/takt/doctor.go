@@ -32,8 +32,8 @@ func newDoctorCommand(env environment) *cobra.Command {
 	var file, pollWait string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what is wrong with a set-up, and say how to mend it",
-		Long: `Look for what is wrong with a set-up, and say how to mend it. Each check is ok, a
+		Short: "Find problems of a set-up, and how to fix them",
+		Long: `Find problems of a set-up, and how to fix them. Each check is ok, a
 warning (it works, but not as well or as safely as it could) or failed. Exit code 1 if
 one failed.
 

@@ -55,8 +55,8 @@ func newAuditCommand(env environment) *cobra.Command {
 func newAuditCheckCommand(env environment) *cobra.Command {
 	return clientCommand(env, &cobra.Command{
 		Use:   "check",
-		Short: "Check what has to hold in the database",
-		Long: `Check what has to hold in the database at every moment; the controller does so
+		Short: "Check the invariants of the database",
+		Long: `Check the invariants of the database, which always have to hold; the controller does so
 each minute. 'takt repair' mends what can be mended without losing anything. Needs
 the admin key in TAKT_ADMIN_KEY. Exit code 1 if something does not hold.`,
 	}, func(ctx context.Context, s *session, _ []string) error {
@@ -69,7 +69,7 @@ func newRepairCommand(env environment) *cobra.Command {
 	var reason string
 	cmd := clientCommand(env, &cobra.Command{
 		Use:   "repair --reason TEXT",
-		Short: "Repair what does not hold in the database",
+		Short: "Repair broken invariants of the database",
 		Long: `Repair what 'takt audit check' finds, where that loses nothing: counts and states that
 contradict the builds, such as those that a restored backup may have. What only a
 person can judge is left as it is. --dry-run shows what would be repaired. Needs the

@@ -21,8 +21,8 @@ import (
 func newStorageCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "storage",
-		Short: "Look after the files of builds",
-		Long: `Look after the files of builds. These commands work on the data directory,
+		Short: "Check and copy the files of builds",
+		Long: `Check and copy the files of builds. These commands work on the data directory,
 database and bucket of 'takt serve', with the same settings, whether takt runs
 or not.`,
 	}

@@ -18,7 +18,7 @@ import (
 func newThrottleCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "throttle",
-		Short: "See and steer how HubSpot's workflow actions are paced",
+		Short: "Show and change the pace of HubSpot's workflow actions",
 	}
 	cmd.AddCommand(
 		newQueuesCommand(env), newRateCommand(env),

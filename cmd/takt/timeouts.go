@@ -16,7 +16,7 @@ func newTimeoutsCommand(env environment) *cobra.Command {
 	var check, build, worker time.Duration
 	cmd := &cobra.Command{
 		Use:   "timeouts",
-		Short: "Show and set after how much silence a build or a worker counts as lost",
+		Short: "Show and set the time-outs of builds and workers",
 		Long: `Show after how much silence a build or a worker counts as lost, and how often that is
 checked. With --build, --worker or --check they are set, for all controllers, until they
 are set again. Needs the admin key in TAKT_ADMIN_KEY.`,
