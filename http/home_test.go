@@ -41,7 +41,7 @@ func TestHome(t *testing.T) {
 		r := b.send("GET", "/", nil, "")
 		require.Equal(t, 503, r.status)
 		require.Equal(t, "10", r.header.Get("Retry-After"))
-		require.Contains(t, r.body, "The database is not available")
+		require.Contains(t, r.body, "The database is unavailable")
 	})
 }
 
@@ -49,5 +49,5 @@ func TestHome(t *testing.T) {
 type awayBuilds struct{ takthttp.Builds }
 
 func (awayBuilds) Totals(context.Context) (store.Totals, error) {
-	return store.Totals{}, store.NewError(store.Unavailable, "The database is not available")
+	return store.Totals{}, store.NewError(store.Unavailable, "The database is unavailable")
 }
