@@ -61,6 +61,7 @@ func (t *Tree) measureQueue(show metrics.Show) {
 		for p, n := range c.Pending {
 			show("takt_queue_pending_builds", float64(n), string(p))
 		}
+		show("takt_queue_classes", float64(c.Classes))
 	}
 	if states, at := t.fleet.last(time.Now()); time.Since(at) < fleetAge {
 		for _, state := range store.WorkerStates() {

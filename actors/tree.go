@@ -46,6 +46,8 @@ type Config struct {
 	// Timeouts and Rule are the heartbeat monitor's.
 	Timeouts store.Timeouts
 	Rule     store.LostRule
+	// Unmatched is how long builds may wait that no known worker can take; 0 for ever.
+	Unmatched time.Duration
 	// Retain is how long the janitor keeps files, logs and reports.
 	Retain      janitor.Retention
 	Throttle    throttle.Config
@@ -169,7 +171,7 @@ func New(cfg Config, deps Deps) *Tree {
 		cfg.Queue.Metrics = deps.Metrics
 		t.Queue = queue.New(t.sys, b.Queue, t.Bus, b.Tokens, cfg.Queue)
 		t.Monitor = queue.NewMonitor(t.sys, b.Monitor, t.Queue, t.Bus, queue.MonitorConfig{
-			Timeouts: cfg.Timeouts, Rule: cfg.Rule, Ready: t.ReadySince,
+			Timeouts: cfg.Timeouts, Rule: cfg.Rule, Unmatched: cfg.Unmatched, Ready: t.ReadySince,
 		})
 		files, t.disk = b.Files, b.Disk
 		t.fleet.count, t.fleet.limit = b.Fleet, time.Second

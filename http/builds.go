@@ -3,6 +3,7 @@ package http
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -23,7 +24,8 @@ type builds struct {
 	queue     Queue
 	forecast  *forecast.Reader
 	publish   Publish
-	tokenLife time.Duration // see Config.BuildTokenLife
+	tokenLife time.Duration    // see Config.BuildTokenLife
+	platforms []store.Platform // see Config.Platforms
 	// perBuild counts the downloads of each build that show only its token.
 	perBuild *edge.Limiter
 }
@@ -32,7 +34,8 @@ func newBuilds(s *edge.Server, audit *audit, cfg Config, d Deps) *builds {
 	guests := max(1, cfg.MaxTransfers/4)
 	return &builds{
 		edge: s, audit: audit, store: d.Builds, files: d.Files, queue: d.Queue, forecast: d.Forecast, publish: d.Publish, tokenLife: cfg.BuildTokenLife,
-		perBuild: edge.NewLimiter(edge.Limit{Rule: "downloads of a build", Most: guests + edge.TransferQueue, Each: max(4, guests/8)}),
+		platforms: cfg.Platforms,
+		perBuild:  edge.NewLimiter(edge.Limit{Rule: "downloads of a build", Most: guests + edge.TransferQueue, Each: max(4, guests/8)}),
 	}
 }
 
@@ -91,6 +94,7 @@ func (h *builds) why(ctx context.Context, in api.BuildAccess) (reply api.BuildWh
 	waits, why, err := h.forecast.Why(ctx, b.ID)
 	if waits != nil {
 		reply.State, reply.Number, reply.Reason, reply.Start = string(store.Pending), waits.Number, why.Text, why.Start
+		reply.Unmatched = why.Kind == "unmatched"
 	}
 	return reply, err
 }
@@ -127,6 +131,9 @@ func (h *builds) show(ctx context.Context, in api.BuildPath) (api.BuildItem, err
 }
 
 func (h *builds) list(_ context.Context, in api.BuildFilter) (edge.List, error) {
+	if in.Platform != "" && !slices.Contains(h.platforms, store.Platform(in.Platform)) {
+		return edge.List{}, wrongPlatform(h.platforms)
+	}
 	f := store.BuildFilter{WorkerID: in.WorkerID, Platform: store.Platform(in.Platform), Text: in.Q}
 	switch v := store.BuildState(cmp.Or(in.State, in.Status)); {
 	case v == "":
@@ -183,8 +190,16 @@ func (h *builds) download(ctx context.Context, c echo.Context, in fileOfBuild) (
 		return nil, store.NewError(store.InvalidState, "Build not completed")
 	}
 	return sendFile(ctx, h.edge, c, h.files, b.Result, "Build result not found", edge.Download{
-		ContentType: "application/octet-stream", Name: b.ID + b.Platform.ResultExt(),
+		ContentType: "application/octet-stream", Name: b.ID + b.Platform.ResultExt(resultOf(b)),
 	})
+}
+
+// resultOf returns the name of b's result in storage, "" if there is none.
+func resultOf(b store.Build) string {
+	if b.Result == nil {
+		return ""
+	}
+	return b.Result.Name
 }
 
 // took returns how long the last attempt of b has taken; 0 before the first.

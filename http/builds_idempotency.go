@@ -42,7 +42,9 @@ func (in *submission) content() [sha256.Size]byte {
 		Priority      int
 		Labels        store.Labels // ordered by name
 		Source, Certs *file
-	}{in.platform, in.priority, labels, describe(in.source), describe(in.certs)})
+		Require       string `json:",omitempty"` // as well as Prefer not there in keys of the release before
+		Prefer        string `json:",omitempty"`
+	}{in.platform, in.priority, labels, describe(in.source), describe(in.certs), in.require.String(), in.prefer.String()})
 	if err != nil {
 		panic(err) // impossible: strings and numbers
 	}

@@ -81,7 +81,7 @@ func TestWhyABuildWaits(t *testing.T) {
 		require.Equal(t, 200, r.status, r.body)
 		return decode[api.BuildWhy](t, r)
 	}
-	want := api.BuildWhy{ID: s.ID, State: "pending", Number: 2, Reason: "There is no worker for ios."}
+	want := api.BuildWhy{ID: s.ID, State: "pending", Number: 2, Reason: "There is no worker for ios.", Unmatched: true}
 	require.Equal(t, want, ask(s.ID, key()))
 	token := key("X-Build-Token", s.AccessToken)
 	delete(token, "X-API-Key")
@@ -146,7 +146,7 @@ func TestListFilters(t *testing.T) {
 	require.Empty(t, ids("platform=android"))
 	require.Len(t, ids("platform=ios"), 3)
 	require.Len(t, ids("limit=2"), 2)
-	for _, bad := range []string{"status=done", "platform=windows", "worker_id=../x", "limit=0", "limit=x"} {
+	for _, bad := range []string{"status=done", "platform=Windows", "platform=windows", "worker_id=../x", "limit=0", "limit=x"} {
 		require.Equal(t, 400, b.send("GET", "/api/builds?"+bad, key(), "").status, bad)
 	}
 }

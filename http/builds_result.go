@@ -28,6 +28,7 @@ type outcome struct {
 	errorMessage string
 	fault        store.Fault
 	file         *storage.Upload // nil for none
+	fileName     string          // as it was uploaded
 	body         *edge.Body
 	begun        time.Time
 }
@@ -116,6 +117,7 @@ func (h *holders) takeUpload(ctx context.Context, f *edge.Form, p *multipart.Par
 			return edge.Invalid("More than one result file")
 		}
 		h.attribute(ctx, in)
+		in.fileName = p.FileName()
 		in.file, err = h.forms.file(ctx, f, p, "Result file", h.cfg.MaxResult, "", false)
 	}
 	return err
@@ -181,7 +183,7 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) (
 		return uploaded(false), h.record(ctx, b, result)
 	}
 	result.ErrorMessage = ""
-	name := resultName(b.ID, b.Platform)
+	name := resultName(b.ID, b.Platform, in.fileName)
 	if b.State.Final() { // a repeat or a refusal: the file is not kept
 		result.File = &store.File{Name: name, Size: in.file.Size, SHA256: in.file.SHA256}
 		return uploaded(true), h.record(ctx, b, result)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"mime/multipart"
+	"slices"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -41,6 +43,8 @@ type submission struct {
 	platform store.Platform
 	priority int
 	labels   store.Labels
+	require  store.Require
+	prefer   store.Require
 	retryOf  string
 	by       string // the name of the submitter's key; "" for the API key
 	source   *storage.Upload
@@ -109,10 +113,15 @@ func (h *submissions) read(ctx context.Context, c echo.Context, in *submission) 
 		return err
 	case in.source == nil:
 		return edge.Invalid("Source file required")
-	case !in.platform.Valid():
-		return edge.Invalid("Valid platform required (ios|android)")
+	case !slices.Contains(h.cfg.Platforms, in.platform):
+		return wrongPlatform(h.cfg.Platforms)
 	}
 	return nil
+}
+
+// wrongPlatform returns the error for a platform that is none of those given.
+func wrongPlatform(platforms []store.Platform) error {
+	return edge.Invalid("Valid platform required (" + strings.Join(edge.Each(platforms, func(p store.Platform) string { return string(p) }), "|") + ")")
 }
 
 // take reads the parts that takt needs. It skips all others unread, such as the account
@@ -141,6 +150,14 @@ func (h *submissions) take(ctx context.Context, f *edge.Form, p *multipart.Part,
 		if v, err = f.Field(p); err == nil {
 			in.labels, err = store.ParseLabels(v)
 		}
+	case "require":
+		if v, err = f.Field(p); err == nil {
+			in.require, err = store.ParseRequire("require", v)
+		}
+	case "prefer":
+		if v, err = f.Field(p); err == nil {
+			in.prefer, err = store.ParseRequire("prefer", v)
+		}
 	}
 	return err
 }
@@ -149,7 +166,7 @@ func (h *submissions) take(ctx context.Context, f *edge.Form, p *multipart.Part,
 func (h *submissions) record(ctx context.Context, in *submission, status int, token string) (b store.Build, err error) {
 	sub := store.Submission{
 		ID: in.id, Platform: in.platform, Priority: in.priority, Labels: in.labels, TokenHash: store.HashToken(token),
-		RetryOf: in.retryOf, Submitter: in.by,
+		RetryOf: in.retryOf, Submitter: in.by, Require: in.require, Prefer: in.prefer,
 	}
 	if in.once != nil {
 		sub.Once = in.storedOnce(status, token)
@@ -161,7 +178,7 @@ func (h *submissions) record(ctx context.Context, in *submission, status int, to
 	if err != nil {
 		return b, fmt.Errorf("submitting build %s: %w", in.id, err)
 	}
-	h.queue.Enqueued(b.Platform, b.Labels.Cache())
+	h.queue.Enqueued(b)
 	h.builds.publish(store.TopicBuildUpdated, store.BuildUpdate{
 		BuildID: b.ID, State: store.Pending, Platform: b.Platform,
 		Step: store.Step{What: store.StepSubmitted, Bytes: sub.Source.Size},
@@ -199,7 +216,7 @@ func (h *submissions) retry(ctx context.Context, in api.RetryBuildIn) (reply api
 		return reply, err
 	}
 	err = h.builds.audit.do(ctx, entry{"retry", "build/" + old.ID, in.Reason, map[string]any{}}, func(ctx context.Context) error {
-		made := &submission{id: submissionID(ctx), platform: old.Platform, priority: old.Priority, labels: old.Labels, retryOf: old.ID, by: edge.CallerOf(ctx).KeyName()}
+		made := &submission{id: submissionID(ctx), platform: old.Platform, priority: old.Priority, labels: old.Labels, require: old.Require, prefer: old.Prefer, retryOf: old.ID, by: edge.CallerOf(ctx).KeyName()}
 		if caller := edge.CallerOf(ctx); !caller.APIKey && caller.Key == nil && caller.Session == nil { // a build's token
 			made.by = old.Submitter
 		}

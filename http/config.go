@@ -8,6 +8,7 @@ import (
 
 	"takt/http/api"
 	"takt/http/edge"
+	"takt/store"
 )
 
 // defaultBaseImageID is the virtual machine image that workers start from.
@@ -25,6 +26,8 @@ type Config struct {
 	Version, Commit string
 	// BuildTokenLife is how long a build's token is valid.
 	BuildTokenLife time.Duration
+	// Platforms are those that builds may be for.
+	Platforms []store.Platform
 	// BaseImageID is sent to workers with each build.
 	BaseImageID string
 
@@ -61,6 +64,9 @@ const maxRate = 1_000_000
 func (c Config) WithDefaults() Config {
 	c.Config = c.Config.WithDefaults()
 	c.BaseImageID = cmp.Or(c.BaseImageID, defaultBaseImageID)
+	if len(c.Platforms) == 0 {
+		c.Platforms = []store.Platform{store.IOS, store.Android}
+	}
 	c.BuildTokenLife = cmp.Or(c.BuildTokenLife, 30*24*time.Hour)
 	c.PollRate = cmp.Or(c.PollRate, 100)
 	c.RegisterRate = cmp.Or(c.RegisterRate, 5000)

@@ -73,11 +73,11 @@ type Queue interface {
 	// Arrive takes a poll, which waits for a build for at most wait. The caller must call
 	// the result once, even if the client is gone.
 	Arrive(ctx context.Context, r store.PollRequest, wait time.Duration) (store.AwaitReply, error)
-	// The following methods are called after a commit: Enqueued for a pending build (with
-	// its cache label or ""), Requeued for builds that are pending again, Freed for a
+	// The following methods are called after a commit: Enqueued for a new pending build,
+	// Requeued for builds that are pending again, Freed for a
 	// worker that may have a free slot, Warm for a worker that has finished a build with
 	// this cache label.
-	Enqueued(p store.Platform, cache string)
+	Enqueued(b store.Build)
 	Requeued(refs []store.BuildRef)
 	Freed(workerID string)
 	Warm(workerID, cache string)

@@ -90,14 +90,14 @@ func (q *queue) hasParked() int {
 	return q.parked
 }
 
-func (q *queue) Enqueued(store.Platform, string) {
+func (q *queue) Enqueued(store.Build) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	close(q.woken)
 	q.woken = make(chan struct{})
 }
 
-func (q *queue) Requeued([]store.BuildRef) { q.Enqueued("", "") }
+func (q *queue) Requeued([]store.BuildRef) { q.Enqueued(store.Build{}) }
 
 func (q *queue) Freed(worker string) {
 	q.mu.Lock()

@@ -13,8 +13,11 @@ import (
 // Names of a build's files in storage.
 func sourceName(id string) string { return path.Join("builds", id, "source.zip") }
 func certsName(id string) string  { return path.Join("builds", id, "certs.zip") }
-func resultName(id string, p store.Platform) string {
-	return path.Join("builds", id, "result"+p.ResultExt())
+
+// resultName returns the name of the result of a build for p, whose file was uploaded under
+// the name given.
+func resultName(id string, p store.Platform, uploaded string) string {
+	return path.Join("builds", id, "result"+p.ResultExt(uploaded))
 }
 
 // sendFile answers with an unsealed file; missing is the error message if there is none.

@@ -1,6 +1,9 @@
 package store
 
 import (
+	"path"
+	"regexp"
+	"strings"
 	"time"
 )
 
@@ -13,15 +16,26 @@ const (
 	Android Platform = "android"
 )
 
-// Valid reports whether p is a known platform.
-func (p Platform) Valid() bool { return p == IOS || p == Android }
+// Valid reports whether p can be a platform's name.
+func (p Platform) Valid() bool { return validPlatform.MatchString(string(p)) }
 
-// ResultExt returns the file extension of p's result, with the dot.
-func (p Platform) ResultExt() string {
-	if p == Android {
+var (
+	validPlatform  = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
+	validExtension = regexp.MustCompile(`^\.[a-z0-9]{1,8}$`)
+)
+
+// ResultExt returns the file extension of p's result, with the dot. For platforms other than
+// ios and android it is that of the uploaded file.
+func (p Platform) ResultExt(uploaded string) string {
+	switch ext := strings.ToLower(path.Ext(uploaded)); {
+	case p == Android:
 		return ".apk"
+	case p == IOS:
+		return ".ipa"
+	case validExtension.MatchString(ext):
+		return ext
 	}
-	return ".ipa"
+	return ".bin"
 }
 
 // DefaultQueueLimit is how many builds may be pending when one more is submitted.
@@ -102,9 +116,18 @@ type Build struct {
 	ErrorMessage string
 	Labels       Labels
 	Submitter    string // the name of the key that submitted it; "" for the API key
+	// ClassID and Require are those of the build's class. ClassID is 0 if the build ended
+	// before there were classes.
+	ClassID int32
+	Require Require
+	// Prefer is what the labels of the worker should satisfy that gets the build first.
+	Prefer Require
 	// Source, Certs and Result describe the stored files; nil if absent.
 	Source, Certs, Result *File
 }
+
+// Class returns the build's class.
+func (b *Build) Class() Class { return Class{ID: b.ClassID, Platform: b.Platform, Require: b.Require} }
 
 // Ref returns the reference to b, with the attempt that its worker is at.
 func (b *Build) Ref() BuildRef {
@@ -132,13 +155,15 @@ func ErrQueueFull() error {
 
 // Submission is a new build as its submitter asks for it.
 type Submission struct {
-	ID        string
-	Platform  Platform
-	Priority  int
-	Labels    Labels
-	TokenHash TokenHash
-	Source    File
-	Certs     *File
+	ID       string
+	Platform Platform
+	Priority int
+	Labels   Labels
+	// Require and Prefer are as in Build.
+	Require, Prefer Require
+	TokenHash       TokenHash
+	Source          File
+	Certs           *File
 	// Once is nil for a submission that may be made again.
 	Once *Once
 	// RetryOf is the build that this one repeats; "" if it is the first.

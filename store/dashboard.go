@@ -40,10 +40,10 @@ type WorkerFilter struct {
 	Present bool
 }
 
-// FleetSummary counts the workers that take one platform, and what waits for them. Without a
-// platform it counts all workers and all builds.
+// FleetSummary counts the workers that take one class of work, and what waits for them. With
+// the number 0 it counts all workers and all builds.
 type FleetSummary struct {
-	Platform Platform
+	Class Class
 	// Known counts the workers that have not unregistered. Able ones are online and get
 	// builds. Draining, Critical and Quarantined ones are online and get none. Silent ones do
 	// not poll.
@@ -53,6 +53,25 @@ type FleetSummary struct {
 	Slots, Held, Free int
 	// Pending counts the builds that wait.
 	Pending int
+}
+
+// Add counts n workers of a state, with their sums.
+func (f *FleetSummary) Add(state string, n, slots, held, free int) {
+	if state != WorkerLeft {
+		f.Known += n
+	}
+	switch state {
+	case string(Idle), string(Busy):
+		f.Able, f.Slots, f.Held, f.Free = f.Able+n, f.Slots+slots, f.Held+held, f.Free+free
+	case WorkerDraining:
+		f.Draining += n
+	case WorkerCritical:
+		f.Critical += n
+	case WorkerQuarantined:
+		f.Quarantined += n
+	case WorkerSilent:
+		f.Silent += n
+	}
 }
 
 // MaxEnded bounds Figures.Ended, and MaxRunning the length of Figures.Running.
@@ -86,9 +105,10 @@ type HeldBuild struct {
 	Platform Platform
 	// Seconds is how long it has run.
 	Seconds float64
-	// Able is whether its worker gets builds, Platforms for which platforms; none means all.
+	// Able is whether its worker gets builds. Platforms and Labels are the worker's.
 	Able      bool
 	Platforms []Platform
+	Labels    Labels
 }
 
 // PendingBuild is a build that waits.
@@ -100,9 +120,11 @@ type PendingBuild struct {
 	SubmittedAt time.Time
 	Attempt     int
 	// Position orders the queue. Place is the rank of the build in it, Number the rank among
-	// those of its platform, both from 1.
+	// those of its class, both from 1.
 	Position      int64
 	Place, Number int
+	ClassID       int32
+	Require       Require
 }
 
 // RunningBuild is a build that a worker holds.

@@ -40,6 +40,7 @@ type AwaitReply func(ctx context.Context, closing <-chan struct{}) (PollReply, e
 type Job struct {
 	BuildID     string
 	Platform    Platform
+	ClassID     int32
 	Attempt     int
 	HasCerts    bool
 	SubmittedAt time.Time
@@ -52,8 +53,9 @@ type Job struct {
 type WorkerSession struct {
 	Number uint32
 	ID     string
-	// Platforms is as in Worker.
+	// Platforms and Labels are as in Worker.
 	Platforms []Platform
+	Labels    Labels
 	Slots     int
 	Held      int
 	// Drained workers get no new builds: they are draining, rest after a fault of their
@@ -63,6 +65,9 @@ type WorkerSession struct {
 	// its last hand-out.
 	Used, Handed uint64
 }
+
+// Takes reports whether the worker can take builds of c.
+func (s *WorkerSession) Takes(c *Class) bool { return c.TakenBy(s.Platforms, s.Labels) }
 
 // Free reports whether the worker may get a new build.
 func (s *WorkerSession) Free() bool { return !s.Drained && s.Held < s.Slots }
@@ -148,18 +153,27 @@ type Presence struct {
 
 // QueueCount is how many builds were pending, over all controllers, at the time At.
 type QueueCount struct {
-	At      time.Time
+	At time.Time
+	// Pending counts the builds of each platform that has any, and of ios and android.
 	Pending map[Platform]int
+	// Classes is how many classes they are of.
+	Classes int
 	// Changes grows whenever this controller learns that a build became pending, or may
 	// have missed it. While it stays, nothing is pending and nothing runs, there is no work
 	// at any controller.
 	Changes uint64
 }
 
+// ClassCount is how many builds of a class are pending.
+type ClassCount struct {
+	Class
+	N int
+}
+
 // Recount is what a controller reads from the database at one moment.
 type Recount struct {
-	// Pending counts the builds that wait.
-	Pending map[Platform]int
+	// Pending counts the builds that wait, of each class that has any.
+	Pending []ClassCount
 	// Installation and Now are the arguments of WorkerTokens.Learn.
 	Installation string
 	Now          time.Time

@@ -16,6 +16,7 @@ type Registration struct {
 	Name         string
 	Capabilities json.RawMessage
 	Platforms    []Platform
+	Labels       Labels
 	Slots        int
 	// Reports is true if the worker lists its running builds in Running. It loses every
 	// other build that it holds; for one that it had begun, the attempt counts.
@@ -32,6 +33,7 @@ const (
 	maxCapabilities = 16 << 10 // bytes
 	maxSlots        = 256
 	maxPlatforms    = 16
+	maxWorkerLabels = 1 << 10 // bytes, because each assignment reads them
 	maxRunning      = 1000
 )
 
@@ -92,6 +94,13 @@ func (r *Registration) read(capabilities json.RawMessage) error {
 		}
 		r.Slots = int(min(n, maxSlots))
 	}
+	if v := members["labels"]; !Absent(v) {
+		labels, err := ParseLabels(string(v))
+		if err != nil || len(v) > maxWorkerLabels {
+			return notRegistered(fmt.Sprintf("labels must be an object of at most %d texts and %d bytes, as a build's labels are", MaxLabels, maxWorkerLabels))
+		}
+		r.Labels = labels
+	}
 	if v := members["platforms"]; !Absent(v) {
 		return r.readPlatforms(v)
 	}
@@ -99,7 +108,7 @@ func (r *Registration) read(capabilities json.RawMessage) error {
 }
 
 // readPlatforms reads a list of platforms, or one. It keeps unknown ones, because a
-// worker with only unknown platforms must not count as one that builds all.
+// worker with only unknown platforms must not count as one that names none.
 func (r *Registration) readPlatforms(raw json.RawMessage) error {
 	var names []string
 	var one string

@@ -33,10 +33,16 @@ func TestStatesKnowWhatTheyAllow(t *testing.T) {
 
 func TestPlatformsAndLevels(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, ".ipa", store.IOS.ResultExt())
-	require.Equal(t, ".apk", store.Android.ResultExt())
-	require.True(t, store.IOS.Valid())
-	require.False(t, store.Platform("amiga").Valid())
+	for p, exts := range map[store.Platform][2]string{
+		store.IOS: {"app.zip", ".ipa"}, store.Android: {"app", ".apk"}, "linux": {"app.tar.GZ", ".gz"}, "web": {"site.exe!", ".bin"}, "macos": {"app", ".bin"},
+		"deb": {"app.123456789", ".bin"}, "rpm": {"a/b.d/app", ".bin"},
+	} {
+		require.True(t, p.Valid())
+		require.Equal(t, exts[1], p.ResultExt(exts[0]), p)
+	}
+	for _, p := range []store.Platform{"", "-", "iOS", "a b", "ä", "linux/amd64", store.Platform(strings.Repeat("x", 33))} {
+		require.False(t, p.Valid(), p)
+	}
 	require.True(t, store.Warn.Valid())
 	require.False(t, store.Level("debug").Valid())
 }

@@ -22,7 +22,7 @@ type Worker struct {
 	Number       int64
 	Name         string
 	Capabilities json.RawMessage // as sent, a JSON object
-	// Platforms are those that it builds; empty means every platform.
+	// Platforms are those that it builds; empty means ios and android.
 	Platforms []Platform
 	// Slots is how many builds it holds at most, at least 1.
 	Slots        int
@@ -33,6 +33,8 @@ type Worker struct {
 	Failed       int
 	// Held is how many builds it has.
 	Held int
+	// Labels are what builds can require and prefer.
+	Labels Labels
 	// Draining workers get no new builds and keep those that they hold, until they are
 	// resumed. A new registration does not end draining.
 	Draining bool
@@ -122,6 +124,8 @@ type SweepResult struct {
 	Requeued  []BuildRef
 	Failed    []BuildRef
 	Offline   []string // worker ids
+	// Unmatched are builds that failed because no known worker could take them.
+	Unmatched []BuildRef
 }
 
 // BuildRef names a build and where it waits.
@@ -136,4 +140,6 @@ type BuildRef struct {
 	SubmittedAt, StartedAt time.Time
 	// Position is its place in the queue if it waits again; only the store needs it.
 	Position int64
+	// ClassID is the number of its class, 0 if that is not known.
+	ClassID int32
 }

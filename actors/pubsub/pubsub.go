@@ -7,7 +7,7 @@ import (
 	"takt/store"
 )
 
-// The topics of takt. The argument of job:available is a platform, that of
+// The topics of takt. The argument of job:available names a class (store.Class.Event), that of
 // settings:changed the setting's key, that of throttle:config "portal:action", that
 // of throttle:queue a queue's id.
 const (

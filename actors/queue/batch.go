@@ -21,7 +21,7 @@ type batch struct {
 	polls   []*poll
 	work    []store.Poll       // by the index of polls
 	results []store.PollResult // as well
-	seen    [platforms]uint64
+	seen    seen
 	// crowded is true if another batch was running at the same time. Actor only.
 	crowded bool
 	// done is closed when every poll that can be answered has its answer.
@@ -115,10 +115,9 @@ func (b *batch) count(q *Queue) {
 			g.redelivered.Add(1)
 		case r.Job != nil:
 			g.assigned.Add(1)
-			set := setOf([]store.Platform{r.Job.Platform})
-			for p := range g.pending {
-				if n := g.pending[p].Load(); n > 0 && set.has(p) {
-					g.pending[p].CompareAndSwap(n, n-1)
+			for _, c := range g.shown() {
+				if n := c.shown.Load(); n > 0 && c.ID == r.Job.ClassID {
+					c.shown.CompareAndSwap(n, n-1)
 				}
 			}
 		}
@@ -131,7 +130,7 @@ func (q *Queue) answer(r *store.PollResult) answer {
 	case store.PollServed:
 		s := &r.Session
 		a := answer{
-			PollReply: store.PollReply{Job: r.Job, Redelivered: r.Redelivered, QueueSize: q.gauge.pendingOf(setOf(s.Platforms))},
+			PollReply: store.PollReply{Job: r.Job, Redelivered: r.Redelivered, QueueSize: q.gauge.pendingOf(s)},
 			next:      store.WorkerToken{Worker: s.Number, Counter: max(s.Used+1, r.Handed)},
 		}
 		if r.Job == nil && s.Free() {
@@ -151,5 +150,5 @@ func (q *Queue) answer(r *store.PollResult) answer {
 		return answer{err: r.Err}
 	case store.PollSuperseded, store.PollLocked:
 	}
-	return answer{PollReply: store.PollReply{QueueSize: q.gauge.pendingOf(setOf(r.Session.Platforms))}}
+	return answer{PollReply: store.PollReply{QueueSize: q.gauge.pendingOf(&r.Session)}}
 }

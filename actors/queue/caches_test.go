@@ -12,11 +12,7 @@ import (
 
 // appears makes a build with a cache label pending.
 func (s *stage) appears(p store.Platform, cache string) {
-	for i, name := range platformNames {
-		if name == p {
-			s.enqueued(enqueued{set: 1 << i, n: 1, cache: cache}, s.now)
-		}
-	}
+	s.enqueued(enqueued{class: store.Class{ID: store.PlainClass(p)}, n: 1, cache: cache}, s.now)
 }
 
 // wakesJust expects that exactly these polls are woken, in this order.
@@ -85,7 +81,7 @@ func TestWarmWorkersGoFirst(t *testing.T) {
 		s := newStage(t)
 		s.appears(store.IOS, "app")
 		s.wakesJust()
-		s.pending.claimed(1 << ios)
+		s.pending.claimed(ios)
 		a := s.parks("a")
 		s.parks("b")
 		s.caches.finished("b", "app", s.now)

@@ -194,7 +194,7 @@ func (s *fakeStore) assign(p store.Poll) (r store.PollResult) {
 
 func (s *fakeStore) claim(w *fakeWorker) *fakeBuild {
 	for i, b := range s.pending {
-		if setOf(w.Platforms)&setOf([]store.Platform{b.platform}) != 0 {
+		if class := b.class(); w.Takes(&class) {
 			s.pending = append(s.pending[:i:i], s.pending[i+1:]...)
 			return b
 		}
@@ -203,8 +203,26 @@ func (s *fakeStore) claim(w *fakeWorker) *fakeBuild {
 }
 
 func (b *fakeBuild) job() *store.Job {
-	return &store.Job{BuildID: b.id, Platform: b.platform, Attempt: b.attempt}
+	return &store.Job{BuildID: b.id, Platform: b.platform, ClassID: b.class().ID, Attempt: b.attempt}
 }
+
+// class returns the class of b. A build with requirements is of class gpuClass.
+func (b *fakeBuild) class() store.Class {
+	if b.platform == "gpu" {
+		return gpuClass
+	}
+	return store.Class{ID: store.PlainClass(b.platform), Platform: b.platform}
+}
+
+// gpuClass is a class that only workers with the label gpu take.
+var gpuClass = store.Class{ID: gpu, Platform: store.IOS, Require: store.StoredRequire("gpu")}
+
+// The numbers of classes.
+const (
+	ios     = store.IOSClass
+	android = store.AndroidClass
+	gpu     = 20
+)
 
 // finish frees a worker.
 func (s *fakeStore) finish(id string) {
@@ -214,16 +232,20 @@ func (s *fakeStore) finish(id string) {
 	w.holds, w.Held = nil, 0
 }
 
-func (s *fakeStore) Recount(_ context.Context, limit int, known []store.WorkerSession) (store.Recount, error) {
+func (s *fakeStore) Recount(_ context.Context, limit int, known []store.WorkerSession, _ []int32) (store.Recount, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts++
 	if s.err != nil {
 		return store.Recount{}, s.err
 	}
-	r := store.Recount{Pending: map[store.Platform]int{}, Installation: "here", Now: time.Now()}
+	r := store.Recount{Installation: "here", Now: time.Now()}
 	for _, b := range s.pending {
-		r.Pending[b.platform] = min(r.Pending[b.platform]+1, limit)
+		i := slices.IndexFunc(r.Pending, func(c store.ClassCount) bool { return c.ID == b.class().ID })
+		if i < 0 {
+			i, r.Pending = len(r.Pending), append(r.Pending, store.ClassCount{Class: b.class()})
+		}
+		r.Pending[i].N = min(r.Pending[i].N+1, limit)
 	}
 	for _, k := range known {
 		switch w := s.find(store.Poll{Worker: k.Number}); {
@@ -260,6 +282,17 @@ func (s *fakeStore) Sweep(_ context.Context, sw store.Sweep) (store.SweepResult,
 	}
 	s.swept = append(s.swept, sw)
 	return s.sweep, nil
+}
+
+func (s *fakeStore) FailUnmatched(_ context.Context, limit time.Duration) (failed []store.BuildRef, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.pending {
+		if limit > 0 && b.platform == "gpu" {
+			failed = append(failed, store.BuildRef{ID: b.id, Platform: store.IOS, ClassID: gpu})
+		}
+	}
+	return failed, s.err
 }
 
 func (s *fakeStore) Clock(context.Context) (time.Time, error) {

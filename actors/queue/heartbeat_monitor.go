@@ -18,6 +18,8 @@ import (
 type MonitorStore interface {
 	// Sweep takes builds from silent workers, in one transaction.
 	Sweep(ctx context.Context, s store.Sweep) (store.SweepResult, error)
+	// FailUnmatched fails builds that no known worker could have taken for longer than limit.
+	FailUnmatched(ctx context.Context, limit time.Duration) ([]store.BuildRef, error)
 	// Clock returns the database's time.
 	Clock(ctx context.Context) (time.Time, error)
 	// Timeouts returns the saved timeouts, false if none were.
@@ -33,6 +35,8 @@ type MonitorConfig struct {
 	Timeouts store.Timeouts
 	// Rule says what a lost attempt does to a build.
 	Rule store.LostRule
+	// Unmatched is how long builds may wait that no known worker can take; 0 for ever.
+	Unmatched time.Duration
 	// Ready returns since when this controller has been ready without interruption (it
 	// listens and has its database); false if it is not ready now.
 	Ready func() (since time.Time, ready bool)
@@ -241,9 +245,13 @@ func (h *heartbeatMonitor) sweep() func(context.Context) (store.SweepResult, err
 		ctx, cancel := context.WithTimeoutCause(ctx, sweepTimeout, errTransactionTooSlow)
 		defer cancel()
 		result, err := m.db.Sweep(ctx, s)
-		if err == nil {
-			m.publish(result)
+		if err != nil {
+			return result, err
 		}
+		if m.cfg.Unmatched > 0 && !result.Skipped && !result.ClockStep {
+			result.Unmatched, err = m.db.FailUnmatched(ctx, m.cfg.Unmatched)
+		}
+		m.publish(result)
 		return result, err
 	}
 }
@@ -257,6 +265,9 @@ func (m *Monitor) publish(r store.SweepResult) {
 	}
 	for _, b := range r.Failed {
 		m.bus.Publish(pubsub.BuildUpdated, store.Lost(b, store.Failed, store.LostSilent))
+	}
+	for _, b := range r.Unmatched {
+		m.bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed, Was: b})
 	}
 	for _, id := range r.Offline {
 		m.bus.Publish(pubsub.WorkerUpdated, store.WorkerUpdate{WorkerID: id, Status: store.Offline, Step: store.Step{What: store.StepOffline}})
@@ -285,6 +296,9 @@ func (h *heartbeatMonitor) swept(c *otp.Ctx, result store.SweepResult, err error
 func logSweep(logger *zerolog.Logger, r store.SweepResult) {
 	if n, m := len(r.Requeued), len(r.Failed); n+m > 0 {
 		logger.Warn().Int("requeued", n).Int("failed", m).Msg("silent workers lost their builds")
+	}
+	if n := len(r.Unmatched); n > 0 {
+		logger.Warn().Int("builds", n).Msg("builds failed because no known worker could take them")
 	}
 	if n := len(r.Offline); n > 0 {
 		logger.Info().Int("workers", n).Msg("workers went offline")

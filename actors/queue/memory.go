@@ -16,17 +16,15 @@ import (
 type memory struct {
 	byNumber map[uint32]*session
 	byID     map[string]*session
-	waiting  list.List       // polls for the next batch
-	parked   [sets]list.List // by platform set; the empty set without a free slot
+	waiting  list.List // polls for the next batch
+	profiles map[*profile]struct{}
+	full     list.List // parked polls of workers without a free slot
 	pending  pending
 	caches   caches
 	batches  []*batch
 	// postponed are polls for which a timer is to be set, see postpone.
 	postponed []*poll
-	// woken is how many polls were woken for a build of each platform and have not
-	// ended.
-	woken [platforms]int
-	last  uint64 // the number of the newest poll
+	last      uint64 // the number of the newest poll
 	// patient is how many polls wait for a batch, are in one or are parked. limit bounds it.
 	patient, limit int
 	// away is true during an outage of the database. Parked polls then stay parked.
@@ -35,12 +33,10 @@ type memory struct {
 }
 
 func newMemory(limit int, g *gauges) *memory {
-	m := &memory{byNumber: map[uint32]*session{}, byID: map[string]*session{}, caches: newCaches(), limit: limit, gauge: g}
-	m.pending.shown, m.pending.found, m.pending.changes = &g.pending, &g.counted, &g.changes
+	m := &memory{byNumber: map[uint32]*session{}, byID: map[string]*session{}, profiles: map[*profile]struct{}{}, caches: newCaches(), limit: limit, gauge: g}
+	m.pending.shown, m.pending.found, m.pending.changes = &g.classes, &g.counted, &g.changes
 	m.pending.changes.Add(1) // what the one before it had not heard of
-	for p := range platforms {
-		m.pending.n[p] = int(g.pending[p].Load())
-	}
+	m.pending.begin()
 	return m
 }
 
@@ -87,7 +83,7 @@ func (m *memory) judge(p *poll, now time.Time) {
 	}
 	repeated := p.req.Token.Worker != 0 && p.req.Token.Counter <= s.Used
 	if !s.known || s.stale || s.foreign(p) || s.Held > 0 || repeated || p.wasParked || p.req.Reconcile || m.away || m.pending.unknown(now) ||
-		!s.Drained && m.pending.of(setOf(s.Platforms)) > 0 {
+		!s.Drained && m.pending.of(s.profile) > 0 {
 		if m.admit(p) {
 			p.put(&m.waiting, waiting)
 			return
@@ -107,7 +103,7 @@ func (m *memory) rest(p *poll, now time.Time) {
 	if now.Sub(p.arrived) >= p.wait || !m.admit(p) {
 		size := 0
 		if !s.Free() {
-			size = m.pending.of(setOf(s.Platforms))
+			size = m.pending.of(s.profile)
 		}
 		m.end(p)
 		p.idle(size)
@@ -116,10 +112,12 @@ func (m *memory) rest(p *poll, now time.Time) {
 	m.unwake(p)
 	p.wasParked, p.handed, p.lockedAt = true, s.Handed, time.Time{}
 	s.next = p
-	if p.takes = 0; s.Free() {
-		p.takes = setOf(s.Platforms)
+	if p.takes = nil; s.Free() && s.profile != nil {
+		p.takes = s.profile
+		p.put(&p.takes.parked, parked)
+		return
 	}
-	p.put(&m.parked[p.takes], parked)
+	p.put(&m.full, parked)
 }
 
 // leave removes a poll whose caller has left, if closed because its connection closed.
@@ -156,7 +154,7 @@ var errOutage = errors.New("the database is away")
 // keeps its token, because nothing was written for this poll.
 func (m *memory) supersede(p *poll) {
 	m.end(p)
-	p.answer(answer{PollReply: store.PollReply{QueueSize: m.pending.of(everything)}})
+	p.answer(answer{PollReply: store.PollReply{QueueSize: m.pending.total()}})
 }
 
 // end removes a poll that is in no batch.
@@ -178,9 +176,9 @@ func (m *memory) end(p *poll) {
 
 // unwake records that p no longer fetches the build that it was woken for.
 func (m *memory) unwake(p *poll) {
-	if p.wokenFor > 0 {
-		m.woken[p.wokenFor-1]--
-		p.wokenFor = 0
+	if p.wokenFor != nil {
+		p.wokenFor.woken--
+		p.wokenFor = nil
 	}
 }
 
@@ -201,48 +199,61 @@ func (m *memory) recall(p *poll) {
 	p.put(&m.waiting, waiting)
 }
 
-// enqueued records builds that this controller made pending. A build with a cache label
-// goes first to a parked poll whose worker has a warm cache.
+// enqueued records builds that this controller made pending. A build goes first to a parked
+// poll whose worker has a warm cache, or else to one whose worker it prefers.
 func (m *memory) enqueued(e enqueued, now time.Time) {
-	m.pending.enqueued(e.set, e.n)
-	for platform := range platforms {
-		if e.cache == "" || m.away || !e.set.has(platform) || m.woken[platform] >= m.pending.n[platform] {
-			continue
-		}
-		if p := m.warm(platform, e.cache, now); p != nil {
-			m.fetch(p, platform)
-		}
+	c := m.pending.known(e.class.ID)
+	switch {
+	case c == nil && !e.defined:
+		m.pending.hear(e.class.ID)
+		return
+	case c == nil:
+		c = m.pending.add(e.class)
+	}
+	m.pending.enqueued(c, e.n)
+	if m.away || c.woken >= c.n {
+		return
+	}
+	var p *poll
+	if e.cache != "" {
+		p = m.warm(c, e.cache, now)
+	}
+	if p == nil && len(e.prefer) > 0 {
+		p = m.longest(c, e.prefer)
+	}
+	if p != nil {
+		m.fetch(p, c)
 	}
 }
 
 // wake wakes one poll for each pending build that no woken poll fetches yet: the poll
 // that has been parked longest.
 func (m *memory) wake() {
-	for platform := range platforms {
-		for !m.away && m.woken[platform] < m.pending.n[platform] {
-			p := m.longest(platform)
+	for _, c := range m.pending.classes {
+		for !m.away && c.woken < c.n {
+			p := m.longest(c, nil)
 			if p == nil {
 				break
 			}
-			m.fetch(p, platform)
+			m.fetch(p, c)
 		}
 	}
 }
 
-// fetch sends a parked poll to fetch a build of platform. The poll keeps its number,
-// and so its position if it parks again.
-func (m *memory) fetch(p *poll, platform int) {
+// fetch sends a parked poll to fetch a build of c. The poll keeps its number, and so its
+// position if it parks again.
+func (m *memory) fetch(p *poll, c *class) {
 	m.recall(p)
-	p.wokenFor = platform + 1
-	m.woken[platform]++
+	p.wokenFor = c
+	c.woken++
 	m.gauge.woken.Add(1)
 }
 
-// longest returns the poll that has been parked longest of those that can take a build
-// of platform; nil if there is none.
-func (m *memory) longest(platform int) (found *poll) {
-	for set := range m.parked {
-		if front := m.parked[set].Front(); front != nil && platformSet(set).has(platform) {
+// longest returns the poll that has been parked longest of those whose workers can take a
+// build of c and have labels that satisfy prefer; nil if there is none.
+func (m *memory) longest(c *class, prefer store.Require) (found *poll) {
+	for of := range m.profiles {
+		if front := of.parked.Front(); front != nil && of.takes(c) && prefer.Match(of.labels) {
 			if p := front.Value.(*poll); found == nil || p.no < found.no { //nolint:forcetypeassert // polls only
 				found = p
 			}
@@ -253,7 +264,7 @@ func (m *memory) longest(platform int) (found *poll) {
 
 // take forms a batch of at most limit polls.
 func (m *memory) take(limit int) *batch {
-	b := &batch{seen: m.pending.news, done: make(chan struct{})}
+	b := &batch{seen: m.pending.seen(), done: make(chan struct{})}
 	for len(b.polls) < limit && m.waiting.Len() > 0 {
 		p := m.waiting.Front().Value.(*poll) //nolint:forcetypeassert // polls only
 		p.unlist()
@@ -275,21 +286,18 @@ func (m *memory) take(limit int) *batch {
 
 // parkedPolls returns how many polls are parked.
 func (m *memory) parkedPolls() (n int) {
-	for set := range m.parked {
-		n += m.parked[set].Len()
+	n = m.full.Len()
+	for p := range m.profiles {
+		n += p.parked.Len()
 	}
 	return n
 }
 
 // doubtful reports whether a build may be pending that this controller does not know of
-// while a poll that could take it is parked.
+// while a poll that could take it is parked, or of a class that it does not know.
 func (m *memory) doubtful() bool {
-	for platform := range platforms {
-		if m.pending.doubt[platform] && m.longest(platform) != nil {
-			return true
-		}
-	}
-	return false
+	return len(m.pending.heard) > 0 ||
+		slices.ContainsFunc(m.pending.classes, func(c *class) bool { return c.doubt && m.longest(c, nil) != nil })
 }
 
 // batched returns how many polls are in batches.
@@ -304,7 +312,7 @@ func (m *memory) batched() (n int) {
 // correct sessions and pending counts.
 func (m *memory) takeBack(b *batch, now time.Time) {
 	m.batches = slices.DeleteFunc(m.batches, func(o *batch) bool { return o == b })
-	var dry platformSet
+	dry := map[*profile]bool{}
 	for i, p := range b.polls {
 		r := &b.results[i]
 		p.session.batched = nil
@@ -321,9 +329,9 @@ func (m *memory) takeBack(b *batch, now time.Time) {
 		}
 		switch {
 		case r.Job != nil && !r.Redelivered:
-			m.pending.claimed(setOf([]store.Platform{r.Job.Platform}))
+			m.pending.claimed(r.Job.ClassID)
 		case r.Outcome == store.PollServed && r.Job == nil && r.Session.Free():
-			dry |= setOf(r.Session.Platforms)
+			dry[p.session.profile] = true
 		}
 		s := p.session
 		switch {
@@ -345,9 +353,12 @@ func (m *memory) takeBack(b *batch, now time.Time) {
 		}
 		m.release(s, now)
 	}
-	for platform := range platforms {
-		if dry.has(platform) {
-			m.pending.dry(platform, b.seen[platform], b.crowded)
+	for _, c := range m.pending.classes {
+		for p := range dry {
+			if p.takes(c) {
+				c.dry(b.seen[c], b.crowded)
+				break
+			}
 		}
 	}
 }

@@ -62,7 +62,7 @@ func nothing(worker string, takes ...store.Platform) store.PollResult {
 
 // gives is the answer with a build.
 func gives(worker, build string, p store.Platform) store.PollResult {
-	r := store.PollResult{Session: row(worker), Job: &store.Job{BuildID: build, Platform: p, Attempt: 1}, Handed: 2000}
+	r := store.PollResult{Session: row(worker), Job: &store.Job{BuildID: build, Platform: p, ClassID: store.PlainClass(p), Attempt: 1}, Handed: 2000}
 	r.Session.Held, r.Session.Handed = 1, 2000
 	return r
 }
@@ -100,7 +100,12 @@ func (s *stage) parks(worker string, takes ...store.Platform) *poll {
 }
 
 // enqueues makes builds pending here.
-func (s *stage) enqueues(p, n int) { s.pending.enqueued(1<<p, n) }
+func (s *stage) enqueues(class int32, n int) { s.pending.enqueued(s.pending.known(class), n) }
+
+// counts makes the database count n builds for iOS, as of now.
+func (s *stage) counts(n int) {
+	s.pending.recount([]store.ClassCount{{Class: store.Class{ID: ios, Platform: store.IOS}, N: n}}, s.pending.seen(), 10, s.now)
+}
 
 // wakes wakes whom the news allow.
 func (s *stage) wakes() int {
@@ -555,7 +560,7 @@ func TestMemoryWakes(t *testing.T) {
 		require.Equal(t, 1, s.wakes())
 		s.takesBack(b, gives("first", "x", store.Android))
 		require.Equal(t, waiting, second.state)
-		require.Equal(t, 1, s.pending.n[ios])
+		require.Equal(t, 1, s.pending.known(ios).n)
 	})
 
 	t.Run("a build that appears while a batch is under way is fetched", func(t *testing.T) {
@@ -615,12 +620,12 @@ func TestMemoryWakes(t *testing.T) {
 		other := s.take(9)
 		s.polls("w", time.Minute)
 		b := s.take(9)
-		s.pending.set(ios, 3)
+		s.pending.known(ios).set(3)
 		s.takesBack(b, nothing("w"))
-		require.Zero(t, s.pending.n[ios])
+		require.Zero(t, s.pending.known(ios).n)
 		require.True(t, s.doubtful())
 		s.takesBack(other, nothing("other"))
-		s.pending.recount(map[store.Platform]int{store.IOS: 1}, s.pending.news, 10, s.now)
+		s.counts(1)
 		require.False(t, s.doubtful())
 		require.Equal(t, 1, s.wakes())
 	})
@@ -635,9 +640,9 @@ func TestPendingShownIsWhatWasCounted(t *testing.T) {
 	s.now = time.Now()
 	_, ok := s.q.Counted()
 	require.False(t, ok, "nothing was counted yet")
-	seen := s.pending.news
+	seen := s.pending.seen()
 	s.enqueues(ios, 4)
-	s.pending.recount(map[store.Platform]int{store.IOS: 4}, seen, 10, s.now)
+	s.pending.recount([]store.ClassCount{{Class: store.Class{ID: ios, Platform: store.IOS}, N: 4}}, seen, 10, s.now)
 	s.enqueues(ios, 1) // a changed priority
 	require.Equal(t, 9, s.q.Stats().Pending)
 	c, ok := s.q.Counted()
@@ -647,17 +652,99 @@ func TestPendingShownIsWhatWasCounted(t *testing.T) {
 		c, _ := s.q.Counted()
 		return c.Changes
 	}
-	s.pending.recount(c.Pending, s.pending.news, 10, s.now)
+	s.counts(4)
 	require.Equal(t, c.Changes, changes(), "counting alone changes nothing")
-	for _, change := range []func(){func() { s.enqueues(ios, 1) }, func() { s.pending.notified(1 << 1) }, s.missed} {
+	for _, change := range []func(){func() { s.enqueues(ios, 1) }, func() { s.pending.notified("android") }, func() { s.pending.notified("ios 99") }, s.missed} {
 		before := changes()
 		change()
 		require.Greater(t, changes(), before)
 	}
 
-	s.pending.recount(map[store.Platform]int{}, s.pending.news, 10, s.now.Add(-maxAge-time.Second)) // all were cancelled
+	s.pending.recount(nil, s.pending.seen(), 10, s.now.Add(-maxAge-time.Second)) // all were cancelled
 	_, ok = s.q.Counted()
 	require.False(t, ok, "an old count is not shown")
+}
+
+func TestMemoryKnowsClasses(t *testing.T) {
+	t.Parallel()
+	labelled := func(s *stage, worker string, labels store.Labels) *poll {
+		p, r := s.polls(worker, time.Minute), nothing(worker)
+		r.Session.Labels = labels
+		s.takesBack(s.take(10), r)
+		require.Equal(t, parked, p.state)
+		return p
+	}
+
+	t.Run("a build wakes a worker whose labels satisfy it", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.parks("a")
+		with := labelled(s, "b", store.Labels{"gpu": "a100"})
+		s.enqueued(enqueued{class: gpuClass, defined: true, n: 2}, s.now)
+		s.wakesJust(with)
+		require.Equal(t, 2, s.q.Stats().Pending)
+		late := s.polls("a", 0)
+		require.Zero(t, s.answered(late).QueueSize, "it can't take them")
+		s.q.gauge.classes.Store(nil)
+		require.Zero(t, s.q.Stats().Pending)
+	})
+	t.Run("a worker that registers with other labels is woken for other builds", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		p := s.parks("a")
+		s.enqueued(enqueued{class: gpuClass, defined: true, n: 1}, s.now)
+		s.wakesJust()
+		now := row("a")
+		now.Labels = store.Labels{"gpu": ""}
+		s.known(s.now)
+		s.corrected(now)
+		require.Equal(t, waiting, p.state)
+		s.known(s.now)
+		require.Len(t, s.profiles, 1)
+	})
+	t.Run("a class of which only the number is known is counted at once", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		p := labelled(s, "b", store.Labels{"gpu": ""})
+		for _, hear := range []func(){
+			func() { s.pending.notified(gpuClass.Event()) },
+			func() { s.enqueued(enqueued{class: store.Class{ID: gpu}, n: 1}, s.now) },
+			func() { s.pending.claimed(gpu) },
+		} {
+			require.False(t, s.doubtful())
+			hear()
+			require.True(t, s.doubtful())
+			require.Contains(t, s.pending.ids(), int32(gpu))
+			s.counts(0)
+		}
+		s.pending.recount([]store.ClassCount{{Class: gpuClass, N: 1}}, s.pending.seen(), 10, s.now)
+		s.wakesJust(p)
+		s.pending.notified(gpuClass.Event())
+		require.Equal(t, 2, s.pending.known(gpu).n)
+		s.counts(0)
+		require.NotNil(t, s.pending.known(gpu), "a poll was woken for it")
+		with := nothing("b")
+		with.Session.Labels = store.Labels{"gpu": ""}
+		s.takesBack(s.batches[0], with)
+		require.Equal(t, parked, p.state)
+		s.counts(0)
+		require.Nil(t, s.pending.known(gpu))
+		require.NotNil(t, s.pending.known(android))
+	})
+	t.Run("a build goes first to a worker that it prefers, of those that can take it", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		first := s.parks("a")
+		labelled(s, "b", store.Labels{"pool": "fast"}).session.Drained = true
+		fast := labelled(s, "c", store.Labels{"pool": "fast"})
+		s.leave(s.byID["b"].next, false, s.now)
+		prefer := store.StoredRequire("pool=fast")
+		plain := store.Class{ID: ios, Platform: store.IOS}
+		s.enqueued(enqueued{class: plain, defined: true, n: 1, prefer: prefer}, s.now)
+		s.wakesJust(fast)
+		s.enqueued(enqueued{class: plain, defined: true, n: 1, prefer: prefer}, s.now)
+		s.wakesJust(first)
+	})
 }
 
 func TestMemoryLimitsAndTime(t *testing.T) {

@@ -165,9 +165,9 @@ func (m *model) answers(n *node, i int) {
 func (m *model) looks(n *node) {
 	known := n.known(m.now)
 	beats := n.due(m.now, time.Second)
-	r, err := m.db.Recount(m.t.Context(), 100, known)
+	r, err := m.db.Recount(m.t.Context(), 100, known, nil)
 	require.NoError(m.t, err)
-	n.looks = append(n.looks, recounted{Recount: r, seen: n.pending.news, at: m.now, beats: beats})
+	n.looks = append(n.looks, recounted{Recount: r, seen: n.pending.seen(), at: m.now, beats: beats})
 }
 
 func (m *model) takesOver(n *node) {
@@ -328,12 +328,12 @@ func (m *model) check() {
 	}
 	m.rest()
 	for i, n := range m.nodes {
-		for p := range platforms {
-			if n.pending.n[p] > 0 {
-				require.Nil(m.t, n.longest(p), "controller %d: a worker sleeps on a build", i)
+		for _, c := range n.pending.classes {
+			if c.n > 0 {
+				require.Nil(m.t, n.longest(c, nil), "controller %d: a worker sleeps on a build", i)
 			}
+			require.Zero(m.t, c.woken, "woken polls that are nowhere")
 		}
-		require.Zero(m.t, n.woken, "woken polls that are nowhere")
 		require.LessOrEqual(m.t, n.patient, len(n.byID)+len(n.byNumber))
 	}
 }
@@ -363,13 +363,13 @@ func TestTokensAndSessionsOverTwoControllers(t *testing.T) {
 			"lose all": func(*rapid.T) { m.any().poll = nil },
 			"submit": func(t *rapid.T) {
 				m.builds++
-				set := rapid.SampledFrom([]int{ios, android}).Draw(t, "platform")
-				m.db.submit(fmt.Sprint("b", m.builds), platformNames[set])
-				here := m.node()
-				here.pending.enqueued(1<<set, 1)
+				b := &fakeBuild{platform: rapid.SampledFrom([]store.Platform{store.IOS, store.Android, "gpu"}).Draw(t, "platform")}
+				m.db.submit(fmt.Sprint("b", m.builds), b.platform)
+				here, class := m.node(), b.class()
+				here.enqueued(enqueued{class: class, defined: true, n: 1}, m.now)
 				for _, n := range m.nodes {
 					if n != here && m.chance("the notification arrives") {
-						n.pending.notified(1 << set)
+						n.pending.notified(class.Event())
 					}
 				}
 			},

@@ -57,9 +57,9 @@ func onWatch(t *testing.T, f func(w *watch)) {
 		w.queue = New(w.sys, w.db, w.bus, store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)), Config{})
 		w.monitor = NewMonitor(w.sys, w.db, w.queue, w.bus, MonitorConfig{
 			Timeouts: store.Timeouts{CheckInterval: time.Second, BuildTimeout: 10 * time.Second, WorkerTimeout: 10 * time.Second},
-			Rule:     store.LostRule{MaxAttempts: 3},
-			Ready:    w.readySince,
-			Now:      w.now,
+			Rule:     store.LostRule{MaxAttempts: 3}, Unmatched: time.Hour,
+			Ready: w.readySince,
+			Now:   w.now,
 		})
 		_, err := w.sys.StartRoot(t.Context(), "takt", otp.SupSpec{
 			Intensity: 100,
@@ -93,6 +93,9 @@ func TestASweepLogsLostBuildsApartFromOfflineWorkers(t *testing.T) {
 	}{
 		{store.SweepResult{}, ""},
 		{store.SweepResult{Offline: []string{"w"}}, `{"level":"info","workers":1,"message":"workers went offline"}` + "\n"},
+		{
+			store.SweepResult{Unmatched: []store.BuildRef{{}}}, `{"level":"warn","builds":1,"message":"builds failed because no known worker could take them"}` + "\n",
+		},
 		{
 			store.SweepResult{Requeued: []store.BuildRef{{}, {}}, Failed: []store.BuildRef{{}}, Offline: []string{"w"}},
 			`{"level":"warn","requeued":2,"failed":1,"message":"silent workers lost their builds"}` + "\n" +
@@ -209,7 +212,7 @@ func TestSweeps(t *testing.T) {
 			defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.BuildUpdated, pubsub.WorkerUpdated)()
 			w.db.set(func(s *fakeStore) {
 				s.sweep = store.SweepResult{
-					Requeued: []store.BuildRef{{ID: "x", Platform: store.IOS, WorkerID: "w", Attempt: 1}},
+					Requeued: []store.BuildRef{{ID: "x", Platform: store.IOS, ClassID: ios, WorkerID: "w", Attempt: 1}},
 					Failed:   []store.BuildRef{{ID: "y", Platform: store.Android}},
 					Offline:  []string{"w"},
 				}
@@ -223,13 +226,25 @@ func TestSweeps(t *testing.T) {
 			require.Equal(w, store.BuildUpdate{
 				BuildID: "x", Platform: store.IOS, State: store.Pending,
 				Step: store.Step{What: store.StepLost, Attempt: 1, WorkerID: "w", Lost: store.LostSilent},
-				Was:  store.BuildRef{ID: "x", Platform: store.IOS, WorkerID: "w", Attempt: 1},
+				Was:  store.BuildRef{ID: "x", Platform: store.IOS, ClassID: ios, WorkerID: "w", Attempt: 1},
 			}, (<-events).Data)
 			require.Equal(w, store.BuildUpdate{
 				BuildID: "y", Platform: store.Android, State: store.Failed, Step: store.Step{What: store.StepLost, Lost: store.LostSilent},
 				Was: store.BuildRef{ID: "y", Platform: store.Android},
 			}, (<-events).Data)
 			require.Equal(w, store.WorkerUpdate{WorkerID: "w", Status: store.Offline, Step: store.Step{What: store.StepOffline}}, (<-events).Data)
+		})
+	})
+
+	t.Run("everybody hears of builds that failed because no worker could take them", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			events := make(chan pubsub.Event, 100)
+			defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.BuildUpdated)()
+			w.db.submit("z", "gpu")
+			w.passes(10 * time.Second)
+			was := store.BuildRef{ID: "z", Platform: store.IOS, ClassID: gpu}
+			require.Equal(w, store.BuildUpdate{BuildID: "z", Platform: store.IOS, State: store.Failed, Was: was}, (<-events).Data)
 		})
 	})
 

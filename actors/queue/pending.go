@@ -1,28 +1,27 @@
 package queue
 
 import (
+	"container/list"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"takt/store"
 )
 
-// pending is how many builds this controller believes to be pending per platform. It
+// pending is how many builds of each class this controller believes to be pending. It
 // may be wrong at any moment; wake-ups that find nothing and the regular count correct
 // it. Only the actor writes it. Other goroutines read shown.
 type pending struct {
-	n [platforms]int
+	// classes are those of which builds are pending or were lately, and those of ios and
+	// android.
+	classes []*class
+	// heard are numbers of classes that are known by notifications only.
+	heard map[int32]bool
 	// counted is when the last count was taken; zero if there is none.
 	counted time.Time
-	// news counts the builds that became pending as far as this controller knows. Builds
-	// counted after a read of the database began may be missing from its result.
-	news [platforms]uint64
-	// echoes is how many notifications of this controller's own submissions are still to
-	// come. They are ignored so that no build is counted twice.
-	echoes [platforms]int
-	// doubt marks platforms that must be counted again soon.
-	doubt [platforms]bool
-	shown *[platforms]atomic.Int64
+	shown   *atomic.Pointer[[]*class]
 	// found is the last count itself. Unlike shown, which may be too high on purpose, it
 	// is right for its moment.
 	found *atomic.Pointer[store.QueueCount]
@@ -30,92 +29,245 @@ type pending struct {
 	changes *atomic.Uint64
 }
 
+// class is a class of work. All but store.Class and shown are actor only.
+type class struct {
+	store.Class // immutable
+	n           int
+	shown       atomic.Int64 // n, for others
+	// news counts the builds that became pending as far as this controller knows. Builds
+	// counted after a read of the database began may be missing from its result.
+	news uint64
+	// echoes is how many notifications of this controller's own submissions are still to
+	// come. They are ignored so that no build is counted twice.
+	echoes int
+	// doubt marks classes that must be counted again soon.
+	doubt bool
+	// woken is how many polls were woken for a build of the class and have not ended.
+	woken int
+}
+
+// seen is how many news of each class were known at a moment.
+type seen map[*class]uint64
+
 // maxAge is the greatest age of a count that may decide a poll.
 const maxAge = 5 * time.Second
+
+// begin remembers the classes that the actor's last incarnation showed.
+func (h *pending) begin() {
+	var before []*class
+	if shown := h.shown.Load(); shown != nil {
+		before = *shown
+	}
+	for _, c := range before {
+		h.add(c.Class).set(int(c.shown.Load()))
+	}
+	h.add(store.Class{ID: store.IOSClass, Platform: store.IOS})
+	h.add(store.Class{ID: store.AndroidClass, Platform: store.Android})
+}
+
+// known returns the class with a number; nil if it is not known.
+func (h *pending) known(id int32) *class {
+	for _, c := range h.classes {
+		if c.ID == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// add returns a class, which is known from now on.
+func (h *pending) add(is store.Class) *class {
+	c := h.known(is.ID)
+	if c == nil {
+		c = &class{Class: is}
+		h.classes = append(slices.Clip(h.classes), c)
+		h.show()
+	}
+	return c
+}
+
+func (h *pending) show() {
+	classes := h.classes
+	h.shown.Store(&classes)
+}
+
+// ids returns the numbers of the classes to be counted.
+func (h *pending) ids() []int32 {
+	ids := slices.Collect(maps.Keys(h.heard))
+	for _, c := range h.classes {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
+func (h *pending) seen() seen {
+	s := make(seen, len(h.classes))
+	for _, c := range h.classes {
+		s[c] = c.news
+	}
+	return s
+}
 
 // unknown reports whether the count is too old to prove that nothing is pending.
 func (h *pending) unknown(now time.Time) bool { return now.Sub(h.counted) > maxAge }
 
-// of returns how many builds are believed to be pending for set.
-func (h *pending) of(set platformSet) (n int) {
-	for p := range platforms {
-		if set.has(p) {
-			n += h.n[p]
+// of returns how many builds are believed to be pending that workers of p can take.
+func (h *pending) of(p *profile) (n int) {
+	for _, c := range h.classes {
+		if c.n > 0 && p.takes(c) {
+			n += c.n
 		}
 	}
 	return n
 }
 
-func (h *pending) set(p, n int) {
-	h.n[p] = max(n, 0)
-	h.shown[p].Store(int64(h.n[p]))
+// total returns how many builds are believed to be pending.
+func (h *pending) total() (n int) {
+	for _, c := range h.classes {
+		n += c.n
+	}
+	return n
+}
+
+func (c *class) set(n int) {
+	c.n = max(n, 0)
+	c.shown.Store(int64(c.n))
 }
 
 // enqueued records builds that this controller made pending.
-func (h *pending) enqueued(set platformSet, n int) {
-	for p := range platforms {
-		if set.has(p) {
-			h.echoes[p] += n
-			h.appeared(p, n)
-		}
-	}
+func (h *pending) enqueued(c *class, n int) {
+	c.echoes += n
+	h.appeared(c, n)
 }
 
-// notified records a notification, unless it is the echo of this controller's own.
-func (h *pending) notified(set platformSet) {
-	for p := range platforms {
+// notified records a notification, unless it is the echo of this controller's own. One
+// without an argument concerns all classes.
+func (h *pending) notified(argument string) {
+	id := store.ClassOfEvent(argument).ID
+	if argument != "" && h.known(id) == nil {
+		h.hear(id)
+		return
+	}
+	for _, c := range h.classes {
 		switch {
-		case !set.has(p):
-		case h.echoes[p] > 0:
-			h.echoes[p]--
+		case argument != "" && c.ID != id:
+		case c.echoes > 0:
+			c.echoes--
 		default:
-			h.appeared(p, 1)
+			h.appeared(c, 1)
 		}
 	}
 }
 
-func (h *pending) appeared(p, n int) {
-	h.news[p] += uint64(n)
+// hear records that builds of an unknown class are pending, which the next count finds.
+func (h *pending) hear(id int32) {
+	if h.heard == nil {
+		h.heard = map[int32]bool{}
+	}
+	h.heard[id] = true
 	h.changes.Add(1)
-	h.set(p, h.n[p]+n)
+}
+
+func (h *pending) appeared(c *class, n int) {
+	c.news += uint64(n)
+	h.changes.Add(1)
+	c.set(c.n + n)
 }
 
 // claimed records a build that was handed out. If it was unknown, there may be more, so
 // the count is in doubt.
-func (h *pending) claimed(set platformSet) {
-	for p := range platforms {
-		switch {
-		case !set.has(p):
-		case h.n[p] == 0:
-			h.doubt[p] = true
-		default:
-			h.set(p, h.n[p]-1)
-		}
+func (h *pending) claimed(id int32) {
+	switch c := h.known(id); {
+	case c == nil:
+		h.hear(id)
+	case c.n == 0:
+		c.doubt = true
+	default:
+		c.set(c.n - 1)
 	}
 }
 
-// dry records that a free worker found no build of platform p, in a read that began
-// when news was seen. The count is in doubt if builds were believed to be pending, or
-// if another batch was running, because that batch may have locked builds that it did
-// not take.
-func (h *pending) dry(p int, seen uint64, crowded bool) {
-	left := int(h.news[p] - seen)
-	h.doubt[p] = crowded || h.n[p] > left
-	h.set(p, left)
+// dry records that a free worker found no build of c, in a read that began when news was
+// seen. The count is in doubt if builds were believed to be pending, or if another batch
+// was running, because that batch may have locked builds that it did not take.
+func (c *class) dry(seen uint64, crowded bool) {
+	left := int(c.news - seen)
+	c.doubt = crowded || c.n > left
+	c.set(left)
 }
 
 // recount stores a count of the database that began when news was seen and that stopped
-// at limit.
-func (h *pending) recount(count map[store.Platform]int, seen [platforms]uint64, limit int, now time.Time) {
-	h.counted, h.echoes, h.doubt = now, [platforms]int{}, [platforms]bool{}
-	found := &store.QueueCount{At: now, Pending: map[store.Platform]int{}}
-	for p, name := range platformNames {
-		n := count[name]
+// at limit. It forgets classes without builds.
+func (h *pending) recount(count []store.ClassCount, seen seen, limit int, now time.Time) {
+	h.counted, h.heard = now, nil
+	found := &store.QueueCount{At: now, Classes: len(count), Pending: map[store.Platform]int{store.IOS: 0, store.Android: 0}}
+	counts := make(map[int32]int, len(count))
+	for _, c := range count {
+		counts[c.ID] = c.N
+		h.add(c.Class)
+	}
+	known := len(h.classes)
+	h.classes = slices.DeleteFunc(slices.Clone(h.classes), func(c *class) bool {
+		c.echoes, c.doubt = 0, false
+		n := counts[c.ID]
 		if n >= limit {
-			n = max(n, h.n[p])
+			n = max(n, c.n)
 		}
-		found.Pending[name] = n
-		h.set(p, n+int(h.news[p]-seen[p]))
+		found.Pending[c.Platform] += n
+		c.set(n + int(c.news-seen[c]))
+		return c.n == 0 && c.woken == 0 && store.PlainClass(c.Platform) != c.ID
+	})
+	if len(h.classes) != known {
+		h.show()
 	}
 	h.found.Store(found)
+}
+
+// profile is what the workers of some sessions have in common: they can take the same
+// builds. Actor only.
+type profile struct {
+	platforms []store.Platform
+	labels    store.Labels
+	can       map[int32]bool // by the number of a class, once it was asked
+	parked    list.List      // polls of workers with a free slot
+}
+
+// takes reports whether the workers can take builds of c. Nobody has no profile.
+func (p *profile) takes(c *class) bool {
+	if p == nil {
+		return false
+	}
+	can, known := p.can[c.ID]
+	if !known {
+		if len(p.can) > 2*store.MaxClasses {
+			clear(p.can)
+		}
+		can = c.TakenBy(p.platforms, p.labels)
+		p.can[c.ID] = can
+	}
+	return can
+}
+
+// profileOf returns the profile of a worker, which s has now.
+func (m *memory) profileOf(s *session) *profile {
+	if p := s.profile; p != nil && slices.Equal(p.platforms, s.Platforms) && maps.Equal(p.labels, s.Labels) {
+		return p
+	}
+	for p := range m.profiles {
+		if slices.Equal(p.platforms, s.Platforms) && maps.Equal(p.labels, s.Labels) {
+			return p
+		}
+	}
+	p := &profile{platforms: s.Platforms, labels: s.Labels, can: map[int32]bool{}}
+	m.profiles[p] = struct{}{}
+	return p
+}
+
+// dropProfiles forgets profiles that no session has.
+func (m *memory) dropProfiles() {
+	used := make(map[*profile]bool, len(m.profiles))
+	for _, s := range m.byNumber {
+		used[s.profile] = true
+	}
+	maps.DeleteFunc(m.profiles, func(p *profile, _ struct{}) bool { return !used[p] && p.parked.Len() == 0 })
 }

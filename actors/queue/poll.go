@@ -32,10 +32,10 @@ type poll struct {
 	// wasParked is true once it was parked. handed is the session's Handed at that time.
 	wasParked bool
 	handed    uint64
-	takes     platformSet // what its worker could take when it parked
-	wokenFor  int         // the platform plus 1; 0 if it was not woken
-	gone      bool        // its caller left while it was in a batch
-	counted   bool        // memory.patient includes it
+	takes     *profile // its worker's when it parked; nil if that had no free slot
+	wokenFor  *class   // nil if it was not woken
+	gone      bool     // its caller left while it was in a batch
+	counted   bool     // memory.patient includes it
 	// lockedAt is when its worker's row was found locked by another transaction, zero if
 	// it is not. locked is how often it was since then.
 	lockedAt time.Time
@@ -140,40 +140,3 @@ func (p *poll) receive(ctx context.Context, closing <-chan struct{}, proc *otp.P
 		return answer{}, err
 	}
 }
-
-// The platforms as array indices.
-const (
-	ios = iota
-	android
-	platforms
-)
-
-var platformNames = [platforms]store.Platform{ios: store.IOS, android: store.Android} //nolint:gochecknoglobals // a constant
-
-// platformSet is a set of platforms: those that a worker builds.
-type platformSet uint8
-
-const (
-	everything platformSet = 1<<platforms - 1
-	// sets is the number of different sets.
-	sets = 1 << platforms
-)
-
-// setOf returns the set for a worker's list. An empty list means everything; a
-// list of unknown names means nothing.
-func setOf(list []store.Platform) (set platformSet) {
-	if len(list) == 0 {
-		return everything
-	}
-	for _, name := range list {
-		for p := range platforms {
-			if name == platformNames[p] {
-				set |= 1 << p
-			}
-		}
-	}
-	return set
-}
-
-// has reports whether platform p is in s.
-func (s platformSet) has(p int) bool { return s&(1<<p) != 0 }

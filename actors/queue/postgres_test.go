@@ -215,7 +215,7 @@ func TestRaceForOneBuild(t *testing.T) {
 	}
 	for round := range rounds {
 		b := storetest.Build(t, db.DB)
-		c.queue.Enqueued(b.Platform, "") // as whoever submits here does, before it replies
+		c.queue.Enqueued(b) // as whoever submits here does, before it replies
 		var race sync.WaitGroup
 		replies, errs := make([]store.PollReply, racers), make([]error, racers)
 		start := make(chan struct{})
@@ -258,7 +258,7 @@ func TestTwoControllers(t *testing.T) {
 			s.Platform = []store.Platform{store.IOS, store.Android}[i%2]
 		})
 		if i%3 > 0 { // nobody hears of the others: the count has to find them
-			one.queue.Enqueued(b.Platform, "")
+			one.queue.Enqueued(b)
 		}
 	}
 	f.finishes(count)
@@ -277,7 +277,7 @@ func TestCrashUnderLoad(t *testing.T) {
 	crashes := 0
 	for i := range count {
 		storetest.Build(t, db.DB)
-		c.queue.Enqueued(store.IOS, "")
+		c.queue.Enqueued(plain(store.IOS))
 		if i%10 == 5 {
 			if p := c.sys.Whereis(queueName); p != nil {
 				p.Exit(errors.New("crashed on purpose"))
@@ -371,7 +371,7 @@ func TestLostReply(t *testing.T) {
 			parked, err := c.queue.Arrive(ctx, req, time.Minute)
 			require.NoError(t, err)
 			b := storetest.Build(t, db.DB)
-			c.queue.Enqueued(store.IOS, "")
+			c.queue.Enqueued(plain(store.IOS))
 			cancel(errors.New("client disconnected"))
 			reply, err := parked(ctx, nil)
 			if err != nil {
@@ -431,7 +431,7 @@ func TestDatabaseLostUnderLoad(t *testing.T) {
 			for range rounds {
 				for range count / rounds {
 					storetest.Build(t, submitter)
-					c.queue.Enqueued(store.IOS, "")
+					c.queue.Enqueued(plain(store.IOS))
 				}
 				lose(t, db)
 			}
@@ -526,7 +526,7 @@ func TestABuildThatWasLockedInVainWakesTheOtherController(t *testing.T) {
 	storetest.Build(t, db.DB)
 	exec(listener, `LISTEN takt`)
 
-	one.queue.Requeued([]store.BuildRef{{Platform: store.IOS}, {Platform: store.IOS}})
+	one.queue.Requeued([]store.BuildRef{{Platform: store.IOS, ClassID: store.IOSClass}, {Platform: store.IOS, ClassID: store.IOSClass}})
 	require.Eventually(t, func() bool {
 		var waiting int
 		err := db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`).Scan(&waiting)

@@ -20,9 +20,9 @@ import (
 type Store interface {
 	// Assign serves the polls in one transaction. Results have the index of their poll.
 	Assign(ctx context.Context, polls []store.Poll) ([]store.PollResult, error)
-	// Recount counts pending builds per platform, each up to limit, and returns the rows
-	// that have changed.
-	Recount(ctx context.Context, limit int, known []store.WorkerSession) (store.Recount, error)
+	// Recount counts pending builds per class, each up to limit, and returns the rows that
+	// have changed. more are numbers of classes that may have pending builds.
+	Recount(ctx context.Context, limit int, known []store.WorkerSession, more []int32) (store.Recount, error)
 	// RecordPresence writes beats and returns the workers whose beats are settled.
 	RecordPresence(ctx context.Context, beats []store.Presence) ([]uint32, error)
 }
@@ -134,24 +134,23 @@ func (q *Queue) reply(p *poll, a answer) store.PollReply {
 	return a.PollReply
 }
 
-// Enqueued reports that a build of platform p was committed as pending, and wakes a
-// parked poll at once. With a cache label ("" for none) it prefers a worker for which
-// Warm was called with the same label. It never blocks.
-func (q *Queue) Enqueued(p store.Platform, cache string) {
-	if set := setOf([]store.Platform{p}); set != 0 {
-		otp.Cast(q.ref, enqueued{set: set, n: 1, cache: cache})
-		q.bus.Publish(pubsub.JobAvailable, string(p))
-	}
+// Enqueued reports that a build was committed as pending, and wakes a parked poll at once.
+// It prefers a worker for which Warm was called with the build's cache label, or else one
+// that the build prefers. It never blocks.
+func (q *Queue) Enqueued(b store.Build) {
+	class := b.Class()
+	otp.Cast(q.ref, enqueued{class: class, defined: true, n: 1, cache: b.Labels.Cache(), prefer: b.Prefer})
+	q.bus.Publish(pubsub.JobAvailable, class.Event())
 }
 
 // Requeued reports that builds are pending again. It never blocks.
 func (q *Queue) Requeued(refs []store.BuildRef) {
-	counts := map[store.Platform]int{}
+	counts := map[int32]int{}
 	for _, ref := range refs {
-		counts[ref.Platform]++
+		counts[ref.ClassID]++
 	}
-	for p, n := range counts {
-		otp.Cast(q.ref, enqueued{set: setOf([]store.Platform{p}), n: n})
+	for id, n := range counts {
+		otp.Cast(q.ref, enqueued{class: store.Class{ID: id}, n: n})
 	}
 }
 
@@ -173,8 +172,12 @@ func (q *Queue) Full(ctx context.Context) bool {
 	if q.Stats().Pending <= q.cfg.Limit {
 		return false
 	}
-	now, err := q.db.Recount(ctx, q.cfg.Limit+1, nil)
-	return err == nil && now.Pending[store.IOS]+now.Pending[store.Android] > q.cfg.Limit
+	now, err := q.db.Recount(ctx, q.cfg.Limit+1, nil, nil)
+	n := 0
+	for _, c := range now.Pending {
+		n += c.N
+	}
+	return err == nil && n > q.cfg.Limit
 }
 
 // keepPresence sets how often the presence of workers is written, so that it is often
@@ -215,7 +218,7 @@ func isOutage(err error) bool {
 // gauges are QueueManager's figures. They are kept over restarts of the actor, which
 // then overwrites all but the counters.
 type gauges struct {
-	pending                            [platforms]atomic.Int64
+	classes                            atomic.Pointer[[]*class]
 	counted                            atomic.Pointer[store.QueueCount]
 	changes                            atomic.Uint64
 	waiting, batched, parked, sessions atomic.Int64
@@ -257,18 +260,27 @@ func (q *Queue) Counted() (store.QueueCount, bool) {
 func (q *Queue) Stats() Stats {
 	g := &q.gauge
 	return Stats{
-		Pending: g.pendingOf(everything),
+		Pending: g.pendingOf(nil),
 		Waiting: int(g.waiting.Load()), Batched: int(g.batched.Load()), Parked: int(g.parked.Load()), Sessions: int(g.sessions.Load()),
 		Batches: g.batches.Load(), Polls: g.polls.Load(), Idle: g.idle.Load(), Assigned: g.assigned.Load(),
 		Redelivered: g.redelivered.Load(), Failed: g.failed.Load(), Woken: g.woken.Load(),
 	}
 }
 
-// pendingOf returns how many builds are believed to be pending for set.
-func (g *gauges) pendingOf(set platformSet) (n int) {
-	for p := range g.pending {
-		if set.has(p) {
-			n += int(g.pending[p].Load())
+// shown returns the classes of which builds may be pending.
+func (g *gauges) shown() []*class {
+	if classes := g.classes.Load(); classes != nil {
+		return *classes
+	}
+	return nil
+}
+
+// pendingOf returns how many builds are believed to be pending that a worker can take, all
+// of them for nil.
+func (g *gauges) pendingOf(s *store.WorkerSession) (n int) {
+	for _, c := range g.shown() {
+		if pending := int(c.shown.Load()); pending > 0 && (s == nil || s.Takes(&c.Class)) {
+			n += pending
 		}
 	}
 	return n

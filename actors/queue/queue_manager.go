@@ -25,9 +25,12 @@ type (
 	expired  struct{ poll *poll } // a parked poll's time is up
 	unlocked struct{ poll *poll } // timer: a postponed poll is to be tried again
 	enqueued struct {             // builds became pending
-		set   platformSet
-		n     int
-		cache string
+		class store.Class
+		// defined is false if only the number and the platform of class are known.
+		defined bool
+		n       int
+		cache   string
+		prefer  store.Require
 	}
 	freed  struct{ worker string }        // the worker has a slot again
 	warmed struct{ worker, cache string } // the worker's cache is warm
@@ -41,7 +44,8 @@ type recounted struct {
 	known []store.WorkerSession // sessions that it compared with the rows
 	store.Recount
 	err         error
-	seen        [platforms]uint64
+	seen        seen
+	classes     []int32 // to be counted
 	at          time.Time
 	beats       []store.Presence
 	written     []uint32
@@ -198,7 +202,7 @@ func (m *manager) arm(c *otp.Ctx) {
 // unused reports whether no worker has polled here lately and nothing is pending. A count
 // then only confirms that, so it may come half as often, until a poll, a submission or a
 // notification arrives.
-func (m *manager) unused() bool { return len(m.byNumber) == 0 && m.pending.of(everything) == 0 }
+func (m *manager) unused() bool { return len(m.byNumber) == 0 && m.pending.total() == 0 }
 
 // serve lets b serve its polls beside the actor. The goroutine answers them itself, so
 // that a committed assignment reaches its worker even if the actor fails. Stopping the
@@ -276,7 +280,7 @@ func (m *manager) outage(c *otp.Ctx, cause error) {
 func (m *manager) look() recounted {
 	now := time.Now()
 	known := m.known(now) // before due, because it also notes that parked workers are present
-	return recounted{known: known, seen: m.pending.news, at: now, beats: m.due(now, time.Duration(m.q.presence.Load()))}
+	return recounted{known: known, seen: m.pending.seen(), classes: m.pending.ids(), at: now, beats: m.due(now, time.Duration(m.q.presence.Load()))}
 }
 
 // read returns the work of a read of the database.
@@ -291,7 +295,7 @@ func (m *manager) read() func(context.Context) (recounted, error) {
 
 // look counts pending builds, reads changed rows and writes presence.
 func (q *Queue) look(ctx context.Context, r recounted) recounted {
-	if r.Recount, r.err = q.db.Recount(ctx, q.cfg.Limit+1, r.known); r.err == nil {
+	if r.Recount, r.err = q.db.Recount(ctx, q.cfg.Limit+1, r.known, r.classes); r.err == nil {
 		r.err = q.tokens.Learn(r.Installation, r.Now)
 	}
 	if r.err == nil && len(r.beats) > 0 {
@@ -344,16 +348,22 @@ func (m *manager) notified(c *otp.Ctx, e pubsub.Event) {
 		if number, err := strconv.ParseUint(argument, 10, 32); err == nil {
 			m.changed(m.byNumber[uint32(number)])
 		}
-	case argument == "":
-		m.pending.notified(everything)
 	default:
-		m.pending.notified(setOf([]store.Platform{store.Platform(argument)}))
+		m.pending.notified(argument)
 	}
 }
 
 func (m *manager) depth() Updated {
-	n := m.pending.n
-	return Updated{Pending: n[ios] + n[android], PendingIOS: n[ios], PendingAndroid: n[android], Parked: m.parkedPolls()}
+	u := Updated{Pending: m.pending.total(), Parked: m.parkedPolls()}
+	for _, c := range m.pending.classes {
+		switch c.Platform {
+		case store.IOS:
+			u.PendingIOS += c.n
+		case store.Android:
+			u.PendingAndroid += c.n
+		}
+	}
+	return u
 }
 
 func (m *manager) show() {

@@ -97,7 +97,7 @@ func (b *bench) sends(req store.PollRequest, wait time.Duration) *asked {
 // submits makes a build pending and says so.
 func (b *bench) submits(id string, p store.Platform) {
 	b.db.submit(id, p)
-	b.queue.Enqueued(p, "")
+	b.queue.Enqueued(store.Build{Platform: p, ClassID: store.PlainClass(p)})
 	synctest.Wait()
 }
 
@@ -291,7 +291,7 @@ func TestParkedPoll(t *testing.T) {
 			}
 			b.db.submit("x", store.IOS)
 			b.db.submit("y", store.Android)
-			b.queue.Requeued([]store.BuildRef{{ID: "x", Platform: store.IOS}, {ID: "y", Platform: store.Android}})
+			b.queue.Requeued([]store.BuildRef{{ID: "x", Platform: store.IOS, ClassID: ios}, {ID: "y", Platform: store.Android, ClassID: android}})
 			b.queue.Requeued(nil)
 			synctest.Wait()
 			require.Equal(b, 1, b.queue.Stats().Parked)
@@ -458,7 +458,7 @@ func TestABuildWakesTheWorkerWithItsCache(t *testing.T) {
 		cold, warm := b.asks("cold", time.Minute), b.asks("warm", time.Minute)
 		b.queue.Warm("warm", "app")
 		b.db.submit("x", store.IOS)
-		b.queue.Enqueued(store.IOS, "app")
+		b.queue.Enqueued(store.Build{Platform: store.IOS, ClassID: ios, Labels: store.Labels{store.CacheLabel: "app"}})
 		synctest.Wait()
 		b.gotJob(warm, "x")
 		require.False(b, cold.done())

@@ -11,6 +11,7 @@ import (
 type session struct {
 	store.WorkerSession // valid if known; otherwise only Number or ID is set
 	known               bool
+	profile             *profile // of the row; nil before it was read
 	// stale is true if the row may have changed since it was read.
 	stale bool
 	// instance is the worker's process that the database served last; "" if it named none.
@@ -112,6 +113,7 @@ func (m *memory) learn(p *poll, r *store.PollResult, now time.Time) {
 	}
 	r.Session.Used = max(r.Session.Used, s.Used)
 	s.WorkerSession, s.known, s.seen = r.Session, true, now
+	s.profile = m.profileOf(s)
 	s.reads++
 	if p.req.Instance != "" {
 		s.instance = p.req.Instance
@@ -172,6 +174,7 @@ func (m *memory) missed() {
 // known returns the sessions whose rows are to be read again, and removes those of
 // workers that have been silent.
 func (m *memory) known(now time.Time) (list []store.WorkerSession) {
+	m.dropProfiles()
 	list = make([]store.WorkerSession, 0, len(m.byNumber))
 	for _, s := range m.byNumber {
 		if s.next != nil && s.next.state == parked {
@@ -201,6 +204,7 @@ func (m *memory) corrected(row store.WorkerSession) {
 	}
 	row.Used = max(row.Used, s.Used)
 	s.WorkerSession = row
+	s.profile = m.profileOf(s)
 	if s.next != nil && s.next.state == parked {
 		m.recall(s.next)
 	}

@@ -45,7 +45,7 @@ func newListCommand(env environment) *cobra.Command {
 		})
 	cmd.Flags().StringVar(&f.State, "status", "", "only builds in this state")
 	cmd.Flags().StringVarP(&f.Q, "query", "q", "", "only builds with this text in their id, labels or error")
-	cmd.Flags().StringVarP(&f.Platform, "platform", "p", "", "only builds for ios or android")
+	cmd.Flags().StringVarP(&f.Platform, "platform", "p", "", "only builds for this platform")
 	cmd.Flags().StringVar(&f.WorkerID, "worker", "", "only builds of the worker with this id or name")
 	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 50, "at most so many; 0 for all")
 	oneOf(cmd, "status", "pending", "assigned", "building", "completed", "failed", "cancelled")
@@ -267,6 +267,8 @@ func printStatus(w io.Writer, b api.BuildStatus) {
 	if b.Priority != 0 {
 		row("priority", strconv.Itoa(b.Priority))
 	}
+	row("require", b.Require)
+	row("prefer", b.Prefer)
 	for _, name := range slices.Sorted(maps.Keys(b.Labels)) {
 		row("label", name+"="+b.Labels[name])
 	}

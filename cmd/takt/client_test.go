@@ -107,6 +107,21 @@ func TestSubmitAndLookWithoutTheKey(t *testing.T) {
 	d.fails(t, 4, "Missing X-API-Key", "list")
 }
 
+func TestSubmitSaysWhatNoWorkerHas(t *testing.T) {
+	t.Parallel()
+	d := newTerminal(t)
+	_, out, errs := d.takt(t.Context(), "submit", "-p", "linux", "--require", "gpu, cuda >= 12", "--prefer", "pool=fast", d.source(t))
+	id := strings.TrimSpace(out)
+	require.Contains(t, errs, id+": pending. There is no worker for linux with gpu, cuda >= 12.")
+	require.Equal(t, []string{"linux", "gpu, cuda >= 12", "pool=fast"}, []string{d.Build(id).Platform, d.Build(id).Require, d.Build(id).Prefer})
+	require.Contains(t, d.ok(t, "status", id), "require    gpu, cuda >= 12\nprefer     pool=fast\n")
+	_, _, errs = d.takt(t.Context(), "submit", "-p", "ios", d.source(t))
+	require.NotContains(t, errs, "pending")
+	d.fails(t, 2, "--require: ", "submit", "-p", "ios", "--require", "a=>b", d.source(t))
+	d.fails(t, 2, "--prefer: ", "submit", "-p", "ios", "--prefer", "(", d.source(t))
+	d.fails(t, 2, `"iOS" is not a platform`, "submit", "-p", "iOS", d.source(t))
+}
+
 func TestBuildsByTheBeginningOfTheirIDs(t *testing.T) {
 	t.Parallel()
 	d := newTerminal(t)
@@ -349,7 +364,8 @@ func TestExitCodes(t *testing.T) {
 		{"a worker's state that is none", []string{"workers", "--status", "banana"}, nil, 2, `--status: "banana" is not one of critical,`},
 		{"a size without a unit that is known", []string{"worker", "--exec", "true", "--memory", "4XB"}, nil, 2, "such as 4GiB or 500MB"},
 		{"a name that it might have", []string{"throttle", "set", "1"}, nil, 2, "did you mean config?"},
-		{"bad platform", []string{"worker", "--exec", "true", "--platform", "windows"}, nil, 2, `"windows"`},
+		{"bad platform", []string{"worker", "--exec", "true", "--platform", "Windows"}, nil, 2, `"Windows"`},
+		{"bad label", []string{"worker", "--exec", "true", "--label", "xcode"}, nil, 2, "want name=value"},
 		{"users of a container", []string{"worker", "--image", "i", "--engine", "e", "--user", "a,b"}, nil, 2, "--user: a container has one user"},
 		{"no such user", []string{"worker", "--exec", "true", "--user", "root"}, nil, 2, `--user: user "root" is root`},
 		{"keys stay here", []string{"worker", "--exec", "true", "--env", "TAKT_API_KEY"}, nil, 2, "can't be set"},

@@ -40,6 +40,8 @@ type Config struct {
 	S3                storage.S3Config // used for reads whenever it is set, whatever Storage is
 	Retain            janitor.Retention
 	QueueLimit        int
+	Platforms         []store.Platform
+	UnmatchedTTL      time.Duration // 0: builds wait for ever
 	BuildTokenLife    time.Duration
 	// These are the initial values of the heartbeat settings. After a change at run time,
 	// the values in the database apply.
@@ -75,6 +77,7 @@ func defaultConfig(stateDir string) Config {
 		Storage:          "local",
 		S3:               storage.S3Config{Region: "us-east-1", PathStyle: "auto"},
 		QueueLimit:       store.DefaultQueueLimit,
+		Platforms:        web.Platforms,
 		BuildTokenLife:   web.BuildTokenLife,
 		BuildTimeout:     store.DefaultTimeout,
 		WorkerTimeout:    store.DefaultTimeout,

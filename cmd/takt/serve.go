@@ -244,6 +244,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		Deps: web, Store: pages, History: history,
 	}, dashboard.Config{
 		Services: c.cfg.Services, Secrets: c.keys.Secrets(), PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"), PublicURL: c.cfg.PublicURL, Version: version(),
+		Platforms: c.cfg.Platforms,
 	}).Routes()...) //nolint:contextcheck // as above
 	c.server = server
 	c.tree.Bus.Subscribe(publishTo(server))
@@ -288,7 +289,7 @@ func (c *controller) httpConfig() http.Config {
 			APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, TelemetryWithoutKey: c.cfg.TelemetryWithoutKey,
 			MaxConnections: c.connections(), MaxTransfers: pool.Initial + pool.Overflow, TrustedProxies: c.cfg.TrustedProxies,
 		},
-		BaseImageID: c.cfg.BaseImageID, BuildTokenLife: c.cfg.BuildTokenLife,
+		BaseImageID: c.cfg.BaseImageID, BuildTokenLife: c.cfg.BuildTokenLife, Platforms: c.cfg.Platforms,
 		PollRate: rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate),
 		PublicURL: c.cfg.PublicURL, HubSpotSecret: c.cfg.HubSpot.App.ClientSecret,
 		HubSpotBlock: c.cfg.HubSpot.Reply == "block", HubSpotExpiration: c.cfg.HubSpot.Expiration,

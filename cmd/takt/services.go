@@ -94,6 +94,7 @@ func (c *controller) openBuilds(p *parts) error {
 	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, c.keys.Secrets()...)
 	p.tree.Queue = queue.Config{MaxParked: cfg.parked(), Limit: cfg.QueueLimit}
 	p.tree.Timeouts = store.Timeouts{CheckInterval: cfg.checkInterval(), BuildTimeout: cfg.BuildTimeout, WorkerTimeout: cfg.WorkerTimeout}
+	p.tree.Unmatched = cfg.UnmatchedTTL
 	p.tree.Rule = store.LostRule{MaxAttempts: cfg.attempts()}
 	p.tree.Retain = cfg.Retain
 	p.deps.Builds = &actors.Builds{

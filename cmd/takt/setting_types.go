@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -94,6 +95,49 @@ func quarantine(field *store.QuarantineRule) value {
 			return r, fmt.Errorf("must be off, or K/N such as 3/10 with 1 <= K <= N <= %d", store.MaxQuarantineAttempts)
 		}
 		return r, nil
+	})
+}
+
+// platforms takes names separated by commas.
+func platforms(field *[]store.Platform) value {
+	show := func(all []store.Platform) (text string) {
+		for i, p := range all {
+			if i > 0 {
+				text += ","
+			}
+			text += string(p)
+		}
+		return text
+	}
+	return parsed(field, show, func(v string) (all []store.Platform, err error) {
+		for name := range strings.SplitSeq(v, ",") {
+			p := store.Platform(strings.TrimSpace(name))
+			if !p.Valid() || slices.Contains(all, p) {
+				return nil, errors.New("must be different names of 1 to 32 of a-z, 0-9 and -, separated by commas, such as ios,android,linux")
+			}
+			all = append(all, p)
+		}
+		return all, nil
+	})
+}
+
+// limit takes a duration and "off", which is 0.
+func limit(field *time.Duration) value {
+	show := func(d time.Duration) string {
+		if d == 0 {
+			return "off"
+		}
+		return showDuration(d)
+	}
+	return parsed(field, show, func(v string) (time.Duration, error) {
+		if v == "off" {
+			return 0, nil
+		}
+		d, err := readDuration(v)
+		if err == nil && d < time.Second {
+			err = errors.New("must be off or at least 1s")
+		}
+		return d, err
 	})
 }
 

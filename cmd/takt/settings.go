@@ -126,6 +126,8 @@ func buildSettings(c *Config) []setting {
 	return append(group("Builds and workers",
 		row("base-image-id", text(&c.BaseImageID), "image that workers are told to build in").also("BASE_IMAGE_ID"),
 		row("queue-limit", number(&c.QueueLimit), "submits are refused while more builds than this are pending"),
+		row("platforms", platforms(&c.Platforms), "platforms that builds may be for, separated by commas"),
+		row("unmatched-ttl", limit(&c.UnmatchedTTL), "a build fails when no known worker could take it for so long, by its platform and labels; or off"),
 		row("build-token-life", duration(&c.BuildTokenLife), "how long a build's token opens its build, from the submit on"),
 		row("build-timeout", duration(&c.BuildTimeout), "silence after which a build's attempt is lost"),
 		row("worker-timeout", duration(&c.WorkerTimeout), "silence after which a worker is offline"),

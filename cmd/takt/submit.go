@@ -25,6 +25,8 @@ type submitOptions struct {
 	follow   bool
 	download string
 	labels   []string
+	require  string
+	prefer   string
 	priority int
 	key      string
 }
@@ -32,22 +34,32 @@ type submitOptions struct {
 func newSubmitCommand(env environment) *cobra.Command {
 	var o submitOptions
 	cmd := clientCommand(env, &cobra.Command{
-		Use:   "submit --platform ios|android SOURCE",
+		Use:   "submit --platform PLATFORM SOURCE",
 		Short: "Submit a build",
 		Long: `Submit a build. SOURCE is a zip archive, or a directory, which is packed:
 everything in it except .git.
 
 Prints the build's id. The build's access token is kept in the state directory,
-so that status, logs and download of this build work without the API key.`,
+so that status, logs and download of this build work without the API key.
+
+--require and --prefer are conditions on the labels of workers (takt worker
+--label), separated by commas, which must all be met:
+  xcode            the worker has this label; !xcode: it does not
+  xcode>=16        also = != < <= >; versions are compared as versions
+  pool in (a,b)    the label has one of these values
+A build waits until a worker that meets --require takes it. It goes to one that
+meets --prefer if such a worker waits for work, or else to any other.`,
 		Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, s *session, args []string) error { return submitBuild(ctx, s, o, args[0]) })
 	f := cmd.Flags()
-	f.StringVarP(&o.platform, "platform", "p", "", "ios or android")
+	f.StringVarP(&o.platform, "platform", "p", "", "ios, android, or another one that the controller is set up for")
 	f.StringVar(&o.certs, "certs", "", "zip archive of certificates")
 	f.BoolVarP(&o.wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
 	f.BoolVarP(&o.follow, "follow", "f", false, "show the log while waiting (implies --wait)")
 	f.StringVarP(&o.download, "download", "o", "", "write the result to this file (implies --wait)")
 	f.StringArrayVarP(&o.labels, "label", "l", nil, "name=value, more than once if you like; builds with the same cache=… prefer the same worker")
+	f.StringVar(&o.require, "require", "", "what the labels of the worker must meet, such as 'xcode>=16, !gpu'")
+	f.StringVar(&o.prefer, "prefer", "", "what the labels of the worker should meet")
 	f.IntVar(&o.priority, "priority", 0, "-10 to 10; higher is built first")
 	f.StringVar(&o.key, "idempotency-key", "", "the same key and the same content within 24 hours make one build (default: a random key for this run)")
 	complete(cmd, "platform", "ios", "android")
@@ -56,24 +68,24 @@ so that status, logs and download of this build work without the API key.`,
 
 func submitBuild(ctx context.Context, s *session, o submitOptions, path string) error {
 	if o.platform == "" {
-		return cli.Usage("--platform is needed: ios or android")
+		return cli.Usage("--platform is needed, such as ios or android")
 	}
 	if !store.Platform(o.platform).Valid() {
-		return cli.Usage("--platform: %q is not ios or android", o.platform)
+		return cli.Usage("--platform: %q is not a platform, such as ios or android", o.platform)
 	}
 	if o.priority < store.MinPriority || o.priority > store.MaxPriority {
 		return cli.Usage("--priority: %d is not between %d and %d", o.priority, store.MinPriority, store.MaxPriority)
 	}
-	in := client.Submit{Platform: store.Platform(o.platform), Priority: o.priority, Labels: store.Labels{}}
+	in := client.Submit{Platform: store.Platform(o.platform), Priority: o.priority, Require: o.require, Prefer: o.prefer}
 	in.IdempotencyKey = cmp.Or(o.key, client.NewIdempotencyKey())
-	for _, l := range o.labels {
-		name, value, ok := strings.Cut(l, "=")
-		if !ok {
-			return cli.Usage("--label %s: want name=value", l)
+	for name, text := range map[string]string{"--require": o.require, "--prefer": o.prefer} {
+		if _, err := store.ParseRequire(name, text); err != nil {
+			return cli.Usage("%s", cli.Message(err))
 		}
-		if err := in.Labels.Set(name, value); err != nil {
-			return cli.Usage("--label %s: %s", l, cli.Message(err))
-		}
+	}
+	var err error
+	if in.Labels, err = readLabels(o.labels); err != nil {
+		return err
 	}
 	source, remove, err := openSource(ctx, s, path)
 	if err != nil {
@@ -93,14 +105,32 @@ func submitBuild(ctx context.Context, s *session, o submitOptions, path string) 
 		return err
 	}
 	s.Note("%s of source submitted: %s/builds/%s", humanize.IBytes(uint64(source.Size)), s.client.BaseURL(), build.ID)
+	w := waiter{session: s, id: build.ID, auth: client.BuildAuth{Token: build.AccessToken}, follow: o.follow, saves: o.download != ""}
 	if !o.wait && !o.follow && o.download == "" {
+		if why, err := s.client.Why(ctx, w.id, w.auth); err == nil && why.Unmatched {
+			s.Note("%s: %s. %s", w.id, store.Pending, why.Reason)
+		}
 		return nil
 	}
-	w := waiter{session: s, id: build.ID, auth: client.BuildAuth{Token: build.AccessToken}, follow: o.follow, saves: o.download != ""}
 	if err := w.end(ctx); err != nil || o.download == "" {
 		return err
 	}
 	return downloadResult(ctx, &w, o.download)
+}
+
+// readLabels reads labels as flags give them, name=value.
+func readLabels(flags []string) (store.Labels, error) {
+	labels := store.Labels{}
+	for _, l := range flags {
+		name, value, ok := strings.Cut(l, "=")
+		if !ok {
+			return nil, cli.Usage("--label %s: want name=value", l)
+		}
+		if err := labels.Set(name, value); err != nil {
+			return nil, cli.Usage("--label %s: %s", l, cli.Message(err))
+		}
+	}
+	return labels, nil
 }
 
 // openSource opens an archive, or packs a directory into a new one. The caller must call

@@ -26,7 +26,7 @@ func publishTo(server *http.Server) func(pubsub.Event) {
 			if e.Topic != pubsub.JobAvailable || !e.Remote {
 				return
 			}
-			out.Data = api.JobAvailable{Platform: data}
+			out.Data = api.JobAvailable{Platform: string(store.ClassOfEvent(data).Platform)}
 		case queue.Assigned:
 			out.BuildID = data.BuildID
 		case store.BuildUpdate:

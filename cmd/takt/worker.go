@@ -34,6 +34,7 @@ type workerOptions struct {
 	users     []string
 	env       []string
 	platforms []string
+	labels    []string
 	log       string
 	enroll    string
 	otlp      string
@@ -164,7 +165,8 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	f.StringSliceVar(&o.image.Caps, "image-cap", runner.UsualCaps(), "the container's capabilities; '' for none")
 	f.StringSliceVar(&o.users, "user", nil, "the command's user: of --image any (default: the image's); of --exec, if takt is root, one of this machine for each build at once, such as build1,build2, which nothing else uses (default: takt's own)")
 	f.StringArrayVar(&o.env, "env", nil, "NAME or NAME=value: a further variable for the command; may be repeated")
-	f.StringSliceVarP(&o.platforms, "platform", "p", nil, "what to build: ios, android, or both (default both)")
+	f.StringSliceVarP(&o.platforms, "platform", "p", nil, "what to build, such as ios; may be repeated (default ios and android)")
+	f.StringArrayVarP(&o.labels, "label", "l", nil, "NAME=value, such as xcode=16.2, which builds can require or prefer; may be repeated")
 	f.StringVar(&o.Name, "name", "", "name shown to people (default: the host's)")
 	f.StringVar(&o.StateDir, "state-dir", "", "id, token and builds of this worker (default: workers/NAME in the state directory)")
 	f.StringVar(&o.enroll, "enroll", "", "token of takt keys enroll, with which this worker gets a key of its own; it is kept in --state-dir and used from then on")
@@ -215,6 +217,9 @@ func (o *workerOptions) complete(ctx context.Context, env environment) (err erro
 	o.Version = version()
 	for _, p := range o.platforms {
 		o.Platforms = append(o.Platforms, store.Platform(p))
+	}
+	if o.Labels, err = readLabels(o.labels); err != nil {
+		return err
 	}
 	if o.Name == "" {
 		if o.Name, err = os.Hostname(); err != nil {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -170,12 +172,15 @@ func printWorker(w io.Writer, k api.Worker) {
 		{"worker", k.ID},
 		{"name", store.Lines(k.Name)},
 		{"status", workerStatus(k)},
-		{"platforms", cmp.Or(strings.Join(k.Platforms, ", "), "all")},
+		{"platforms", cmp.Or(strings.Join(k.Platforms, ", "), "ios, android")},
 		{"builds", fmt.Sprintf("%s (at most %d)", cmp.Or(strings.Join(k.Builds, ", "), "none"), k.MaxConcurrentBuilds)},
 		{"completed", strconv.Itoa(k.Completed)},
 		{"failed", strconv.Itoa(k.Failed)},
 		{"registered", cli.TimeText(k.RegisteredAt)},
 		{"seen", cli.TimeText(k.LastSeenAt)},
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.Labels)) {
+		rows = append(rows, []string{"label", store.Lines(name + "=" + k.Labels[name])})
 	}
 	if q := k.Quarantine; q != nil {
 		rows = append(rows, []string{"quarantine", store.Lines(q.Reason)})

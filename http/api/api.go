@@ -99,6 +99,8 @@ type BuildItem struct {
 	Labels map[string]string `json:"labels,omitempty" schema:"Labels"`
 	// Submitter is the name of the key that submitted it; the API key has none.
 	Submitter string `json:"submitter,omitempty"`
+	// Require is what the worker's labels must satisfy; absent for nothing.
+	Require string `json:"require,omitempty"`
 }
 
 // NewBuildItem converts a build for a list.
@@ -107,7 +109,7 @@ func NewBuildItem(b store.Build) BuildItem {
 		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: string(b.Platform),
 		CreatedAt: FormatTime(b.SubmittedAt), SubmittedAt: FormatTime(b.SubmittedAt), UpdatedAt: FormatTime(b.UpdatedAt),
 		WorkerID: optional(b.WorkerID), WorkerName: optional(b.WorkerName), ErrorMessage: optional(b.ErrorMessage),
-		HasResult: b.Result != nil, Labels: b.Labels, Submitter: b.Submitter,
+		HasResult: b.Result != nil, Labels: b.Labels, Submitter: b.Submitter, Require: b.Require.String(),
 	}
 	if !b.StartedAt.IsZero() {
 		item.StartedAt = FormatTime(b.StartedAt)
@@ -141,6 +143,10 @@ type BuildStatus struct {
 	Labels   map[string]string `json:"labels,omitempty" schema:"Labels"`
 	// Submitter is the name of the key that submitted it; the API key has none.
 	Submitter string `json:"submitter,omitempty"`
+	// Require is what the worker's labels must satisfy, Prefer what they should; absent for
+	// nothing.
+	Require string `json:"require,omitempty"`
+	Prefer  string `json:"prefer,omitempty"`
 }
 
 // NewBuildStatus converts a build's state.
@@ -149,7 +155,7 @@ func NewBuildStatus(b store.Build) BuildStatus {
 		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: string(b.Platform),
 		WorkerID: optional(b.WorkerID), Attempt: b.Attempt, ErrorMessage: optional(b.ErrorMessage),
 		SubmittedAt: NewMillis(b.SubmittedAt), StartedAt: NewMillis(b.StartedAt), CompletedAt: NewMillis(b.CompletedAt),
-		Priority: b.Priority, Labels: b.Labels, Submitter: b.Submitter,
+		Priority: b.Priority, Labels: b.Labels, Submitter: b.Submitter, Require: b.Require.String(), Prefer: b.Prefer.String(),
 	}
 }
 
@@ -248,8 +254,10 @@ type Register struct {
 // Capabilities are what the controller reads of a worker's capabilities. Unknown
 // members are kept.
 type Capabilities struct {
-	// Platforms lists what the worker builds; absent means everything.
+	// Platforms lists what the worker builds; absent means ios and android.
 	Platforms []string `json:"platforms,omitempty" schema:"Platform"`
+	// Labels are what builds can require and prefer; at most 1,024 bytes.
+	Labels map[string]string `json:"labels,omitempty" schema:"Labels"`
 	// MaxConcurrentBuilds is how many builds it holds at once; default 1.
 	MaxConcurrentBuilds int `json:"maxConcurrentBuilds,omitempty" min:"1" default:"1"`
 	// Version is the worker's program's, for people.

@@ -123,12 +123,14 @@ func NewStats(t store.Totals) Stats {
 type BuildWhy struct {
 	ID    string `json:"id" schema:"ID"`
 	State string `json:"state" enum:"pending,assigned,building,completed,failed,cancelled"`
-	// Number is the build's place among those that wait for its platform, from 1; 0 if it
-	// does not wait. Reason is "" then.
+	// Number is the build's place among those that wait for the same platform and
+	// requirements, from 1; 0 if it does not wait. Reason is "" then.
 	Number int    `json:"number"`
 	Reason string `json:"reason"`
 	// Start is an estimate of the time until it starts, in words; "" if there is none.
 	Start string `json:"start"`
+	// Unmatched is true if no known worker could take the build.
+	Unmatched bool `json:"unmatched"`
 }
 
 // BuildTimeline answers GET /api/builds/:id/timeline.
@@ -183,6 +185,10 @@ type SubmitForm struct {
 	// Labels is a JSON object of up to 32 strings. Builds with the same `cache` prefer the
 	// same worker.
 	Labels string `form:"labels,omitempty"`
+	// Require is what a worker's labels must satisfy, such as `xcode>=16, pool in (a,b), !gpu`.
+	// A worker whose labels satisfy Prefer gets the build first if one waits for work.
+	Require string `form:"require,omitempty" max:"512"`
+	Prefer  string `form:"prefer,omitempty" max:"512"`
 }
 
 // replayed describes the reply to a repeated submission.
@@ -201,7 +207,7 @@ type BuildFilter struct {
 	State  string `query:"state" enum:"pending,assigned,building,completed,failed,cancelled" invalid:"Invalid state"`
 	// Q selects those of the last 100,000 builds that have this text in their id, labels or error.
 	Q        string `query:"q" max:"200"`
-	Platform string `query:"platform" enum:"ios,android" invalid:"Valid platform required (ios|android)"`
+	Platform string `query:"platform" schema:"Platform" invalid:"Valid platform required"`
 	WorkerID string `query:"worker_id" schema:"ID" invalid:"Invalid worker_id"`
 	// Limit is the most to return, 10,000 without one.
 	Limit int `query:"limit" min:"1"`

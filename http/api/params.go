@@ -57,6 +57,7 @@ type param struct {
 	def      string
 	enum     []string
 	id       bool   // it must be a valid id
+	platform bool   // it must be the name of a platform
 	invalid  string // the error's text; "" for the usual one
 }
 
@@ -107,6 +108,7 @@ func inputOf(t reflect.Type) (in input, err error) {
 
 func paramOf(f reflect.StructField, in, name string) (p param, err error) {
 	p = param{in: in, name: name, field: f.Index, def: f.Tag.Get("default"), invalid: f.Tag.Get("invalid"), id: f.Tag.Get("schema") == "ID"}
+	p.platform = f.Tag.Get("schema") == "Platform"
 	p.own = reflect.PointerTo(f.Type).Implements(reflect.TypeFor[Param]())
 	if v := f.Tag.Get("enum"); v != "" {
 		p.enum = strings.Split(v, ",")
@@ -172,6 +174,9 @@ func (p *param) read(r Request, in reflect.Value) error {
 	case reflect.String:
 		if len(p.enum) > 0 && !slices.Contains(p.enum, sent) {
 			return p.refuse("must be " + orList(p.enum))
+		}
+		if p.platform && !store.Platform(sent).Valid() {
+			return p.refuse("must be a platform")
 		}
 		if p.id && !store.ValidID(sent) {
 			return p.refuse("must be an id")

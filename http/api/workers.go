@@ -73,9 +73,10 @@ type Worker struct {
 	// Draining workers get no new builds and finish the ones they hold.
 	Draining bool `json:"draining"`
 	// Conflict is there while another process tries to use this worker's id.
-	Conflict     *WorkerConflict `json:"conflict,omitempty"`
-	Platforms    []string        `json:"platforms"`    // empty means all
-	Capabilities json.RawMessage `json:"capabilities"` // as they were registered
+	Conflict     *WorkerConflict   `json:"conflict,omitempty"`
+	Platforms    []string          `json:"platforms"` // empty means ios and android
+	Labels       map[string]string `json:"labels,omitempty" schema:"Labels"`
+	Capabilities json.RawMessage   `json:"capabilities"` // as they were registered
 	// MaxConcurrentBuilds is how many builds the worker can hold at once; Builds are
 	// the ones it holds.
 	MaxConcurrentBuilds int               `json:"max_concurrent_builds"`
@@ -91,7 +92,7 @@ type Worker struct {
 // NewWorker converts a worker.
 func NewWorker(w store.WorkerDetail) Worker {
 	item := Worker{
-		ID: w.ID, Name: w.Name, Status: string(w.Status), Draining: w.Draining, Platforms: []string{},
+		ID: w.ID, Name: w.Name, Status: string(w.Status), Draining: w.Draining, Platforms: []string{}, Labels: w.Labels,
 		Capabilities: w.Capabilities, MaxConcurrentBuilds: w.Slots, Builds: w.Builds, Completed: w.Completed, Failed: w.Failed,
 		RegisteredAt: FormatTime(w.RegisteredAt), LastSeenAt: FormatTime(w.LastSeenAt),
 	}

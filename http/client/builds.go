@@ -21,6 +21,8 @@ type Submit struct {
 	Priority int
 	// Labels may be nil.
 	Labels store.Labels
+	// Require and Prefer are as in the form; may be empty.
+	Require, Prefer string
 	// IdempotencyKey makes a repeat with the same content within 24 hours return the
 	// first reply. It has 1 to 255 visible characters, see [NewIdempotencyKey]. May
 	// be empty.
@@ -51,6 +53,11 @@ func (c *Client) Submit(ctx context.Context, s Submit) (api.Submitted, error) {
 			return api.Submitted{}, fmt.Errorf("labels: %w", err)
 		}
 		parts = append(parts, field("labels", string(labels)))
+	}
+	for name, text := range map[string]string{"require": s.Require, "prefer": s.Prefer} {
+		if text != "" {
+			parts = append(parts, field(name, text))
+		}
 	}
 	cl := of(api.SubmitBuild, api.SubmitBuildIn{IdempotencyKey: s.IdempotencyKey})
 	return upload[api.Submitted](ctx, c, cl, parts, s.Progress)

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -67,6 +68,9 @@ type Upload struct {
 	// Fault is what a failure ended by; "" counts as store.FaultBuild.
 	Fault  store.Fault
 	Result *Content
+	// ResultName is the file name of Result, whose extension counts for platforms other than
+	// ios and android; may be empty.
+	ResultName string
 	// Progress may be nil.
 	Progress Progress
 }
@@ -88,7 +92,7 @@ func (c *Client) Upload(ctx context.Context, u Upload) (api.Uploaded, error) {
 		parts = append(parts, field("fault", string(u.Fault)))
 	}
 	if u.Result != nil {
-		parts = append(parts, file("result", "result", "application/octet-stream", *u.Result))
+		parts = append(parts, file("result", cmp.Or(u.ResultName, "result"), "application/octet-stream", *u.Result))
 	}
 	cl := of(api.UploadResult, api.UploadResultIn{Process: u.process(), BuildID: u.BuildID, WorkerID: u.WorkerID})
 	return upload[api.Uploaded](ctx, c, cl, parts, u.Progress)

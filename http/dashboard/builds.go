@@ -22,6 +22,8 @@ type buildsData struct {
 	Wrong string
 	// Total counts what matches.
 	Total string
+	// Platforms are those that the filter offers.
+	Platforms []string
 }
 
 var buildStates = []string{"pending", "assigned", "building", "completed", "failed", "cancelled"} //nolint:gochecknoglobals // a table
@@ -38,13 +40,13 @@ func (buildsData) AgeText(age string) string {
 }
 
 // buildFilter reads the filter of the list, and returns what is wrong with it.
-func buildFilter(v *view) (f store.BuildFilter, wrong string) {
+func (d *Dashboard) buildFilter(v *view) (f store.BuildFilter, wrong string) {
 	if oneOf(v, "state", &wrong, buildStates...) != "" {
 		for _, state := range v.All("state") {
 			f.States = append(f.States, store.BuildState(state))
 		}
 	}
-	f.Platform = store.Platform(oneOf(v, "platform", &wrong, "ios", "android"))
+	f.Platform = store.Platform(oneOf(v, "platform", &wrong, d.platforms...))
 	if age, err := time.ParseDuration(oneOf(v, "age", &wrong, buildsData{}.Ages()...)); err == nil {
 		f.Since = time.Now().Add(-age)
 	}
@@ -58,7 +60,7 @@ func buildFilter(v *view) (f store.BuildFilter, wrong string) {
 }
 
 func (d *Dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
-	f, wrong := buildFilter(v)
+	f, wrong := d.buildFilter(v)
 	rows, next, err := d.deps.Builds.List(ctx, f, v.rows("after"))
 	if err != nil {
 		return nil, err
@@ -71,7 +73,7 @@ func (d *Dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
 	if n > store.MaxCounted {
 		total = "more than " + plural(store.MaxCounted, "build")
 	}
-	return buildsData{listOf(v, "after", rows, next), wrong, total}, err
+	return buildsData{listOf(v, "after", rows, next), wrong, total, d.platforms}, err
 }
 
 // bulkData is the result of an act on several builds.

@@ -54,6 +54,8 @@ type Config struct {
 	PublicURL string
 	// Version is takt's.
 	Version string
+	// Platforms are those that builds may be for; none means ios and android.
+	Platforms []store.Platform
 }
 
 // Dashboard serves the pages for people. It uses the same stores and gives the same
@@ -63,6 +65,7 @@ type Dashboard struct {
 	deps      Deps
 	sessions  *sessions
 	services  []string
+	platforms []string
 	pages     []*page
 	front     string            // the page that a login leads to
 	done      map[string]string // the message after an act, by the act's name
@@ -92,6 +95,9 @@ func New(server *http.Server, deps Deps, cfg Config) *Dashboard {
 		places: edge.NewLimiter(placeLimit), logins: edge.NewLimiter(edge.Limit{Rule: "logins", Most: 512, Each: 64}), live: newLive(), known: newLastKnown(),
 		situation: edge.NewMemo[*situation](forecast.Age),
 		build:     cfg.Version, started: time.Now(), rates: edge.NewMemo[rates](time.Second),
+	}
+	if d.platforms = edge.Each(cfg.Platforms, func(p store.Platform) string { return string(p) }); len(d.platforms) == 0 {
+		d.platforms = []string{string(store.IOS), string(store.Android)}
 	}
 	d.pages = slices.DeleteFunc(d.allPages(), func(p *page) bool { return !d.runs(p.service) })
 	d.front, d.templates = d.pages[0].Path, d.parsePages()

@@ -22,6 +22,8 @@ type fleetData struct {
 	States map[string]int
 	Total  int
 	Wrong  string // what is wrong with the filter; that part of it is ignored
+	// Platforms are those that the filter offers.
+	Platforms []string
 }
 
 // fleetRow is a worker in the list.
@@ -69,7 +71,7 @@ func oneOf(v *view, name string, wrong *string, values ...string) string {
 func (d *Dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
 	wrong := ""
 	f := store.WorkerFilter{
-		Name: strings.TrimSpace(v.Get("q")), State: oneOf(v, "state", &wrong, fleetStates...), Platform: store.Platform(oneOf(v, "platform", &wrong, "ios", "android")),
+		Name: strings.TrimSpace(v.Get("q")), State: oneOf(v, "state", &wrong, fleetStates...), Platform: store.Platform(oneOf(v, "platform", &wrong, d.platforms...)),
 		Sort: cmp.Or(oneOf(v, "sort", &wrong, fleetSorts...), "state"),
 	}
 	f.Present = f.State != store.WorkerLeft
@@ -78,7 +80,7 @@ func (d *Dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
 		return nil, err
 	}
 	at := time.Now()
-	data := fleetData{States: states, Wrong: wrong, list: listOf(v, "after", edge.Each(rows, func(r store.WorkerDetail) fleetRow {
+	data := fleetData{States: states, Wrong: wrong, Platforms: d.platforms, list: listOf(v, "after", edge.Each(rows, func(r store.WorkerDetail) fleetRow {
 		row := fleetRow{WorkerDetail: r}
 		if points := d.deps.History.machineBetween(r.ID, at.Add(-machineLife), at); len(points) > 1 {
 			row.CPU = spark("processor", edge.Each(points, func(p machinePoint) float32 { return p.v[0] }))

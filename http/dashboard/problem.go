@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -49,7 +50,7 @@ const (
 )
 
 // All returns the whole fleet and queue.
-func (s *situation) All() forecast.Queue { return s.Fleet[""] }
+func (s *situation) All() forecast.Queue { return s.Fleet[0] }
 
 // Troubled returns how many workers need attention.
 func (s *situation) Troubled() (n int) {
@@ -71,11 +72,11 @@ func (s *situation) Problems() []problem {
 		{s3 && dual, "s3", "warn", "/system", "S3 does not answer. Files are stored on this controller; " + forecast.Count(s.Copies, "is", "are") + " still to be copied.", "Check the S3 server, its address and its keys.", none},
 		{len(s.Down) > 0 && !s.Away, "tree", "bad", "/tree", forecast.Count(len(s.Down), "process is", "processes are") + " not running: " + clip(200, strings.Join(s.Down, ", ")) + ".", "Tree shows the reason.", none},
 	}
-	for _, p := range [...]store.Platform{store.IOS, store.Android} {
-		q := s.Fleet[p]
-		is := q.Pending > 0 && q.Able == 0
+	for _, id := range slices.Sorted(maps.Keys(s.Fleet)) {
+		q := s.Fleet[id]
+		is := id != 0 && q.Pending > 0 && q.Able == 0
 		stuck = stuck || is
-		all = append(all, problem{is, "stuck", "bad", "/queue", plural(q.Pending, "build") + " can't start. " + forecast.Unable(q), "Start or repair a worker for " + string(p) + ", or resume one.", s.Oldest})
+		all = append(all, problem{is, "stuck", "bad", "/queue", plural(q.Pending, "build") + " can't start. " + forecast.Unable(q), "Start or repair a worker for " + q.Class.String() + ", or resume one.", s.Oldest})
 	}
 	all = append(all,
 		problem{s.Ahead.Abs() > maxAhead, "clock", "bad", "/system", "The clocks of this controller and of the database are " + forecast.Span(s.Ahead) + " apart.", "Run an NTP client (chrony, systemd-timesyncd) on both machines.", none},

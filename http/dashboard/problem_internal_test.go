@@ -15,10 +15,10 @@ import (
 // fleetOf is a situation with a fleet that takes ios builds.
 func fleetOf(f store.FleetSummary) situation {
 	all := f
-	f.Platform = store.IOS
+	f.Class = store.Class{ID: store.IOSClass, Platform: store.IOS}
 	return situation{
 		Reading: forecast.Reading{
-			Fleet:   map[store.Platform]forecast.Queue{"": {FleetSummary: all}, store.IOS: {FleetSummary: f}},
+			Fleet:   map[int32]forecast.Queue{0: {FleetSummary: all}, store.IOSClass: {FleetSummary: f}},
 			Figures: store.Figures{Now: time.Now()},
 		},
 		States: map[string]int{"idle": f.Able},
@@ -42,14 +42,14 @@ func TestTheMostSevereProblemComesFirst(t *testing.T) {
 		{"load", "7 requests were rejected", func(s *situation) { s.Refused = 7 }},
 		{"failures", "3 of 12 failed in the last hour.", func(s *situation) { s.Ended, s.Failed = 12, 3 }},
 		{"waiting", "2 builds are waiting.", func(s *situation) {
-			q := s.Fleet[""]
+			q := s.Fleet[0]
 			q.Pending, s.Oldest = 2, s.Now.Add(-longWait-time.Second)
-			s.Fleet[""] = q
+			s.Fleet[0] = q
 		}},
 		{"overrun", "1 build is running for longer than 90 % of builds do.", func(s *situation) {
-			q := s.Fleet[""]
+			q := s.Fleet[0]
 			q.Late = 1
-			s.Fleet[""] = q
+			s.Fleet[0] = q
 		}},
 		{"disk", "The disk of mini-07 is 91 % full.", func(s *situation) { s.Disk, s.DiskName = 91.2, "mini-07" }},
 		{"silent", "mini-03 is silent.", workers(store.WorkerSilent, 1, store.WorkerDetail{})},
@@ -58,7 +58,7 @@ func TestTheMostSevereProblemComesFirst(t *testing.T) {
 		{"critical", "mini-03 is critical: disk full.", workers(store.WorkerCritical, 1, store.WorkerDetail{Finding: "disk full"})},
 		{"clock", "apart", func(s *situation) { s.Ahead = -time.Minute }},
 		{"stuck", "4 builds can't start. No worker for android gets builds: 2 draining.", func(s *situation) {
-			s.Fleet[store.Android] = forecast.Queue{FleetSummary: store.FleetSummary{Platform: store.Android, Known: 2, Draining: 2, Pending: 4}}
+			s.Fleet[store.AndroidClass] = forecast.Queue{FleetSummary: store.FleetSummary{Class: store.Class{ID: store.AndroidClass, Platform: store.Android}, Known: 2, Draining: 2, Pending: 4}}
 		}},
 		{"tree", "2 processes are not running: takt/a, takt/b.", func(s *situation) { s.Down = []string{"takt/a", "takt/b"} }},
 		{"s3", "S3 does not answer: no file", func(s *situation) {

@@ -13,7 +13,7 @@ import (
 // queueData is the data of the queue's page.
 type queueData struct {
 	All     forecast.Queue
-	Fleet   map[store.Platform]forecast.Queue // "" is All
+	Fleet   map[int32]forecast.Queue // 0 is All
 	Waiting list[waitingRow]
 	Running list[runningRow]
 	Plots   []plot
@@ -63,9 +63,9 @@ func (d *Dashboard) readQueue(ctx context.Context, v *view, waits, runs store.Pa
 	}
 	running, earlier, err := d.deps.Store.Running(ctx, runs)
 	data.All, data.Fleet = now.All(), now.Fleet
-	data.Waiting = listOf(v, "after", edge.Each(waiting, func(b store.PendingBuild) waitingRow { return waitingRow{b, forecast.Why(b, now.Fleet[b.Platform])} }), next)
+	data.Waiting = listOf(v, "after", edge.Each(waiting, func(b store.PendingBuild) waitingRow { return waitingRow{b, now.Why(b)} }), next)
 	data.Running = listOf(v, "running", edge.Each(running, func(b store.RunningBuild) runningRow {
-		return runningRow{b, forecast.Run{Elapsed: time.Since(b.StartedAt), Usual: now.Fleet[b.Platform].Usual}}
+		return runningRow{b, forecast.Run{Elapsed: time.Since(b.StartedAt), Usual: now.Usual[b.Platform]}}
 	}), earlier)
 	return data, err
 }

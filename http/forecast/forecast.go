@@ -13,15 +13,15 @@ import (
 	"takt/store"
 )
 
-// Queue is a platform's part of the queue and of the fleet.
+// Queue is the part of the queue and of the fleet for one class of work.
 type Queue struct {
 	store.FleetSummary
 	Usual store.Durations
-	// Busy are the builds whose slots are used for the platform next; there may be more. Late
+	// Busy are the builds whose slots are used for the class next; there may be more. Late
 	// counts those that run longer than nine of ten.
 	Busy   []Run
 	Late   int
-	Shared bool // a worker takes other platforms, too
+	Shared bool // a worker takes other classes, too
 }
 
 // Run is how long a build has run, and how long builds like it take.
@@ -38,15 +38,16 @@ func (p Queue) Unpolled() int { return max(p.Slots-p.Held-p.Free, 0) }
 
 // Reason is why a build waits, and when it may start.
 type Reason struct {
-	// Kind is worker (there is none), paused (none gets builds), busy or next.
+	// Kind is unmatched (there is no worker), worker (none is online), paused (none gets builds),
+	// busy or next.
 	Kind, Text, Start string
 }
 
-// Unable says why no worker for the platform gets builds.
+// Unable says why no worker for the class gets builds.
 func Unable(p Queue) string {
 	of := "worker"
-	if p.Platform != "" {
-		of += " for " + string(p.Platform)
+	if p.Class.ID != 0 {
+		of += " for " + p.Class.String()
 	}
 	var paused []string
 	for _, c := range [...]struct {
@@ -72,6 +73,8 @@ func Why(b store.PendingBuild, p Queue) Reason {
 	switch number := max(b.Number, 1); {
 	case p.Able == 0 && p.Draining+p.Critical+p.Quarantined > 0:
 		return Reason{Kind: "paused", Text: Unable(p)}
+	case p.Known == 0:
+		return Reason{Kind: "unmatched", Text: Unable(p)}
 	case p.Able == 0:
 		return Reason{Kind: "worker", Text: Unable(p)}
 	case number <= p.Free:
@@ -85,14 +88,14 @@ func Why(b store.PendingBuild, p Queue) Reason {
 		}
 		return Reason{
 			Kind:  "busy",
-			Text:  fmt.Sprintf(busy+" (%s, %s); number %d of %d for %s.", Count(p.Slots, "slot", "slots"), Count(p.Able, "worker", "workers"), number, max(p.Pending, number), p.Platform),
+			Text:  fmt.Sprintf(busy+" (%s, %s); number %d of %d for %s.", Count(p.Slots, "slot", "slots"), Count(p.Able, "worker", "workers"), number, max(p.Pending, number), p.Class.String()),
 			Start: estimate(number, max(b.Place, number), p),
 		}
 	}
 }
 
-// estimate says when the nth build for a platform starts, or the latest-th if its workers take
-// other platforms, too. It is made from what is left of the builds that run.
+// estimate says when the nth build of a class starts, or the latest-th if its workers take
+// other classes, too. It is made from what is left of the builds that run.
 func estimate(n, latest int, p Queue) string {
 	switch {
 	case p.Usual.Count == 0 || len(p.Busy) == 0:

@@ -13,7 +13,7 @@ func TestWhyABuildWaits(t *testing.T) {
 	t.Parallel()
 	usual := store.Durations{Count: 10, Quarter: time.Minute, Median: 2 * time.Minute, Most: 3 * time.Minute, Ninth: 4 * time.Minute}
 	fleet := func(f store.FleetSummary, elapsed ...time.Duration) Queue {
-		f.Platform, f.Pending = "ios", 9
+		f.Class, f.Pending = store.Class{ID: store.IOSClass, Platform: store.IOS}, 9
 		q := Queue{FleetSummary: f, Usual: usual}
 		for _, e := range elapsed {
 			q.Busy = append(q.Busy, Run{e, usual})
@@ -28,7 +28,7 @@ func TestWhyABuildWaits(t *testing.T) {
 		fleet Queue
 		want  Reason
 	}{
-		"nobody":            {fleet(store.FleetSummary{}), Reason{"worker", "There is no worker for ios.", ""}},
+		"nobody":            {fleet(store.FleetSummary{}), Reason{"unmatched", "There is no worker for ios.", ""}},
 		"all offline":       {fleet(store.FleetSummary{Known: 3}), Reason{"worker", "No worker for ios is online (3 known).", ""}},
 		"all draining":      {fleet(store.FleetSummary{Known: 3, Draining: 2}), Reason{"paused", "No worker for ios gets builds: 2 draining.", ""}},
 		"some quarantined":  {fleet(store.FleetSummary{Known: 3, Quarantined: 2, Silent: 1}), Reason{"paused", "No worker for ios gets builds: 2 quarantined, 1 silent.", ""}},
@@ -43,6 +43,9 @@ func TestWhyABuildWaits(t *testing.T) {
 	} {
 		require.Equal(t, c.want, Why(store.PendingBuild{Platform: "ios", Number: 5, Place: 7}, c.fleet), name)
 	}
+	unmatched := fleet(store.FleetSummary{})
+	unmatched.Class = store.Class{ID: 20, Platform: "linux", Require: store.StoredRequire("gpu,cuda>=12")}
+	require.Equal(t, Reason{"unmatched", "There is no worker for linux with cuda>=12,gpu.", ""}, Why(store.PendingBuild{Platform: "linux", Number: 1}, unmatched))
 	soon := fleet(full, time.Minute, 3*time.Minute+40*time.Second)
 	require.Equal(t, "within 20 s", Why(store.PendingBuild{Platform: "ios", Number: 1, Place: 1}, soon).Start)
 	many := fleet(store.FleetSummary{Known: 9, Able: 9, Slots: 4000, Held: 4000}, make([]time.Duration, store.MaxRunning)...)

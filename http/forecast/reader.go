@@ -2,7 +2,6 @@ package forecast
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"takt/http/edge"
@@ -24,7 +23,8 @@ type Store interface {
 // Reading is what a forecast is made from. It is immutable.
 type Reading struct {
 	store.Figures
-	Fleet map[store.Platform]Queue // "" is all
+	Fleet map[int32]Queue // by the number of a class; 0 is all
+	Usual map[store.Platform]store.Durations
 	// Ahead is by how much the database's clock is ahead of this machine's.
 	Ahead time.Duration
 }
@@ -48,10 +48,27 @@ func (r *Reader) Why(ctx context.Context, id string) (*store.PendingBuild, Reaso
 		return nil, Reason{}, err
 	}
 	now, err := r.Now(ctx)
+	if err == nil && !now.knows(b) { // it is older than the build
+		now, err = r.read(ctx)
+	}
 	if err != nil {
 		return nil, Reason{}, err
 	}
-	return b, Why(*b, now.Fleet[b.Platform]), nil
+	return b, now.Why(*b), nil
+}
+
+// knows reports whether the reading has the class of b.
+func (r *Reading) knows(b *store.PendingBuild) bool {
+	_, ok := r.Fleet[b.ClassID]
+	return ok
+}
+
+// Why says why a build waits.
+func (r *Reading) Why(b store.PendingBuild) Reason {
+	if !r.knows(&b) {
+		return Reason{Kind: "next", Text: "It was just submitted."}
+	}
+	return Why(b, r.Fleet[b.ClassID])
 }
 
 // Now returns the state of queue and fleet.
@@ -71,19 +88,26 @@ func (r *Reader) read(ctx context.Context) (*Reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := &Reading{Figures: figures, Fleet: map[store.Platform]Queue{}, Ahead: figures.Now.Sub(asked) - time.Since(asked)/2}
+	now := &Reading{Figures: figures, Fleet: map[int32]Queue{}, Usual: usual, Ahead: figures.Now.Sub(asked) - time.Since(asked)/2}
 	for _, f := range fleet {
-		q := Queue{FleetSummary: f, Usual: usual[f.Platform]}
-		for _, b := range figures.Running {
-			if f.Platform == "" || b.Able && (len(b.Platforms) == 0 || slices.Contains(b.Platforms, f.Platform)) {
-				r := Run{time.Duration(b.Seconds * float64(time.Second)), usual[b.Platform]}
-				if q.Busy = append(q.Busy, r); r.Late() {
-					q.Late++
-				}
-				q.Shared = q.Shared || len(b.Platforms) != 1
+		now.Fleet[f.Class.ID] = Queue{FleetSummary: f, Usual: usual[f.Class.Platform]}
+	}
+	for _, b := range figures.Running {
+		taken := []int32{0}
+		for i := range fleet {
+			if c := &fleet[i].Class; c.ID != 0 && b.Able && c.TakenBy(b.Platforms, b.Labels) {
+				taken = append(taken, c.ID)
 			}
 		}
-		now.Fleet[f.Platform] = q
+		r := Run{time.Duration(b.Seconds * float64(time.Second)), usual[b.Platform]}
+		for _, id := range taken {
+			q := now.Fleet[id]
+			if q.Busy = append(q.Busy, r); r.Late() {
+				q.Late++
+			}
+			q.Shared = q.Shared || len(taken) > 2
+			now.Fleet[id] = q
+		}
 	}
 	return now, nil
 }

@@ -57,7 +57,8 @@ func (r *Reader) Story(ctx context.Context, b store.Build) (steps []Step, why *R
 }
 
 func storyOf(b store.Build, past []store.Milestone, why *Reason) []Step {
-	steps := []Step{{At: b.SubmittedAt, Kind: store.LineSubmitted, Mark: "done", Title: "Submitted", Text: string(b.Platform) + ", priority " + strconv.Itoa(b.Priority)}}
+	class := b.Class()
+	steps := []Step{{At: b.SubmittedAt, Kind: store.LineSubmitted, Mark: "done", Title: "Submitted", Text: class.String() + ", priority " + strconv.Itoa(b.Priority)}}
 	assigned := false
 	for _, m := range past {
 		assigned = assigned || m.Kind == store.LineAssigned

@@ -74,6 +74,7 @@ var table = []Group{ //nolint:gochecknoglobals // a constant
 		{"takt_worker_duplicates_refused_total", Counter, "Requests that were refused because another process uses the worker's id.", nil, nil},
 	}},
 	{"Queue", []Metric{
+		{"takt_queue_classes", Gauge, "Different platforms and requirements of the builds that wait, as last counted.", nil, nil},
 		{"takt_queue_pending_builds", Gauge, "Builds that wait, as last counted; absent if that was more than 5 s ago.", platform, nil},
 		{"takt_queue_parked_polls", Gauge, "Polls that wait for a build.", nil, nil},
 		{"takt_queue_waiting_polls", Gauge, "Polls that wait for a transaction.", nil, nil},

@@ -29,7 +29,7 @@ const (
 const workerDrained = `(w.draining OR w.critical AND @spare OR w.rests_until > now() OR w.quarantine IS NOT NULL AND w.held > 0)`
 
 // rowColumns are the columns of a row.
-const rowColumns = `w.number, w.id, w.used, w.handed, w.held, w.slots, w.platforms, ` + workerDrained + `, coalesce(w.instance, ''), w.status = 'offline'`
+const rowColumns = `w.number, w.id, w.used, w.handed, w.held, w.slots, w.platforms, w.labels, ` + workerDrained + `, coalesce(w.instance, ''), w.status = 'offline'`
 
 // sqlReadWorkers finds workers that the controller does not remember. A poll without a
 // token is found by its worker's id if it has no number or its number is gone.
@@ -58,26 +58,13 @@ const (
 	sqlLockWorkers = `/* lock_workers */
 SELECT w.* FROM unnest(@numbers::bigint[]) AS p(worker) CROSS JOIN LATERAL (SELECT ` + rowColumns + newest + forUs + `) w`
 
-	claimColumns = `seq, position, id, platform, attempt, has_certs, submitted_at, updated_at, coalesce(worker_id, ''), handed`
+	claimColumns = `seq, position, id, platform, class, attempt, has_certs, submitted_at, updated_at, coalesce(worker_id, ''), handed`
 
 	sqlLockRepeats = `/* lock_repeats */
 SELECT ` + claimColumns + `, last_seen_at IS NULL OR started_at > now() - interval '2 min' FROM builds WHERE worker_id = ANY ($1) AND state = 'assigned' ORDER BY handed, seq FOR NO KEY UPDATE SKIP LOCKED`
 
 	pending = `SELECT ` + claimColumns + ` FROM builds WHERE state = 'pending' AND `
 	forUs   = ` FOR NO KEY UPDATE SKIP LOCKED`
-
-	// sqlClaimBuilds locks the first builds for workers that take iOS only, Android only, and
-	// all. Workers of one platform come first, so that the others leave them what only they
-	// can take. A scan starts at its low-water mark.
-	sqlClaimBuilds = `/* claim_builds */
-WITH i AS MATERIALIZED (
-	` + pending + `platform = 'ios' AND position >= @from_ios AND seq <> ALL (@skip::bigint[]) ORDER BY position LIMIT @ios` + forUs + `
-), a AS MATERIALIZED (
-	` + pending + `platform = 'android' AND position >= @from_android AND seq <> ALL (@skip::bigint[]) ORDER BY position LIMIT @android` + forUs + `
-), x AS MATERIALIZED (
-	` + pending + `position >= @from_all AND seq <> ALL (@skip::bigint[] || ARRAY(SELECT seq FROM i UNION ALL SELECT seq FROM a)) ORDER BY position LIMIT @all` + forUs + `
-)
-SELECT 1, * FROM i UNION ALL SELECT 2, * FROM a UNION ALL SELECT 0, * FROM x`
 )
 
 // The second half writes what was decided.
@@ -258,7 +245,7 @@ func (q *Queue) assign(ctx context.Context, turns []*turn, whole bool) error {
 		}
 		return err
 	}
-	q.db.head.end(p, h.first)
+	q.db.head.end(p, h.claims)
 	for i, r := range d.results {
 		t := turns[i]
 		switch w := h.workers[t.Worker]; {
@@ -275,17 +262,15 @@ func (q *Queue) assign(ctx context.Context, turns []*turn, whole bool) error {
 
 // lock is the first round trip.
 func (q *Queue) lock(ctx context.Context, c *pgx.Conn, turns []*turn, p pass) (*held, error) {
-	h := &held{workers: make(map[uint32]*row, len(turns)), asked: map[string]bool{}}
-	numbers, wanted, ids := make([]int64, len(turns)), perKind[int]{}, []string(nil)
+	h := &held{workers: make(map[uint32]*row, len(turns)), asked: map[string]bool{}, classes: q.db.classes.all()}
+	numbers, ids := make([]int64, len(turns)), []string(nil)
 	for i, t := range turns {
 		numbers[i] = int64(t.Worker)
 		if t.mayRepeat(&t.Session) {
 			ids, h.asked[t.Session.ID] = append(ids, t.Session.ID), true
 		}
-		if k := kindOf(t.Session.Platforms); t.Session.Free() && k != takesNone {
-			wanted[k]++
-		}
 	}
+	h.claims = plan(h.classes, turns)
 	batch := &pgx.Batch{}
 	batch.Queue(sqlBegin)
 	batch.Queue(sqlPatience)
@@ -297,18 +282,15 @@ func (q *Queue) lock(ctx context.Context, c *pgx.Conn, turns []*turn, p pass) (*
 			return err
 		})
 	}
-	if wanted != (perKind[int]{}) {
-		args := q.claiming.args(map[string]any{
-			"from_all": p.from[takesAll], "from_ios": p.from[takesIOS], "from_android": p.from[takesAndroid],
-			"all": wanted[takesAll], "ios": wanted[takesIOS], "android": wanted[takesAndroid], "skip": q.skip.list(),
-		})
-		batch.Queue(q.claiming.sql, args...).Query(h.scanPending)
+	if len(h.claims) > 0 {
+		sql, args := statement(h.claims, p, q.skip.list())
+		batch.Queue(sql, args...).Query(h.scanPending)
 	}
 	err := c.SendBatch(ctx, batch).Close()
-	for k := range h.pending {
-		h.whole[k] = wanted[k] > len(h.pending[k]) && p.whole[k]
-		if len(h.pending[k]) > 0 {
-			h.first[k] = h.pending[k][0].position
+	for _, c := range h.claims {
+		c.whole = c.wanted > len(c.builds) && p.whole(c.ids)
+		if len(c.builds) > 0 {
+			c.first = c.builds[0].position
 		}
 	}
 	return h, err
@@ -316,7 +298,7 @@ func (q *Queue) lock(ctx context.Context, c *pgx.Conn, turns []*turn, p pass) (*
 
 // columns are where rowColumns go.
 func (w *row) columns() []any {
-	return []any{&w.Number, &w.ID, &w.Used, &w.Handed, &w.Held, &w.Slots, &w.Platforms, &w.Drained, &w.instance, &w.offline}
+	return []any{&w.Number, &w.ID, &w.Used, &w.Handed, &w.Held, &w.Slots, &w.Platforms, &w.Labels, &w.Drained, &w.instance, &w.offline}
 }
 
 func scanWorkers(rows pgx.Rows, workers map[uint32]*row) error {
@@ -331,7 +313,7 @@ func scanWorkers(rows pgx.Rows, workers map[uint32]*row) error {
 
 // columns are where claimColumns go.
 func (b *lockedBuild) columns() []any {
-	return []any{&b.seq, &b.position, &b.BuildID, &b.Platform, &b.Attempt, &b.HasCerts, &b.SubmittedAt, &b.updated, &b.worker, &b.handed}
+	return []any{&b.seq, &b.position, &b.BuildID, &b.Platform, &b.ClassID, &b.Attempt, &b.HasCerts, &b.SubmittedAt, &b.updated, &b.worker, &b.handed}
 }
 
 func scanRepeat(row pgx.CollectableRow) (b lockedBuild, err error) {
@@ -341,11 +323,11 @@ func scanRepeat(row pgx.CollectableRow) (b lockedBuild, err error) {
 }
 
 func (h *held) scanPending(rows pgx.Rows) error {
-	var k kind
+	var k int
 	var b lockedBuild
 	_, err := pgx.ForEachRow(rows, append([]any{&k}, b.columns()...), func() error {
 		b.SubmittedAt = b.SubmittedAt.UTC()
-		h.pending[k] = append(h.pending[k], b)
+		h.claims[k].builds = append(h.claims[k].builds, b)
 		return nil
 	})
 	return err
@@ -378,8 +360,8 @@ func (q *Queue) write(ctx context.Context, c *pgx.Conn, d *decision) error {
 	if len(d.repeated) > 0 {
 		batch.Queue(sqlRepeatBuilds, d.repeated)
 	}
-	for _, platform := range d.unused { // other controllers may have passed over these builds
-		batch.Queue(sqlNotify, "job:available "+string(platform))
+	for _, event := range d.unused { // other controllers may have passed over these builds
+		batch.Queue(sqlNotify, "job:available "+event)
 	}
 	end := sqlCommit
 	if batch.Len() == 0 {

@@ -238,7 +238,7 @@ func TestRecountTellsWhatChanged(t *testing.T) {
 	b.except = []string{"worker_held", "worker_status"}
 	changes := map[string]string{
 		"nothing": "last_seen_at = now()", "used": "used = used + 9", "handed": "handed = handed + 1", "held": "held = held + 1", "slots": "slots = 2",
-		"platforms": "platforms = '{ios}'", "draining": "draining = true", "quarantine": "rests_until = now() + interval '1 hour'", "less used": "used = used - 1",
+		"platforms": "platforms = '{ios}'", "labels": `labels = '{"gpu": ""}'`, "draining": "draining = true", "quarantine": "rests_until = now() + interval '1 hour'", "less used": "used = used - 1",
 	}
 	want, got, names, known := map[string]bool{}, map[string]bool{}, map[uint32]string{}, []store.WorkerSession(nil)
 	for name, change := range changes {
@@ -252,8 +252,8 @@ func TestRecountTellsWhatChanged(t *testing.T) {
 	known = append(known, deleted.poll().Session)
 	must(b.workers.Delete(t.Context(), deleted.id))(t)
 	b.build(on(store.Android))
-	r := must(b.queue.Recount(t.Context(), 10, known))(t)
-	require.Equal(t, map[store.Platform]int{store.IOS: 0, store.Android: 1}, r.Pending)
+	r := must(b.queue.Recount(t.Context(), 10, known, nil))(t)
+	require.Equal(t, []store.ClassCount{{Class: androidClass, N: 1}}, r.Pending)
 	require.Equal(t, []uint32{deleted.number}, r.Gone)
 	for name := range changes {
 		got[name] = false
@@ -263,7 +263,7 @@ func TestRecountTellsWhatChanged(t *testing.T) {
 		require.Equal(t, names[row.Number] == "draining" || names[row.Number] == "quarantine", row.Drained)
 	}
 	require.Equal(t, want, got)
-	require.Empty(t, must(b.queue.Recount(t.Context(), 10, r.Changed))(t).Changed)
+	require.Empty(t, must(b.queue.Recount(t.Context(), 10, r.Changed, nil))(t).Changed)
 	require.Len(t, r.Installation, 36)
 	require.WithinDuration(t, time.Now(), r.Now, time.Minute)
 }

@@ -59,26 +59,49 @@ func fleetStates(ctx context.Context, q querier) (map[string]int, error) {
 
 const sqlFleetStates = `/* fleet_states */ SELECT ` + fleetState + `, count(*)::int FROM workers w GROUP BY 1`
 
-const sqlFleetSummary = `/* fleet_summary */
-SELECT p.platform, coalesce(sum(n) FILTER (WHERE state <> 'left'), 0)::int, coalesce(sum(n) FILTER (WHERE state IN ('idle', 'building')), 0)::int,
-	coalesce(sum(n) FILTER (WHERE state = 'draining'), 0)::int, coalesce(sum(n) FILTER (WHERE state = 'critical'), 0)::int,
-	coalesce(sum(n) FILTER (WHERE state = 'quarantined'), 0)::int, coalesce(sum(n) FILTER (WHERE state = 'silent'), 0)::int,
-	coalesce(sum(slots) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint,
-	coalesce(sum(held) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint,
-	coalesce(sum(free) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint, max(p.pending)::int
-FROM (
-	VALUES ('', (SELECT count(*) FROM builds WHERE state = 'pending')),
-		('ios', (SELECT count(*) FROM builds WHERE state = 'pending' AND platform = 'ios')),
-		('android', (SELECT count(*) FROM builds WHERE state = 'pending' AND platform = 'android'))
-) AS p(platform, pending) LEFT JOIN (
-	SELECT platforms, ` + fleetState + ` AS state, count(*) AS n, sum(slots) AS slots, sum(held) AS held,
-		sum(greatest(slots - held, 0)) FILTER (WHERE ` + workerPolls + `) AS free FROM workers w GROUP BY 1, 2
-) w ON w.platforms = '{}' OR p.platform = ANY (w.platforms) OR p.platform = ''
-GROUP BY 1 ORDER BY 1`
+const (
+	// sqlFleetGroups counts the workers that take the same builds, by state.
+	sqlFleetGroups = `/* fleet_groups */
+SELECT platforms, labels, ` + fleetState + `, count(*)::int, sum(slots)::int, sum(held)::int,
+	coalesce(sum(greatest(slots - held, 0)) FILTER (WHERE ` + workerPolls + `), 0)::int
+FROM workers w GROUP BY 1, 2, 3`
 
-// FleetSummary counts workers and pending builds: all of them, then those of each platform.
-func (d *Dashboard) FleetSummary(ctx context.Context) ([]store.FleetSummary, error) {
-	return rowsOf(ctx, d.db.read("counting the fleet for a page"), pgx.RowToStructByPos[store.FleetSummary], sqlFleetSummary)
+	sqlPendingByClass = `/* pending_by_class */
+SELECT k.id, k.platform, k.require, coalesce(n.n, 0)::int
+FROM (SELECT class, count(*) AS n FROM builds WHERE state = 'pending' GROUP BY 1) n RIGHT JOIN build_classes k ON k.id = n.class
+WHERE n.n > 0 OR k.id IN (1, 2) ORDER BY 1`
+)
+
+// FleetSummary counts workers and pending builds: all of them, then those of each class that
+// has pending builds, and of ios and android.
+func (d *Dashboard) FleetSummary(ctx context.Context) (fleet []store.FleetSummary, err error) {
+	err = d.db.read("counting the fleet for a page").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		fleet = []store.FleetSummary{{}}
+		var f store.FleetSummary
+		rows, _ := c.Query(ctx, sqlPendingByClass) // its error is that of the rows
+		if _, err := pgx.ForEachRow(rows, []any{&f.Class.ID, &f.Class.Platform, &f.Class.Require, &f.Pending}, func() error {
+			fleet[0].Pending += f.Pending
+			fleet = append(fleet, f)
+			return nil
+		}); err != nil {
+			return err
+		}
+		var w store.WorkerSession
+		var state string
+		var n, free int
+		rows, _ = c.Query(ctx, sqlFleetGroups) // as above
+		_, err := pgx.ForEachRow(rows, []any{&w.Platforms, &w.Labels, &state, &n, &w.Slots, &w.Held, &free}, func() error {
+			for i := range fleet {
+				if f := &fleet[i]; f.Class.ID == 0 || w.Takes(&f.Class) {
+					f.Add(state, n, w.Slots, w.Held, free)
+				}
+			}
+			w.Labels = nil
+			return nil
+		})
+		return err
+	})
+	return fleet, err
 }
 
 // sqlFigures reads at most $1 builds that ended, and $2 that run.
@@ -88,7 +111,7 @@ SELECT clock_timestamp(), (SELECT min(submitted_at) FROM builds WHERE state = 'p
 	(SELECT count(*)::int FROM (SELECT FROM build_files WHERE copy_due IS NOT NULL LIMIT 1000) f),
 	EXISTS (SELECT FROM throttle_queues), EXISTS (SELECT FROM deployments),
 	(SELECT coalesce(jsonb_agg(jsonb_build_object('Platform', b.platform, 'Seconds', extract(epoch FROM now() - b.started_at),
-		'Able', ` + fleetState + ` IN ('idle', 'building'), 'Platforms', w.platforms)), '[]')
+		'Able', ` + fleetState + ` IN ('idle', 'building'), 'Platforms', w.platforms, 'Labels', w.labels)), '[]')
 	FROM (SELECT * FROM builds WHERE state IN ('assigned', 'building') LIMIT $2) b JOIN workers w ON w.id = b.worker_id)
 FROM (
 	SELECT (count(*) FILTER (WHERE state <> 'cancelled'))::int AS n, (count(*) FILTER (WHERE state = 'failed'))::int AS failed
@@ -103,14 +126,15 @@ func (d *Dashboard) Figures(ctx context.Context) (store.Figures, error) {
 	return rowOf(ctx, d.db.read("reading figures for a page"), nil, pgx.RowToStructByPos[store.Figures], sqlFigures, store.MaxEnded, store.MaxRunning)
 }
 
-// sqlWaitingBuilds counts what stands before the page once for each platform.
+// sqlWaitingBuilds counts what stands before the page once for each class.
 const sqlWaitingBuilds = `/* waiting_builds */
 WITH before AS MATERIALIZED (
-	SELECT platform, count(*)::int AS n FROM builds WHERE state = 'pending' AND position <= @after GROUP BY 1
+	SELECT class, count(*)::int AS n FROM builds WHERE state = 'pending' AND position <= @after GROUP BY 1
 )
 SELECT b.id, b.platform, b.priority, (SELECT labels FROM build_labels WHERE build = b.seq), b.submitted_at, b.attempt, b.position,
 	coalesce((SELECT sum(n) FROM before), 0)::int + row_number() OVER (ORDER BY b.position)::int,
-	coalesce((SELECT n FROM before WHERE platform = b.platform), 0) + row_number() OVER (PARTITION BY b.platform ORDER BY b.position)::int
+	coalesce((SELECT n FROM before WHERE class = b.class), 0) + row_number() OVER (PARTITION BY b.class ORDER BY b.position)::int,
+	b.class, (SELECT require FROM build_classes WHERE id = b.class)
 FROM (SELECT * FROM builds WHERE state = 'pending' AND position > @after ORDER BY position LIMIT @limit::int) b
 ORDER BY b.position`
 
@@ -123,7 +147,8 @@ func (d *Dashboard) Waiting(ctx context.Context, p store.Page) ([]store.PendingB
 const sqlPlaceInQueue = `/* place_in_queue */
 SELECT id, platform, priority, NULL::jsonb, submitted_at, attempt, position,
 	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.position <= b.position)::int,
-	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.platform = b.platform AND a.position <= b.position)::int
+	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.class > 0 AND a.class = b.class AND a.position <= b.position)::int,
+	class, (SELECT require FROM build_classes WHERE id = b.class)
 FROM builds b WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending'`
 
 // WaitingBuild returns one pending build, or nil if the build is not pending.

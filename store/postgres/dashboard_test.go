@@ -49,8 +49,8 @@ func TestFleetIsFilteredAndCounted(t *testing.T) {
 	summary := must(d.FleetSummary(t.Context()))(t)
 	require.Equal(t, []store.FleetSummary{
 		{Known: 11, Able: 9, Draining: 1, Critical: 1, Slots: 9, Free: 9},
-		{Platform: store.Android, Known: 11, Able: 9, Draining: 1, Critical: 1, Slots: 9, Free: 9},
-		{Platform: store.IOS, Known: 10, Able: 8, Draining: 1, Critical: 1, Slots: 8, Free: 8},
+		{Class: iosClass, Known: 10, Able: 8, Draining: 1, Critical: 1, Slots: 8, Free: 8},
+		{Class: androidClass, Known: 11, Able: 9, Draining: 1, Critical: 1, Slots: 9, Free: 9},
 	}, summary)
 	_, _, states, err := d.Fleet(t.Context(), store.WorkerFilter{}, store.Page{Limit: 1})
 	require.NoError(t, err)
@@ -114,8 +114,8 @@ func TestQueueIsShownInTheOrderOfHandOuts(t *testing.T) {
 	require.EqualValues(t, 8, pulse.Submitted-before.Submitted)
 	require.Equal(t, []store.FleetSummary{
 		{Known: 1, Able: 1, Slots: 2, Held: 2, Pending: 6},
-		{Platform: store.Android, Known: 1, Able: 1, Slots: 2, Held: 2, Pending: 2},
-		{Platform: store.IOS, Known: 1, Able: 1, Slots: 2, Held: 2, Pending: 4},
+		{Class: iosClass, Known: 1, Able: 1, Slots: 2, Held: 2, Pending: 4},
+		{Class: androidClass, Known: 1, Able: 1, Slots: 2, Held: 2, Pending: 2},
 	}, must(d.FleetSummary(t.Context()))(t))
 	w.finishes(first.ID)
 	require.Equal(t, 1, must(d.Durations(t.Context()))(t)[store.IOS].Count)

@@ -26,6 +26,7 @@ type DB struct {
 	lost    func(error)           // see OnLost
 	pending pendingHint
 	head    lowMarks
+	classes classes
 }
 
 // New returns a DB without a pool: methods fail with Unavailable until Use.

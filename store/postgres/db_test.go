@@ -34,7 +34,7 @@ func (b *bundle) methods(ctx context.Context) map[string]error {
 	_, errs["UnregisterID"] = b.workers.UnregisterID(ctx, "w")
 	_, errs["FindWorker"] = b.workers.Show(ctx, "w")
 	_, errs["Assign"] = b.queue.Assign(ctx, make([]store.Poll, 1))
-	_, errs["Recount"] = b.queue.Recount(ctx, 1, nil)
+	_, errs["Recount"] = b.queue.Recount(ctx, 1, nil, nil)
 	_, errs["RecordPresence"] = b.queue.RecordPresence(ctx, make([]store.Presence, 1))
 	_, errs["Sweep"] = b.queue.Sweep(ctx, sweep())
 	_, _, errs["Timeouts"] = b.queue.Timeouts(ctx)

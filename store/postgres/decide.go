@@ -1,39 +1,12 @@
 package postgres
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	"takt/store"
 )
-
-// kind is a kind of workers, by the platforms that they take.
-type kind uint8
-
-const (
-	takesAll kind = iota
-	takesIOS
-	takesAndroid
-	kinds
-	takesNone = kinds
-)
-
-// perKind has a value for each kind of workers.
-type perKind[T any] [kinds]T
-
-// kindOf returns the kind of a worker with these platforms. One that names none takes all.
-func kindOf(platforms []store.Platform) kind {
-	ios, android := slices.Contains(platforms, store.IOS), slices.Contains(platforms, store.Android)
-	switch {
-	case len(platforms) == 0, ios && android:
-		return takesAll
-	case ios:
-		return takesIOS
-	case android:
-		return takesAndroid
-	}
-	return takesNone
-}
 
 // turn is a poll that is served. Its Session is replaced by the worker's row whenever
 // that is read.
@@ -44,6 +17,8 @@ type turn struct {
 	missed bool // the worker's row could not be locked
 	// refused is the build that the database did not let this poll alone have.
 	refused *lockedBuild
+	// takes are the classes that the worker can take, by its Session.
+	takes classSet
 }
 
 func (t *turn) answer(r store.PollResult) { *t.result, t.done = r, true }
@@ -80,11 +55,18 @@ type held struct {
 	// repeats are assigned builds of the workers in asked, in the order of hand-outs.
 	repeats []lockedBuild
 	asked   map[string]bool
-	// pending are the builds for each kind of workers, in their order. They are whole if no
-	// others are pending for that kind.
-	pending perKind[[]lockedBuild]
-	whole   perKind[bool]
-	first   perKind[int64] // the position of the first of each; 0 if there is none
+	claims  []*claim
+	classes []store.Class // by which the claims were planned
+}
+
+// claimOf returns the claim for a worker; nil if there is none.
+func (h *held) claimOf(takes classSet) *claim {
+	for _, c := range h.claims {
+		if c.key == takes.key {
+			return c
+		}
+	}
+	return nil
 }
 
 // handOut is a build that a worker gets.
@@ -99,16 +81,16 @@ type decision struct {
 	// served again: its worker's row is not locked, or less was locked than it may get.
 	results  []*store.PollResult
 	handOuts []handOut
-	repeated []int64          // builds that are handed out again for the first time
-	written  []*row           // workers whose rows change
-	unused   []store.Platform // of the builds that were locked and not handed out
-	stored   bool             // the hand-outs are written
+	repeated []int64  // builds that are handed out again for the first time
+	written  []*row   // workers whose rows change
+	unused   []string // the events of builds that were locked and not handed out
+	stored   bool     // the hand-outs are written
 }
 
 // decide gives builds to polls of different workers. A poll counts only if no other
 // process holds the worker and nothing has superseded it. It first gets a build again that
 // the worker may not have heard of; otherwise, if a slot is free, the first pending build
-// for its kind.
+// of all classes that it can take.
 func decide(turns []*turn, h *held) decision {
 	d := decision{results: make([]*store.PollResult, len(turns))}
 	for i, t := range turns {
@@ -133,19 +115,23 @@ func decide(turns []*turn, h *held) decision {
 				continue
 			}
 		}
-		if k := kindOf(w.Platforms); !w.Free() || k == takesNone {
+		takes := t.takes
+		if takes.key == "" || !slices.Equal(w.Platforms, t.Session.Platforms) || !maps.Equal(w.Labels, t.Session.Labels) {
+			takes = setOf(h.classes, &w.WorkerSession)
+		}
+		switch c := h.claimOf(takes); {
+		case !w.Free() || len(takes.ids) == 0 || c != nil && len(c.builds) == 0 && c.whole:
 			d.serve(i, w, &store.PollResult{})
-		} else if len(h.pending[k]) > 0 {
-			d.handOut(i, w, &h.pending[k][0])
-			h.pending[k] = h.pending[k][1:]
-		} else if h.whole[k] {
-			d.serve(i, w, &store.PollResult{})
+		case c != nil && len(c.builds) > 0:
+			d.handOut(i, w, &c.builds[0])
+			c.builds = c.builds[1:]
 		}
 	}
-	for k := range h.pending {
-		for _, b := range h.pending[k] {
-			if !slices.Contains(d.unused, b.Platform) {
-				d.unused = append(d.unused, b.Platform)
+	for _, c := range h.claims {
+		for i := range c.builds {
+			class := store.Class{ID: c.builds[i].ClassID, Platform: c.builds[i].Platform}
+			if event := class.Event(); !slices.Contains(d.unused, event) {
+				d.unused = append(d.unused, event)
 			}
 		}
 	}

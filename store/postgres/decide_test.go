@@ -13,7 +13,15 @@ import (
 
 func pendingBuilds(platform store.Platform, positions ...int64) (all []lockedBuild) {
 	for _, p := range positions {
-		all = append(all, lockedBuild{Job: store.Job{BuildID: fmt.Sprint(platform, p), Platform: platform}, seq: p, position: p})
+		all = append(all, lockedBuild{Job: store.Job{BuildID: fmt.Sprint(platform, p), Platform: platform, ClassID: store.PlainClass(platform)}, seq: p, position: p})
+	}
+	return all
+}
+
+// claimsOf returns empty claims for workers of these platforms.
+func claimsOf(platforms ...[]store.Platform) (all []*claim) {
+	for _, p := range platforms {
+		all = append(all, &claim{classSet: setOf(new(classes).all(), &store.WorkerSession{Platforms: p})})
 	}
 	return all
 }
@@ -61,9 +69,10 @@ func TestDecide(t *testing.T) {
 			t.Parallel()
 			w := &row{WorkerSession: store.WorkerSession{Number: 7, ID: "w", Slots: 3, Held: 1, Used: 300, Handed: 200}}
 			p := &turn{Poll: store.Poll{Worker: 7, Shown: 300, Used: 300}}
-			h := &held{workers: map[uint32]*row{7: w}, asked: map[string]bool{"w": true}, whole: perKind[bool]{takesAndroid: true}}
+			h := &held{workers: map[uint32]*row{7: w}, asked: map[string]bool{"w": true}, classes: new(classes).all()}
 			h.repeats = []lockedBuild{{Job: store.Job{BuildID: "x"}, worker: "v", handed: 900}, {Job: store.Job{BuildID: again}, worker: "w", handed: 200}}
-			h.pending[takesAll] = pendingBuilds(store.IOS, 1)
+			h.claims = claimsOf(nil, []store.Platform{store.Android})
+			h.claims[0].builds, h.claims[1].whole = pendingBuilds(store.IOS, 1), true
 			if c.row != nil {
 				c.row(w)
 			}
@@ -88,7 +97,7 @@ func TestDecide(t *testing.T) {
 			require.Equal(t, c.want, got)
 			require.Equal(t, c.want == again, r.Redelivered)
 			require.Len(t, d.written, len(d.handOuts))
-			require.Equal(t, got != next, slices.Contains(d.unused, store.IOS), "what was locked and is not used")
+			require.Equal(t, got != next, slices.Contains(d.unused, "ios"), "what was locked and is not used")
 		})
 	}
 }
@@ -99,20 +108,27 @@ func TestDecideKeepsThePromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 12)
 		yes := func(what string) bool { return rapid.Bool().Draw(t, what) }
-		h := &held{workers: map[uint32]*row{}, asked: map[string]bool{}}
-		h.pending[takesIOS] = pendingBuilds(store.IOS, slices.Repeat([]int64{3}, n.Draw(t, "ios"))...)
-		h.pending[takesAndroid] = pendingBuilds(store.Android, slices.Repeat([]int64{4}, n.Draw(t, "android"))...)
-		h.pending[takesAll] = pendingBuilds(store.IOS, slices.Repeat([]int64{5}, n.Draw(t, "all"))...)
-		order, seq := perKind[[]string]{}, int64(0)
-		for k := range h.pending {
-			h.whole[k] = yes("whole")
-			for i := range h.pending[k] {
+		h := &held{workers: map[uint32]*row{}, asked: map[string]bool{}, classes: new(classes).all()}
+		h.classes = append(h.classes, store.Class{ID: 20, Platform: store.IOS, Require: store.StoredRequire("gpu")})
+		h.claims = claimsOf([]store.Platform{store.IOS}, []store.Platform{store.Android}, nil)
+		if yes("a claim for labels") {
+			h.claims = append(h.claims, &claim{classSet: setOf(h.classes, &store.WorkerSession{Labels: store.Labels{"gpu": ""}})})
+		}
+		h.claims[0].builds = pendingBuilds(store.IOS, slices.Repeat([]int64{3}, n.Draw(t, "ios"))...)
+		h.claims[1].builds = pendingBuilds(store.Android, slices.Repeat([]int64{4}, n.Draw(t, "android"))...)
+		h.claims[2].builds = pendingBuilds(store.IOS, slices.Repeat([]int64{5}, n.Draw(t, "all"))...)
+		order, left, seq := map[string][]string{}, map[string]int{}, int64(0)
+		for _, c := range h.claims {
+			c.whole = yes("whole")
+			for i := range c.builds {
 				seq++
-				b := &h.pending[k][i]
+				b := &c.builds[i]
 				b.seq, b.BuildID, b.Attempt = seq, fmt.Sprint("b", seq), rapid.IntRange(0, 2).Draw(t, "attempt")
-				order[k] = append(order[k], b.BuildID)
+				order[c.key] = append(order[c.key], b.BuildID)
 			}
 		}
+		claimFor := func(w *row) *claim { return h.claimOf(setOf(h.classes, &w.WorkerSession)) }
+		waits := func(w *row) bool { c := claimFor(w); return c == nil || len(c.builds) == 0 && !c.whole }
 		var turns []*turn
 		before := map[string]row{}
 		for i := range n.Draw(t, "workers") {
@@ -121,6 +137,7 @@ func TestDecideKeepsThePromises(t *testing.T) {
 			w.Slots, w.Used, w.Handed = rapid.IntRange(1, 3).Draw(t, "slots"), rapid.Uint64Range(1, 9).Draw(t, "used"), rapid.Uint64Range(1, 9).Draw(t, "handed")
 			w.Held = rapid.IntRange(0, w.Slots).Draw(t, "held")
 			w.Platforms = rapid.SampledFrom([][]store.Platform{nil, {store.IOS}, {store.Android}, {store.Android, store.IOS}, {"amiga"}}).Draw(t, "takes")
+			w.Labels = rapid.SampledFrom([]store.Labels{nil, nil, {"gpu": ""}, {"gpu": "1", "pool": "a"}}).Draw(t, "labels")
 			for b := range rapid.IntRange(0, w.Held).Draw(t, "not acknowledged") {
 				h.repeats = append(h.repeats, lockedBuild{Job: store.Job{BuildID: fmt.Sprint("r", i, b)}, worker: w.ID, handed: rapid.Uint64Range(1, w.Handed).Draw(t, "hand-out")})
 			}
@@ -139,7 +156,6 @@ func TestDecideKeepsThePromises(t *testing.T) {
 		d := decide(turns, h)
 
 		given := map[string]bool{}
-		var left perKind[int]
 		for _, o := range d.handOuts {
 			was := before[o.to.ID]
 			require.False(t, given[o.BuildID], "P2: one build, two workers")
@@ -148,9 +164,9 @@ func TestDecideKeepsThePromises(t *testing.T) {
 			require.LessOrEqual(t, o.to.Held, was.Slots)
 			require.Equal(t, was.Held+1, o.to.Held)
 			require.GreaterOrEqual(t, o.to.Handed, max(was.Handed, o.to.Used)+handOutStep)
-			k := kindOf(was.Platforms)
-			require.Equal(t, order[k][left[k]], o.BuildID, "P5: the first that the worker can take")
-			left[k]++
+			key := claimFor(&was).key
+			require.Equal(t, order[key][left[key]], o.BuildID, "P5: the first that the worker can take")
+			left[key]++
 		}
 		written := 0
 		for i, p := range turns {
@@ -161,8 +177,7 @@ func TestDecideKeepsThePromises(t *testing.T) {
 			}
 			was := before[w.ID]
 			if r == nil {
-				k := kindOf(was.Platforms)
-				require.True(t, p.mayRepeat(&was.WorkerSession) && !h.asked[w.ID] || w.Free() && len(h.pending[k]) == 0 && !h.whole[k])
+				require.True(t, p.mayRepeat(&was.WorkerSession) && !h.asked[w.ID] || w.Free() && waits(&was))
 				continue
 			}
 			rival := p.Instance != "" && was.instance != "" && p.Instance != was.instance
@@ -193,8 +208,7 @@ func TestDecideKeepsThePromises(t *testing.T) {
 				require.True(t, given[r.Job.BuildID])
 				require.Equal(t, r.Session.Handed, r.Handed)
 			default:
-				k := kindOf(was.Platforms)
-				require.True(t, !was.Free() || k == takesNone || h.whole[k] && len(h.pending[k]) == 0, "a free worker gets nothing only if nothing is pending")
+				require.True(t, !was.Free() || len(setOf(h.classes, &was.WorkerSession).ids) == 0 || !waits(&was), "a free worker gets nothing only if nothing is pending")
 			}
 			if was.offline || r.Job != nil && !r.Redelivered {
 				require.Contains(t, d.written, w)
@@ -202,10 +216,10 @@ func TestDecideKeepsThePromises(t *testing.T) {
 			}
 		}
 		require.Len(t, d.written, written, "what a poll does not change is not written")
-		for k := range h.pending {
-			require.Len(t, h.pending[k], len(order[k])-left[k])
-			for _, b := range h.pending[k] {
-				require.Contains(t, d.unused, b.Platform)
+		for _, c := range h.claims {
+			require.Len(t, c.builds, len(order[c.key])-left[c.key])
+			for _, b := range c.builds {
+				require.Contains(t, d.unused, string(b.Platform))
 			}
 		}
 	})

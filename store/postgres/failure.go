@@ -27,7 +27,7 @@ func constraintError(name string, err error) error {
 	case "builds_priority_check":
 		return store.Wrap(store.InvalidArgument, "Priority must be between -10 and 10", err)
 	case "builds_platform_check":
-		return store.Wrap(store.InvalidArgument, "Valid platform required (ios|android)", err)
+		return store.Wrap(store.InvalidArgument, "Valid platform required", err)
 	case "worker_telemetry_worker_id_fkey": // the worker was deleted after the look-up
 		return store.Wrap(store.Forbidden, "Unknown worker", err)
 	case "diagnostic_reports_worker_id_fkey":

@@ -12,7 +12,7 @@ import (
 // workerColumns and workerJoins are what a store.WorkerDetail has of workers w.
 const (
 	workerColumns = `w.id, w.number, n.name, n.capabilities, w.platforms, w.slots, w.status, w.registered_at, w.last_seen_at,
-	w.completed, w.failed, w.held, w.draining, coalesce(w.quarantine, ''), w.rests_until,
+	w.completed, w.failed, w.held, w.labels, w.draining, coalesce(w.quarantine, ''), w.rests_until,
 	CASE WHEN n.conflict_at > now() - interval '2 min' THEN n.conflict_at END,
 	CASE WHEN n.conflict_at > now() - interval '2 min' THEN n.conflict_from ELSE '' END,
 	ARRAY(SELECT b.id FROM builds b WHERE b.worker_id = w.id AND b.state IN ('assigned', 'building') ORDER BY b.seq),
@@ -46,7 +46,7 @@ const fleetState = `CASE WHEN w.status = 'offline' THEN CASE WHEN w.left_at >= w
 const (
 	workerFilter = `(@status::text = '' OR w.status = @status) AND (@state::text = '' OR ` + fleetState + ` = @state)
 	AND (NOT @present OR w.status <> 'offline' OR w.left_at IS NULL OR w.left_at < w.last_seen_at OR w.left_at > now() - interval '1 day')
-	AND (@platform::text = '' OR w.platforms = '{}' OR @platform = ANY (w.platforms))`
+	AND (@platform::text = '' OR w.platforms = '{}' AND @platform IN ('ios', 'android') OR @platform = ANY (w.platforms))`
 
 	nameFilter = ` AND (@name::text = '' OR w.id = @name
 	OR w.id = ANY (ARRAY(SELECT worker_id FROM worker_details WHERE strpos(lower(name), lower(@name)) > 0)))`

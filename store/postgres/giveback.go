@@ -72,7 +72,7 @@ const sqlGiveBack = `/* give_back */
 WITH b AS (
 	UPDATE builds SET given_back = given_back + 1,` + pendingAgain + `
 	WHERE seq = (SELECT seq FROM build_ids WHERE id = @build)
-	RETURNING seq, platform, position, attempt, log_lines
+	RETURNING seq, platform, class, position, attempt, log_lines
 ), l AS (
 	INSERT INTO build_logs (build, number, level, message, kind, worker, attempt, facts)
 	SELECT seq, log_lines, 'warn', @line, 'requeued', @worker, attempt, jsonb_build_object('reason', @fault::text, 'error', @error::text) FROM b
@@ -81,7 +81,7 @@ WITH b AS (
 		status = CASE WHEN held > 1 THEN 'building' ELSE 'idle' END
 	WHERE id = @worker
 )
-SELECT platform, position FROM b`
+SELECT platform, class, position FROM b`
 
 func (b *Builds) giveBack(ctx context.Context, tx pgx.Tx, st *relation, r store.Result) ([]store.BuildRef, error) {
 	args := pgx.NamedArgs{
@@ -90,7 +90,7 @@ func (b *Builds) giveBack(ctx context.Context, tx pgx.Tx, st *relation, r store.
 	}
 	b.recordEnd(st, r, args)
 	var back store.BuildRef
-	if err := tx.QueryRow(ctx, sqlGiveBack, args).Scan(&back.Platform, &back.Position); err != nil {
+	if err := tx.QueryRow(ctx, sqlGiveBack, args).Scan(&back.Platform, &back.ClassID, &back.Position); err != nil {
 		return nil, fmt.Errorf("writing the build: %w", err)
 	}
 	return []store.BuildRef{back}, nil

@@ -156,6 +156,24 @@ func takes(p ...store.Platform) func(*store.Registration) {
 	return func(r *store.Registration) { r.Platforms = p }
 }
 
+func labelled(namesAndValues ...string) func(*store.Registration) {
+	return func(r *store.Registration) {
+		r.Labels = store.Labels{}
+		for i := 0; i < len(namesAndValues); i += 2 {
+			r.Labels[namesAndValues[i]] = namesAndValues[i+1]
+		}
+	}
+}
+
+func requires(text string) func(*store.Submission) {
+	return func(s *store.Submission) { s.Require = store.StoredRequire(text) }
+}
+
+var (
+	iosClass     = store.Class{ID: store.IOSClass, Platform: store.IOS}
+	androidClass = store.Class{ID: store.AndroidClass, Platform: store.Android}
+)
+
 func on(p store.Platform) func(*store.Submission) {
 	return func(s *store.Submission) { s.Platform = p }
 }
@@ -221,7 +239,7 @@ func plain(t *testing.T, refs []store.BuildRef) []store.BuildRef {
 	for i := range refs {
 		require.False(t, refs[i].SubmittedAt.IsZero())
 		require.True(t, refs[i].StartedAt.After(refs[i].SubmittedAt) || refs[i].StartedAt.Before(time.Now().Add(-time.Minute)), "%s", refs[i].StartedAt)
-		refs[i].SubmittedAt, refs[i].StartedAt, refs[i].Position = time.Time{}, time.Time{}, 0
+		refs[i].SubmittedAt, refs[i].StartedAt, refs[i].Position, refs[i].ClassID = time.Time{}, time.Time{}, 0, 0
 	}
 	return refs
 }

@@ -89,7 +89,7 @@ func (q *Queue) isolate(ctx context.Context, b lockedBuild, cause error) error {
 		return nil
 	})
 	if err == nil && q.cfg.Quarantined != nil {
-		q.cfg.Quarantined(store.BuildRef{ID: b.BuildID, Platform: b.Platform, SubmittedAt: b.SubmittedAt}, cause)
+		q.cfg.Quarantined(store.BuildRef{ID: b.BuildID, Platform: b.Platform, ClassID: b.ClassID, SubmittedAt: b.SubmittedAt}, cause)
 	}
 	return err
 }

@@ -56,7 +56,7 @@ func TestABadBuildDoesNotBlockThoseBehindIt(t *testing.T) {
 				}
 			}
 			require.Equal(t, []string{good1.ID, good2.ID}, got)
-			require.Equal(t, []store.BuildRef{{ID: bad.ID, Platform: store.IOS, SubmittedAt: bad.SubmittedAt}}, told)
+			require.Equal(t, []store.BuildRef{{ID: bad.ID, Platform: store.IOS, ClassID: store.IOSClass, SubmittedAt: bad.SubmittedAt}}, told)
 			require.Equal(t, c.state, b.find(bad.ID).State)
 			require.Contains(t, b.logs(bad.ID), "Build cannot be assigned: the database refuses it")
 

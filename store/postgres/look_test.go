@@ -24,10 +24,10 @@ func TestACountFindsWhatAnotherControllerPutBack(t *testing.T) {
 	b.exec(`UPDATE builds SET state = 'pending', worker_id = NULL, started_at = NULL WHERE id = $1`, order[0])
 	b.exec(`UPDATE workers SET held = 0, status = 'idle' WHERE id = $1`, w.id)
 
-	counts := must(b.queue.Recount(t.Context(), 10, nil))(t)
-	require.Equal(t, map[store.Platform]int{store.IOS: 0, store.Android: 3}, counts.Pending)
+	counts := must(b.queue.Recount(t.Context(), 10, nil, nil))(t)
+	require.Equal(t, []store.ClassCount{{Class: androidClass, N: 3}}, counts.Pending)
 	b.worker().gets(order[0])
 	b.worker(takes(store.Android)).gets(order[3])
-	counts = must(b.queue.Recount(t.Context(), 10, nil))(t)
-	require.Equal(t, map[store.Platform]int{store.IOS: 0, store.Android: 1}, counts.Pending)
+	counts = must(b.queue.Recount(t.Context(), 10, nil, nil))(t)
+	require.Equal(t, []store.ClassCount{{Class: androidClass, N: 1}}, counts.Pending)
 }

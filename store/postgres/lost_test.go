@@ -24,9 +24,9 @@ func TestALostConnectionIsTold(t *testing.T) {
 
 	gone, cancel := context.WithCancelCause(t.Context())
 	cancel(nil)
-	_, err := queue.Recount(gone, 1, nil)
+	_, err := queue.Recount(gone, 1, nil, nil)
 	require.ErrorIs(t, err, context.Canceled)
-	must(queue.Recount(t.Context(), 1, nil))(t)
+	must(queue.Recount(t.Context(), 1, nil, nil))(t)
 	require.Empty(t, told)
 
 	_, err = base.Pool.Exec(t.Context(), `CREATE FUNCTION end_it() RETURNS bigint LANGUAGE sql AS

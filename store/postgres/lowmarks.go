@@ -1,16 +1,26 @@
 package postgres
 
 import (
-	"slices"
+	"cmp"
+	"maps"
+	"math"
 	"sync"
 	"time"
 )
 
-// marks are positions in the queue, one per kind of workers; 0 stands for none.
-type marks = perKind[int64]
+// marks are positions in the queue by class; a class without one has 0.
+type marks map[int32]int64
 
-// lowMarks remembers where the pending builds begin for each kind of
-// workers. Claimed builds leave
+// from returns where to scan for several classes.
+func (m marks) from(classes []int32) int64 {
+	lowest := int64(math.MaxInt64)
+	for _, c := range classes {
+		lowest = min(lowest, m[c])
+	}
+	return lowest
+}
+
+// lowMarks remembers where the pending builds of each class begin. Claimed builds leave
 // dead entries in the queue's index until the next vacuum, which an old snapshot may delay
 // for hours. A claim that scans from the start of the index steps over all of them; one
 // that scans from the mark steps over none.
@@ -38,41 +48,51 @@ const (
 
 // pass is one use of the marks.
 type pass struct {
-	from marks // where to scan from
-	// whole is true for a kind if nothing is to be looked for below.
-	whole perKind[bool]
+	marks // where to scan from
+	slow  bool
 	age   int
 	begun time.Time
 }
 
+// whole reports whether nothing is to be looked for below the marks of classes.
+func (p pass) whole(classes []int32) bool { return p.slow || p.from(classes) == 0 }
+
 // begin returns where to scan from: the start if the whole queue is to be scanned, unless
 // that is slow.
-func (l *lowMarks) begin(whole bool) (p pass) {
+func (l *lowMarks) begin(whole bool) pass {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	slow := l.cost >= slowLook
-	p.age = l.age
-	for k := range l.at {
-		if !whole || slow {
-			p.from[k] = l.at[k]
-		}
-		p.whole[k] = slow || p.from[k] == 0
+	p := pass{age: l.age, slow: l.cost >= slowLook}
+	if !whole || p.slow {
+		p.marks = maps.Clone(l.at)
 	}
 	return p
 }
 
 // end raises the marks to the first positions that p claimed.
-func (l *lowMarks) end(p pass, first marks) {
+func (l *lowMarks) end(p pass, claims []*claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for k, position := range first {
-		switch {
-		case p.age != l.age || position == 0:
-		case p.from[k] == 0: // there may be more from here on
-			l.at[k] = position
-		default:
-			l.at[k] = max(l.at[k], position)
+	if p.age != l.age {
+		return
+	}
+	first, anew := marks{}, map[int32]bool{}
+	for _, c := range claims {
+		for _, class := range c.ids {
+			if was := first[class]; c.first > 0 && (was == 0 || c.first < was) {
+				first[class] = c.first
+			}
+			anew[class] = anew[class] || p.from(c.ids) == 0
 		}
+	}
+	if l.at == nil {
+		l.at = marks{}
+	}
+	for class, position := range first {
+		if !anew[class] { // otherwise there may be more from here on
+			position = max(l.at[class], position)
+		}
+		l.at[class] = position
 	}
 }
 
@@ -81,22 +101,24 @@ func (l *lowMarks) undo(p pass) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k := range l.at {
-		l.at[k] = min(l.at[k], p.from[k])
+		l.at[k] = min(l.at[k], p.marks[k])
 	}
 	l.age++
 }
 
 // beginLook returns the highest mark, below which to look. due is false if it is too
-// early for a look, or if there is nothing below.
+// early for a look.
 func (l *lowMarks) beginLook() (look pass, below int64, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	below = slices.Max(l.at[:])
-	return pass{age: l.age, begun: now}, below, below > 0 && !now.Before(l.due)
+	for _, mark := range l.at {
+		below = max(below, mark)
+	}
+	return pass{age: l.age, begun: now}, below, !now.Before(l.due)
 }
 
-// endLook records the lowest pending position of each platform below the position given.
+// endLook records the lowest pending position of each class below the position given.
 // Marks also rise if nothing was claimed, because nothing is pending below the result.
 func (l *lowMarks) endLook(look pass, below int64, lowest marks, err error) {
 	l.mu.Lock()
@@ -108,14 +130,9 @@ func (l *lowMarks) endLook(look pass, below int64, lowest marks, err error) {
 		l.cost = max(l.cost, slowLook)
 		return
 	}
-	for _, k := range []kind{takesIOS, takesAndroid} {
-		if lowest[k] == 0 {
-			lowest[k] = below
-		}
-	}
-	lowest[takesAll] = min(lowest[takesIOS], lowest[takesAndroid])
 	current := look.age == l.age
-	for k, position := range lowest {
+	for k := range l.at {
+		position := cmp.Or(lowest[k], below)
 		if position < l.at[k] {
 			l.age++
 		} else if !current {

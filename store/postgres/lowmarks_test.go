@@ -11,9 +11,19 @@ import (
 func marksAt() (*lowMarks, *time.Time) {
 	now := time.Unix(1000, 0)
 	l := &lowMarks{clock: func() time.Time { return now }}
-	l.end(l.begin(false), marks{10, 30, 10})
+	l.end(l.begin(false), claimed(10, 30))
 	return l, &now
 }
+
+// claimed are claims of single classes, at the first positions given.
+func claimed(first ...int64) (all []*claim) {
+	for i, position := range first {
+		all = append(all, &claim{classSet: classSet{ids: []int32{int32(i + 1)}}, first: position})
+	}
+	return all
+}
+
+var both = []int32{1, 2}
 
 func TestLowMarks(t *testing.T) {
 	t.Parallel()
@@ -21,44 +31,52 @@ func TestLowMarks(t *testing.T) {
 		t.Parallel()
 		l, _ := marksAt()
 		p := l.begin(false)
-		require.Equal(t, marks{10, 30, 10}, p.from)
-		require.Zero(t, p.whole, "builds may be pending below")
+		require.Equal(t, marks{1: 10, 2: 30}, p.marks)
+		require.False(t, p.whole(both), "builds may be pending below")
 		p = l.begin(true)
-		require.Zero(t, p.from)
-		require.Equal(t, perKind[bool]{true, true, true}, p.whole)
+		require.Zero(t, p.from(both))
+		require.True(t, p.whole(both))
 	})
 	t.Run("a mark rises with claims and not with none", func(t *testing.T) {
 		t.Parallel()
 		l, _ := marksAt()
-		l.end(l.begin(false), marks{20})
-		require.Equal(t, marks{20, 30, 10}, l.begin(false).from)
-		l.end(l.begin(false), marks{15})
-		require.Equal(t, marks{20, 30, 10}, l.begin(false).from, "two batches under way end in any order")
+		l.end(l.begin(false), claimed(20))
+		require.Equal(t, marks{1: 20, 2: 30}, l.begin(false).marks)
+		l.end(l.begin(false), claimed(15))
+		require.Equal(t, marks{1: 20, 2: 30}, l.begin(false).marks, "two batches under way end in any order")
 	})
 	t.Run("a scan from the start that finds a build below the mark lowers it", func(t *testing.T) {
 		t.Parallel()
 		l, _ := marksAt()
-		l.end(l.begin(true), marks{4})
-		require.Equal(t, marks{4, 30, 10}, l.begin(false).from)
+		l.end(l.begin(true), claimed(4))
+		require.Equal(t, marks{1: 4, 2: 30}, l.begin(false).marks)
+	})
+	t.Run("workers of several classes start where the first of these begins", func(t *testing.T) {
+		t.Parallel()
+		l, _ := marksAt()
+		require.EqualValues(t, 10, l.begin(false).from(both))
+		require.Zero(t, l.begin(false).from([]int32{1, 3}), "of the third nothing is known")
+		l.end(l.begin(false), []*claim{{classSet: classSet{ids: []int32{2}}, first: 35}, {classSet: classSet{ids: []int32{1, 2, 3}}, first: 40}})
+		require.Equal(t, marks{1: 40, 2: 35, 3: 40}, l.begin(false).marks, "what was locked for others may be pending again")
 	})
 	t.Run("a build that overtakes lowers it, also against a scan under way", func(t *testing.T) {
 		t.Parallel()
 		l, _ := marksAt()
 		under := l.begin(false)
 		l.lower(4)
-		l.end(under, marks{40, 40, 40})
-		require.Equal(t, marks{4, 4, 4}, l.begin(false).from)
+		l.end(under, claimed(40, 40))
+		require.Equal(t, marks{1: 4, 2: 4}, l.begin(false).marks)
 		l.lower(99)
-		require.Equal(t, marks{4, 4, 4}, l.begin(false).from)
+		require.Equal(t, marks{1: 4, 2: 4}, l.begin(false).marks)
 	})
 	t.Run("a batch that failed puts back what it had locked", func(t *testing.T) {
 		t.Parallel()
 		l, _ := marksAt()
 		failing, other := l.begin(false), l.begin(false)
-		l.end(l.begin(false), marks{50})
+		l.end(l.begin(false), claimed(50))
 		l.undo(failing)
-		l.end(other, marks{40})
-		require.Equal(t, marks{10, 30, 10}, l.begin(false).from)
+		l.end(other, claimed(40))
+		require.Equal(t, marks{1: 10, 2: 30}, l.begin(false).marks)
 	})
 }
 
@@ -71,16 +89,16 @@ func TestLooksBelowTheMarks(t *testing.T) {
 		require.True(t, due)
 		require.Equal(t, int64(30), below)
 		under := l.begin(false)
-		l.endLook(look, below, marks{takesIOS: 3}, nil)
-		l.end(under, marks{99, 99, 99})
-		require.Equal(t, marks{3, 3, 30}, l.begin(false).from)
+		l.endLook(look, below, marks{1: 3}, nil)
+		l.end(under, claimed(99, 99))
+		require.Equal(t, marks{1: 3, 2: 30}, l.begin(false).marks)
 	})
 	t.Run("mark what nobody has claimed from", func(t *testing.T) {
 		t.Parallel()
 		l, _ := marksAt()
 		look, below, _ := l.beginLook()
 		l.endLook(look, below, marks{}, nil)
-		require.Equal(t, marks{30, 30, 30}, l.begin(false).from)
+		require.Equal(t, marks{1: 30, 2: 30}, l.begin(false).marks)
 	})
 	t.Run("do not raise marks that were lowered meanwhile", func(t *testing.T) {
 		t.Parallel()
@@ -88,31 +106,31 @@ func TestLooksBelowTheMarks(t *testing.T) {
 		look, below, _ := l.beginLook()
 		l.lower(7)
 		l.endLook(look, below, marks{}, nil)
-		require.Equal(t, marks{7, 7, 7}, l.begin(false).from)
+		require.Equal(t, marks{1: 7, 2: 7}, l.begin(false).marks)
 	})
 	t.Run("rest while they are slow, and claims stay above the marks", func(t *testing.T) {
 		t.Parallel()
 		l, now := marksAt()
 		look, below, _ := l.beginLook()
 		*now = now.Add(time.Second)
-		l.endLook(look, below, marks{10, 30, 10}, nil)
+		l.endLook(look, below, marks{1: 10, 2: 30}, nil)
 		p := l.begin(true)
-		require.Equal(t, marks{10, 30, 10}, p.from)
-		require.Equal(t, perKind[bool]{true, true, true}, p.whole, "nothing is looked for below")
+		require.Equal(t, marks{1: 10, 2: 30}, p.marks)
+		require.True(t, p.whole(both), "nothing is looked for below")
 		_, _, due := l.beginLook()
 		require.False(t, due)
 		*now = now.Add(lookPause * time.Second)
 		look, below, due = l.beginLook()
 		require.True(t, due)
 		l.endLook(look, below, marks{}, nil)
-		require.Zero(t, l.begin(true).from)
+		require.Zero(t, l.begin(true).marks)
 	})
 	t.Run("that fail are slow", func(t *testing.T) {
 		t.Parallel()
 		l, _ := marksAt()
 		look, below, _ := l.beginLook()
 		l.endLook(look, below, marks{}, errSlow)
-		require.Equal(t, marks{10, 30, 10}, l.begin(true).from)
+		require.Equal(t, marks{1: 10, 2: 30}, l.begin(true).marks)
 	})
 }
 

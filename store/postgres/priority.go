@@ -16,12 +16,12 @@ WITH was AS MATERIALIZED (
 	SELECT seq, priority FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending' FOR NO KEY UPDATE
 ), b AS (
 	UPDATE builds b SET priority = $2, updated_at = now(), log_lines = log_lines + 1 FROM was WHERE b.seq = was.seq
-	RETURNING b.seq, b.platform, b.position, b.priority, was.priority AS was, b.log_lines
+	RETURNING b.seq, b.platform, b.class, b.position, b.priority, was.priority AS was, b.log_lines
 ), l AS (
 	INSERT INTO build_logs (build, number, message, kind, facts)
 	SELECT seq, log_lines, 'Priority changed from ' || was || ' to ' || priority, 'priority', jsonb_build_object('from', was, 'to', priority) FROM b
 )
-SELECT platform, position, pg_notify('takt', 'job:available ' || platform) FROM b`
+SELECT platform, class, position, pg_notify('takt', 'job:available ' || platform || CASE WHEN class > 2 THEN ' ' || class ELSE '' END) FROM b`
 
 // priorityAt returns the priority of the build at a position, whose high bits it is.
 func priorityAt(position int64) int { return store.MaxPriority - int(position>>55) }
@@ -32,7 +32,7 @@ func priorityAt(position int64) int { return store.MaxPriority - int(position>>5
 func (b *Builds) SetPriority(ctx context.Context, id string, priority int) (store.BuildRef, error) {
 	ref := store.BuildRef{ID: id}
 	err := b.db.write("changing the priority of build "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlSetPriority, id, priority).Scan(&ref.Platform, &ref.Position, nil)
+		err := c.QueryRow(ctx, sqlSetPriority, id, priority).Scan(&ref.Platform, &ref.ClassID, &ref.Position, nil)
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}

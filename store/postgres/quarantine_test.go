@@ -102,10 +102,10 @@ func TestAnOnlyWorkerGetsTheBuildAgainAfterItsRest(t *testing.T) {
 	r := w.gets("")
 	require.True(t, r.Session.Drained)
 	w.rested()
-	recount := must(b.queue.Recount(t.Context(), 10, []store.WorkerSession{r.Session}))(t)
+	recount := must(b.queue.Recount(t.Context(), 10, []store.WorkerSession{r.Session}, nil))(t)
 	require.Len(t, recount.Changed, 1)
 	require.False(t, recount.Changed[0].Drained)
-	recount = must(b.queue.Recount(t.Context(), 10, recount.Changed))(t)
+	recount = must(b.queue.Recount(t.Context(), 10, recount.Changed, nil))(t)
 	require.Empty(t, recount.Changed)
 	w.gets(build.ID)
 	w.finishes(build.ID)
@@ -120,7 +120,7 @@ func TestARecountFindsWorkersWhoseRestHasEnded(t *testing.T) {
 	r := w.gets("")
 	require.True(t, r.Session.Drained)
 	require.Eventually(t, func() bool {
-		recount := must(b.queue.Recount(t.Context(), 10, []store.WorkerSession{r.Session}))(t)
+		recount := must(b.queue.Recount(t.Context(), 10, []store.WorkerSession{r.Session}, nil))(t)
 		return len(recount.Changed) == 1 && !recount.Changed[0].Drained
 	}, 10*time.Second, 10*time.Millisecond)
 }
@@ -195,7 +195,7 @@ func TestFaultsAmongTheLastAttemptsQuarantineAWorker(t *testing.T) {
 	require.Equal(t, why, w.quarantine(), "registering ends no quarantine")
 	w.gets("", w.byID())
 	summary := must(postgres.NewDashboard(b.DB).FleetSummary(t.Context()))(t)
-	require.Equal(t, store.FleetSummary{Platform: store.IOS, Known: 2, Able: 1, Quarantined: 1, Slots: 1, Free: 1, Pending: 1}, summary[2])
+	require.Equal(t, store.FleetSummary{Class: iosClass, Known: 2, Able: 1, Quarantined: 1, Slots: 1, Free: 1, Pending: 1}, summary[1])
 	rows, _, states, err := postgres.NewDashboard(b.DB).Fleet(t.Context(), store.WorkerFilter{State: store.WorkerQuarantined, Sort: "state"}, store.Page{})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"idle": 1, "quarantined": 1}, states)

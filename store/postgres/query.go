@@ -120,8 +120,9 @@ func (o operation) requeue(ctx context.Context, f func(context.Context, pgx.Tx) 
 		if refs, err = f(ctx, tx); err != nil || len(refs) == 0 {
 			return err
 		}
-		payload := "job:available " + string(refs[0].Platform)
-		if slices.ContainsFunc(refs, func(r store.BuildRef) bool { return r.Platform != refs[0].Platform }) {
+		class := store.Class{ID: refs[0].ClassID, Platform: refs[0].Platform}
+		payload := "job:available " + class.Event()
+		if slices.ContainsFunc(refs, func(r store.BuildRef) bool { return r.ClassID != class.ID }) {
 			payload = "job:available"
 		}
 		_, err = tx.Exec(ctx, sqlNotify, payload)

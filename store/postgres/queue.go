@@ -1,9 +1,9 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -26,25 +26,35 @@ type QueueConfig struct {
 // Queue hands builds to workers and requeues them. Safe for concurrent use. Two
 // concurrent batches keep PostgreSQL busy; more would only wait for each other.
 type Queue struct {
-	db                *DB
-	cfg               QueueConfig
-	skip              quarantine
-	locking, claiming numbered // sqlLockWorkers, sqlClaimBuilds
+	db      *DB
+	cfg     QueueConfig
+	skip    quarantine
+	locking numbered // sqlLockWorkers
 }
 
 // NewQueue returns the queue of db.
 func NewQueue(db *DB, cfg QueueConfig) *Queue {
-	return &Queue{db: db, cfg: cfg, locking: number(sqlLockWorkers), claiming: number(sqlClaimBuilds)}
+	return &Queue{db: db, cfg: cfg, locking: number(sqlLockWorkers)}
 }
 
-// sqlPending counts, per platform, up to $1 pending builds at the positions from $2
-// to below $3, and finds the first.
-const sqlPending = `/* pending */
-SELECT 'ios', count(*), coalesce(min(position), 0) FROM (
-	SELECT position FROM builds WHERE state = 'pending' AND platform = 'ios' AND position >= $2 AND position < $3 ORDER BY position LIMIT $1) i
-UNION ALL
-SELECT 'android', count(*), coalesce(min(position), 0) FROM (
-	SELECT position FROM builds WHERE state = 'pending' AND platform = 'android' AND position >= $2 AND position < $3 ORDER BY position LIMIT $1) a`
+const (
+	countedColumns = `k.id, k.platform, k.require, n.n, n.first`
+
+	// countPending counts up to $1 pending builds of class k.id at positions from $2.
+	countPending = `CROSS JOIN LATERAL (SELECT count(*)::int AS n, coalesce(min(position), 0) AS first FROM (
+	SELECT position FROM builds WHERE state = 'pending' AND class > 0 AND (class, position) >= (k.id, $2::bigint) AND class <= k.id AND position < `
+
+	// sqlPending counts the pending builds of the classes $3, up to $1 of each, at the
+	// positions from $2.
+	sqlPending = `/* pending */ SELECT ` + countedColumns + ` FROM build_classes k ` + countPending + `9223372036854775807 ORDER BY class, position LIMIT $1) p) n
+WHERE k.id = ANY ($3) AND n.n > 0`
+
+	// sqlPendingBelow does so for all classes, of the classes $4 only at the positions below $3.
+	sqlPendingBelow = `/* pending_below */ WITH ` + pendingClasses + `
+SELECT ` + countedColumns + ` FROM c JOIN build_classes k ON k.id = c.class ` + countPending + `CASE WHEN k.id = ANY ($4) THEN $3::bigint ELSE 9223372036854775807 END
+	ORDER BY class, position LIMIT $1) p) n
+WHERE n.n > 0`
+)
 
 // sqlInstallation returns the installation's id and the database's time.
 const sqlInstallation = `/* installation */ SELECT value #>> '{}', clock_timestamp() FROM settings WHERE key = 'installation'`
@@ -53,71 +63,94 @@ const sqlInstallation = `/* installation */ SELECT value #>> '{}', clock_timesta
 // controller knows more, or whose rest has ended, which changes no row. A worker without a
 // row has no id.
 const sqlChanged = `/* changed */
-SELECT p.number, coalesce(w.id, ''), coalesce(w.used, 0), coalesce(w.handed, 0), coalesce(w.held, 0), coalesce(w.slots, 0), w.platforms,
+SELECT p.number, coalesce(w.id, ''), coalesce(w.used, 0), coalesce(w.handed, 0), coalesce(w.held, 0), coalesce(w.slots, 0), w.platforms, w.labels,
 	coalesce(w.drained, true)
-FROM unnest(@numbers::bigint[], @used::bigint[], @handed::bigint[], @held::int[], @slots::int[], @platforms::text[], @drained::bool[])
-	AS p(number, used, handed, held, slots, platforms, drained)
+FROM unnest(@numbers::bigint[], @used::bigint[], @handed::bigint[], @held::int[], @slots::int[], @platforms::text[], @labels::jsonb[], @drained::bool[])
+	AS p(number, used, handed, held, slots, platforms, labels, drained)
 LEFT JOIN LATERAL (SELECT *, ` + workerDrained + ` AS drained FROM workers w WHERE w.number = p.number LIMIT 1) w ON true
 WHERE w.id IS NULL OR w.used > p.used
-	OR (w.handed, w.held, w.slots, array_to_string(w.platforms, ','), w.drained) <> (p.handed, p.held, p.slots, p.platforms, p.drained)`
+	OR (w.handed, w.held, w.slots, array_to_string(w.platforms, ','), w.drained) <> (p.handed, p.held, p.slots, p.platforms, p.drained)
+	OR w.labels IS DISTINCT FROM p.labels`
 
-// Recount counts how many builds are pending per platform, up to limit of each, and
-// returns which of the known workers' rows have changed since they were read, in one
-// round trip. If a look below the low-water marks is due, it then counts there too,
-// because other controllers may have requeued builds there. If that look fails, these
-// builds are missing from the counts until the next look.
-func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSession) (r store.Recount, err error) {
-	look, mark, due := q.db.head.beginLook()
-	r.Pending = map[store.Platform]int{}
+// Recount counts how many builds of each class are pending, up to limit, and returns which
+// of the known workers' rows have changed since they were read, in one round trip. more are
+// numbers of classes that may have pending builds. If a look is due, it then counts below
+// the low-water marks too, where other controllers may have requeued builds, and finds
+// classes that this controller has not heard of. If that look fails, these builds are
+// missing from the counts until the next look.
+func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSession, more []int32) (r store.Recount, err error) {
+	look, below, due := q.db.head.beginLook()
+	ids := slices.Clone(more)
+	for _, c := range q.db.classes.all() {
+		ids = append(ids, c.ID)
+	}
+	found := map[int32]*counted{}
 	batch := &pgx.Batch{}
-	batch.Queue(sqlPending, limit, mark, int64(math.MaxInt64)).Query(func(rows pgx.Rows) error {
-		_, err := addPending(rows, limit, r.Pending)
-		return err
-	})
+	batch.Queue(sqlPending, limit, below, ids).Query(func(rows pgx.Rows) error { return addPending(rows, limit, found) })
 	batch.Queue(sqlInstallation).QueryRow(func(row pgx.Row) error { return row.Scan(&r.Installation, &r.Now) })
 	if len(known) > 0 {
 		batch.Queue(sqlChanged, q.changedArgs(known)).Query(func(rows pgx.Rows) error { return scanChanged(rows, &r) })
 	}
 	err = q.db.read("recounting").run(ctx, func(ctx context.Context, c *pgx.Conn) error { return c.SendBatch(ctx, batch).Close() })
-	if err == nil && due {
-		q.look(ctx, limit, look, mark, r.Pending)
+	if err != nil {
+		return r, err
 	}
-	return r, err
+	if due {
+		q.look(ctx, limit, look, below, ids, found)
+	}
+	for _, c := range found {
+		q.db.classes.note(time.Now(), c.Class)
+		r.Pending = append(r.Pending, c.ClassCount)
+	}
+	slices.SortFunc(r.Pending, func(a, b store.ClassCount) int { return cmp.Compare(a.ID, b.ID) })
+	return r, nil
 }
 
-// look adds to counts the builds that are pending below mark. While vacuum is held
+// counted are the pending builds of a class and the first position among them.
+type counted struct {
+	store.ClassCount
+	first int64
+}
+
+// look adds to found the builds that are pending below the mark. While vacuum is held
 // back, this may take longer than a caller should wait. So its failure does not fail
 // the count but only delays the next look.
-func (q *Queue) look(ctx context.Context, limit int, look pass, mark int64, counts map[store.Platform]int) {
-	var lowest marks
-	err := q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) (err error) {
-		rows, _ := c.Query(ctx, sqlPending, limit, 0, mark) // its error is that of the rows
-		lowest, err = addPending(rows, limit, counts)
-		return err
+func (q *Queue) look(ctx context.Context, limit int, look pass, below int64, ids []int32, found map[int32]*counted) {
+	lower, lowest := map[int32]*counted{}, marks{}
+	err := q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, _ := c.Query(ctx, sqlPendingBelow, limit, 0, below, ids) // its error is that of the rows
+		return addPending(rows, limit, lower)
 	})
-	q.db.head.endLook(look, mark, lowest, err)
+	for id, c := range lower {
+		if lowest[id] = c.first; found[id] != nil {
+			c.N = min(limit, c.N+found[id].N)
+		}
+		found[id] = c
+	}
+	q.db.head.endLook(look, below, lowest, err)
 }
 
-// addPending adds to counts, up to limit, and returns the first position of each
-// platform; 0 means none.
-func addPending(rows pgx.Rows, limit int, counts map[store.Platform]int) (first marks, err error) {
-	var p store.Platform
-	var n int
-	var position int64
-	_, err = pgx.ForEachRow(rows, []any{&p, &n, &position}, func() error {
-		counts[p] = min(limit, counts[p]+n)
-		first[kindOf([]store.Platform{p})] = position
+// addPending adds to found what was counted, up to limit of each class.
+func addPending(rows pgx.Rows, limit int, found map[int32]*counted) error {
+	var c counted
+	_, err := pgx.ForEachRow(rows, []any{&c.ID, &c.Platform, &c.Require, &c.N, &c.first}, func() error {
+		one := c
+		one.N = min(limit, one.N)
+		found[c.ID] = &one
 		return nil
 	})
-	return first, err
+	return err
 }
 
 func (q *Queue) changedArgs(known []store.WorkerSession) pgx.NamedArgs {
 	n := len(known)
 	numbers, used, handed, held, slots := make([]int64, n), make([]int64, n), make([]int64, n), make([]int, n), make([]int, n)
-	platforms, drained := make([]string, n), make([]bool, n)
+	platforms, labels, drained := make([]string, n), make([]any, n), make([]bool, n)
 	for i, s := range known {
 		numbers[i], used[i], handed[i], held[i], slots[i], drained[i] = int64(s.Number), int64(s.Used), int64(s.Handed), s.Held, s.Slots, s.Drained
+		if len(s.Labels) > 0 {
+			labels[i] = s.Labels
+		}
 		for j, p := range s.Platforms {
 			if j > 0 {
 				platforms[i] += ","
@@ -126,14 +159,14 @@ func (q *Queue) changedArgs(known []store.WorkerSession) pgx.NamedArgs {
 		}
 	}
 	return pgx.NamedArgs{
-		"numbers": numbers, "used": used, "handed": handed, "held": held, "slots": slots, "platforms": platforms, "drained": drained,
+		"numbers": numbers, "used": used, "handed": handed, "held": held, "slots": slots, "platforms": platforms, "labels": labels, "drained": drained,
 		"spare": q.cfg.SpareCritical,
 	}
 }
 
 func scanChanged(rows pgx.Rows, r *store.Recount) error {
 	var s store.WorkerSession
-	_, err := pgx.ForEachRow(rows, []any{&s.Number, &s.ID, &s.Used, &s.Handed, &s.Held, &s.Slots, &s.Platforms, &s.Drained}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&s.Number, &s.ID, &s.Used, &s.Handed, &s.Held, &s.Slots, &s.Platforms, &s.Labels, &s.Drained}, func() error {
 		if s.ID == "" {
 			r.Gone = append(r.Gone, s.Number)
 		} else {

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -68,26 +69,32 @@ func TestTenWorkersOneBuild(t *testing.T) {
 	require.Zero(t, b.count(`SELECT count(*) FROM builds WHERE attempt <> 1 OR state <> 'completed'`))
 }
 
-// P5: no build is claimed while an older one of its platform and priority is
-// pending, visible and not locked. Claims run concurrently, so each batch is
-// judged by what it left behind: what is pending after all batches is newer than
-// everything that was claimed before builds ran out.
+// P5: no build is claimed while an older one of its class and priority is pending, visible
+// and not locked, and a worker gets the first of all classes that it can take. Claims run
+// concurrently, so each batch is judged by what it left behind: what is pending after all
+// batches is newer than everything that was claimed before builds ran out.
 func TestClaimsAreFirstInFirstOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		b.exec(`TRUNCATE builds, build_ids, workers CASCADE`)
+		var builds []store.Build
 		for range rapid.IntRange(20, 60).Draw(rt, "builds") {
-			p := rapid.SampledFrom([]store.Platform{store.IOS, store.Android}).Draw(rt, "platform")
-			b.build(on(p), priority(rapid.SampledFrom([]int{0, 0, 0, -10, 3, 10}).Draw(rt, "priority")))
+			p := rapid.SampledFrom([]store.Platform{store.IOS, store.IOS, store.Android, "linux"}).Draw(rt, "platform")
+			needs := requires(rapid.SampledFrom([]string{"", "", "", "xcode>=16", "!xcode", "pool in (a,b)"}).Draw(rt, "require"))
+			builds = append(builds, b.build(on(p), needs, priority(rapid.SampledFrom([]int{0, 0, 0, -10, 3, 10}).Draw(rt, "priority"))))
 		}
 		var wg sync.WaitGroup
+		workers := map[string]store.Worker{}
 		for range rapid.IntRange(1, 4).Draw(rt, "controllers") {
 			queue := postgres.NewQueue(b.DB, postgres.QueueConfig{})
 			var polls []store.Poll
 			for range rapid.IntRange(1, 12).Draw(rt, "workers") {
-				kind := rapid.SampledFrom([][]store.Platform{nil, {store.IOS}, {store.Android}}).Draw(rt, "takes")
-				polls = append(polls, b.worker(takes(kind...)).request())
+				kind := takes(rapid.SampledFrom([][]store.Platform{nil, {store.IOS}, {store.Android}, {"linux", store.Android}}).Draw(rt, "takes")...)
+				labels := labelled(rapid.SampledFrom([][]string{nil, nil, {"xcode", "15.4"}, {"xcode", "16.2", "pool", "a"}, {"pool", "c"}}).Draw(rt, "labels")...)
+				w := b.worker(kind, labels)
+				workers[w.id] = w.find().Worker
+				polls = append(polls, w.request())
 			}
 			wg.Go(func() {
 				if _, err := queue.Assign(t.Context(), polls); err != nil {
@@ -96,11 +103,32 @@ func TestClaimsAreFirstInFirstOut(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		var overtaken int
-		require.NoError(rt, b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds a JOIN builds p
-			ON p.platform = a.platform AND p.position < a.position
-			WHERE a.state = 'assigned' AND p.state = 'pending'`).Scan(&overtaken))
-		require.Zero(rt, overtaken)
+		for i := range builds {
+			builds[i] = b.find(builds[i].ID)
+		}
+		before := func(a, b store.Build) bool {
+			return a.Priority > b.Priority || a.Priority == b.Priority && a.Seq < b.Seq
+		}
+		idle := map[string]store.Worker{}
+		maps.Copy(idle, workers)
+		for _, claimed := range builds {
+			w, ok := workers[claimed.WorkerID]
+			if delete(idle, claimed.WorkerID); !ok {
+				continue
+			}
+			class := claimed.Class()
+			require.True(rt, class.TakenBy(w.Platforms, w.Labels), "%s got %s", w.ID, class.String())
+			for _, left := range builds {
+				class := left.Class()
+				require.False(rt, left.State == store.Pending && class.TakenBy(w.Platforms, w.Labels) && before(left, claimed), "%s waits", left.ID)
+			}
+		}
+		for _, w := range idle {
+			for _, left := range builds {
+				class := left.Class()
+				require.False(rt, left.State == store.Pending && class.TakenBy(w.Platforms, w.Labels), "%s waits beside an idle worker", left.ID)
+			}
+		}
 	})
 }
 

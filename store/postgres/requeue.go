@@ -16,7 +16,7 @@ const pendingAgain = ` state = 'pending', worker_id = NULL, last_worker_id = wor
 
 // refColumns are those of a store.BuildRef whose attempt by worker $1 was lost, of builds b
 // that a statement has changed: a subquery reads what the statement began with.
-const refColumns = ` id, platform, $1, attempt, submitted_at, (SELECT started_at FROM builds was WHERE was.seq = b.seq), position `
+const refColumns = ` id, platform, $1, attempt, submitted_at, (SELECT started_at FROM builds was WHERE was.seq = b.seq), position, class `
 
 // sqlReturnBuilds makes the builds of worker $1 pending again, or only build $3 unless it is
 // NULL; $2 is the reason. The worker is locked, so none can be added or end meanwhile.
@@ -24,7 +24,7 @@ const sqlReturnBuilds = `/* return_builds */
 WITH b AS (
 	UPDATE builds SET` + pendingAgain + `
 	WHERE worker_id = $1 AND state IN ('assigned', 'building') AND ($3::text IS NULL OR id = $3)
-	RETURNING seq, id, platform, position, attempt, submitted_at, log_lines
+	RETURNING seq, id, platform, class, position, attempt, submitted_at, log_lines
 ), l AS (
 	INSERT INTO build_logs (build, number, level, message, kind, worker, attempt, facts)
 	SELECT seq, log_lines, 'warn', 'Worker ' || $1 || CASE $2::text WHEN 'deleted' THEN ' was deleted' WHEN 'unregistered' THEN ' unregistered'

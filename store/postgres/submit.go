@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,7 +39,11 @@ func (b *Builds) Submit(ctx context.Context, s store.Submission, files ...store.
 	if err := commitFiles(ctx, files); err != nil {
 		return store.Build{}, op.failure(err)
 	}
-	a := &addition{Submission: s, request: trace.SpanContextFromContext(ctx)}
+	class, err := b.db.classOf(ctx, s.Platform, s.Require)
+	if err != nil {
+		return store.Build{}, op.failure(err)
+	}
+	a := &addition{Submission: s, class: class, request: trace.SpanContextFromContext(ctx)}
 	if s.Once != nil || s.RetryOf != "" { // may wait for another submission, so it has a transaction of its own
 		err = b.insert(ctx, op, []*addition{a})
 	} else if err = op.failure(b.additions.Do(ctx, a)); errors.Is(err, batching.ErrUnknown) {
@@ -51,16 +56,18 @@ func (b *Builds) Submit(ctx context.Context, s store.Submission, files ...store.
 		return store.Build{}, err
 	}
 	b.db.head.lower(a.position) // its priority may put it below the marks
+	b.db.classes.note(time.Now(), class)
 	return a.build, nil
 }
 
 // addition is a submission that waits to be added or is being added.
 type addition struct {
 	store.Submission
+	class    store.Class
 	request  trace.SpanContext
 	build    store.Build
 	position int64
-	err      error // QueueFull, although others of the same transaction were added
+	err      error // QueueFull or Unprocessable, although others of the same transaction were added
 }
 
 // additionsAtOnce is how transactions add builds: each the builds of many submissions.
@@ -110,8 +117,11 @@ func (b *Builds) insertIn(ctx context.Context, op operation, all []*addition, co
 				a.err = store.ErrQueueFull()
 			}
 		}
-		all := all[:room]
-		if room == 0 {
+		if err := limitClasses(ctx, tx, all[:room]); err != nil {
+			return err
+		}
+		all := slices.DeleteFunc(slices.Clone(all[:room]), func(a *addition) bool { return a.err != nil })
+		if len(all) == 0 {
 			return nil
 		}
 		for _, a := range all {
@@ -193,13 +203,13 @@ func (b *Builds) countRoom(ctx context.Context, tx pgx.Tx, n int) (room int, err
 // log lines, and notifies every controller.
 const sqlInsertBuilds = `/* insert_builds */
 WITH s AS MATERIALIZED (
-	SELECT * FROM unnest(@ids::text[], @platforms::text[], @priorities::int[], @tokens::bytea[], @certs::bool[], @labels::jsonb[], @retried::text[], @lines::text[], @submitters::text[])
-		WITH ORDINALITY AS s(id, platform, priority, token, certs, labels, retried, line, submitter, nr)
+	SELECT * FROM unnest(@ids::text[], @platforms::text[], @priorities::int[], @tokens::bytea[], @certs::bool[], @labels::jsonb[], @retried::text[], @lines::text[],
+		@classes::int[], @prefers::text[], @events::text[], @submitters::text[]) WITH ORDINALITY AS s(id, platform, priority, token, certs, labels, retried, line, class, prefer, event, submitter, nr)
 ), b AS (
-	INSERT INTO builds (id, platform, priority, token_hash, has_certs, log_lines, submitter, retry_root)
-	SELECT id, platform, priority, token, certs, 1, nullif(submitter, ''), (SELECT coalesce(o.retry_root, o.seq) FROM builds o WHERE o.seq = (SELECT i.seq FROM build_ids i WHERE i.id = retried))
+	INSERT INTO builds (id, platform, class, priority, token_hash, has_certs, log_lines, submitter, retry_root)
+	SELECT id, platform, class, priority, token, certs, 1, nullif(submitter, ''), (SELECT coalesce(o.retry_root, o.seq) FROM builds o WHERE o.seq = (SELECT i.seq FROM build_ids i WHERE i.id = retried))
 	FROM s ORDER BY nr
-	RETURNING seq, id, platform, submitted_at, position
+	RETURNING seq, id, submitted_at, position
 ), n AS (
 	INSERT INTO build_ids (id, seq) SELECT id, seq FROM b
 ), f AS (
@@ -208,12 +218,13 @@ WITH s AS MATERIALIZED (
 	FROM b JOIN unnest(@owners::text[], @kinds::text[], @names::text[], @sizes::bigint[], @digests::bytea[], @locations::text[], @objects::text[], @due::timestamptz[])
 		AS f(id, kind, name, size, digest, location, object, due) USING (id)
 ), t AS (
-	INSERT INTO build_labels (build, labels) SELECT b.seq, s.labels FROM b JOIN s USING (id) WHERE s.labels IS NOT NULL
+	INSERT INTO build_labels (build, labels, prefer) SELECT b.seq, coalesce(s.labels, '{}'), s.prefer FROM b JOIN s USING (id)
+	WHERE s.labels IS NOT NULL OR s.prefer IS NOT NULL
 ), l AS (
 	INSERT INTO build_logs (build, number, message, kind, facts)
 	SELECT b.seq, 1, s.line, 'submitted', CASE WHEN s.retried IS NOT NULL THEN jsonb_build_object('build', s.retried) END FROM b JOIN s USING (id)
 )
-SELECT id, submitted_at, position, pg_notify('takt', 'job:available ' || platform) FROM b`
+SELECT id, submitted_at, position, pg_notify('takt', 'job:available ' || event) FROM b JOIN s USING (id)`
 
 // sqlLogRetry writes a line to the log of the build $1, which build $3 retries.
 const sqlLogRetry = `/* log_retry */
@@ -235,11 +246,16 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 	n := len(all)
 	ids, platforms, retried, lines, submitters := make([]string, n), make([]string, n), make([]*string, n), make([]string, n), make([]string, n)
 	priorities, tokens, certs, labels := make([]int, n), make([][]byte, n), make([]bool, n), make([]any, n)
+	classes, prefers, events := make([]int32, n), make([]*string, n), make([]string, n)
 	owners, files, byID := make([]string, 0, n), fileColumns{}, make(map[string]*addition, n)
 	for i, a := range all {
 		s := &a.Submission
 		byID[s.ID], submitters[i] = a, s.Submitter
 		ids[i], platforms[i], priorities[i], tokens[i], certs[i] = s.ID, string(s.Platform), s.Priority, s.TokenHash[:], s.Certs != nil
+		if classes[i], events[i] = a.class.ID, a.class.Event(); len(s.Prefer) > 0 {
+			prefer := s.Prefer.String()
+			prefers[i] = &prefer
+		}
 		if len(s.Labels) > 0 {
 			labels[i] = s.Labels
 		}
@@ -255,7 +271,7 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 	}
 	rows, _ := q.Query(ctx, sqlInsertBuilds, pgx.NamedArgs{
 		"ids": ids, "platforms": platforms, "priorities": priorities, "tokens": tokens, "certs": certs, "labels": labels,
-		"retried": retried, "lines": lines, "submitters": submitters, "owners": owners, "kinds": files.kinds, "names": files.names, "sizes": files.sizes,
+		"retried": retried, "lines": lines, "classes": classes, "prefers": prefers, "events": events, "submitters": submitters, "owners": owners, "kinds": files.kinds, "names": files.names, "sizes": files.sizes,
 		"digests": files.digests, "locations": files.locations, "objects": files.objects, "due": files.due,
 	}) // its error is that of the rows
 	var id string
@@ -267,7 +283,7 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 		a.position = position
 		a.build = store.Build{
 			ID: s.ID, Platform: s.Platform, State: store.Pending, Priority: s.Priority, Labels: s.Labels, Submitter: s.Submitter,
-			TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs, SubmittedAt: at.UTC(), UpdatedAt: at.UTC(),
+			ClassID: a.class.ID, Require: s.Require, Prefer: s.Prefer, TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs, SubmittedAt: at.UTC(), UpdatedAt: at.UTC(),
 		}
 		return nil
 	})

@@ -60,7 +60,7 @@ WITH clock AS MATERIALIZED (
 	UPDATE builds SET` + lostColumns + `
 	WHERE seq IN (SELECT seq FROM silent)
 		AND state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
-	RETURNING seq, id, platform, position, state, attempt, last_worker_id AS worker, submitted_at, log_lines,
+	RETURNING seq, id, platform, class, position, state, attempt, last_worker_id AS worker, submitted_at, log_lines,
 		(SELECT started_at FROM builds was WHERE was.seq = builds.seq) AS started
 ), l AS (
 	INSERT INTO build_logs (build, number, level, message, kind, worker, attempt, facts)
@@ -78,11 +78,11 @@ WITH clock AS MATERIALIZED (
 	WHERE workers.id = n.id
 	RETURNING workers.id, workers.status, n.status AS was
 )
-SELECT state, id, platform, worker, attempt, submitted_at, started, position FROM b
+SELECT state, id, platform, worker, attempt, submitted_at, started, position, class FROM b
 UNION ALL
-SELECT 'offline', id, '', '', 0, now(), now(), 0 FROM u WHERE status = 'offline' AND was <> 'offline'
+SELECT 'offline', id, '', '', 0, now(), now(), 0, 0 FROM u WHERE status = 'offline' AND was <> 'offline'
 UNION ALL
-SELECT 'clock', '', '', '', 0, now(), now(), 0 FROM clock WHERE step
+SELECT 'clock', '', '', '', 0, now(), now(), 0, 0 FROM clock WHERE step
 ORDER BY position, id`
 
 // Sweep takes builds from workers that sent no beat for Timeouts.BuildTimeout, and
@@ -169,7 +169,7 @@ func sweepApart(ctx context.Context, tx pgx.Tx, s store.Sweep) (result store.Swe
 func scanSweep(rows pgx.Rows) (r store.SweepResult, err error) {
 	var what string
 	var b store.BuildRef
-	_, err = pgx.ForEachRow(rows, []any{&what, &b.ID, &b.Platform, &b.WorkerID, &b.Attempt, &b.SubmittedAt, &b.StartedAt, &b.Position}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&what, &b.ID, &b.Platform, &b.WorkerID, &b.Attempt, &b.SubmittedAt, &b.StartedAt, &b.Position, &b.ClassID}, func() error {
 		switch what {
 		case string(store.Pending):
 			r.Requeued = append(r.Requeued, b)

@@ -43,7 +43,7 @@ INSERT INTO worker_details (worker_id, name, capabilities) VALUES ($1, $2, $3)
 ON CONFLICT (worker_id) DO UPDATE SET capabilities = excluded.capabilities`
 
 // sqlRegister adds a worker, or takes a known one back: its builds, counters and name
-// stay, its slots and platforms are updated. All its earlier tokens are superseded,
+// stay, its slots, platforms and labels are updated. All its earlier tokens are superseded,
 // including those that a controller issued and has not written yet ($4). It runs under
 // the lock of sqlIdentify, as a separate statement, because it must see what the
 // previous holder of the lock committed.
@@ -55,14 +55,14 @@ const sqlRegister = `/* register */
 WITH known AS (
 	UPDATE workers SET instance = nullif($5, ''), used = used + $4, handed = used + $4 + 1024, last_seen_at = now(),
 		status = CASE WHEN held > 0 THEN 'building' ELSE 'idle' END,
-		slots = $2, platforms = $3
+		slots = $2, platforms = $3, labels = $7
 	WHERE id = $1 AND ($5 = '' OR instance IS NULL OR instance = $5 OR last_seen_at <= now() - $6::interval)
 	RETURNING number, used, handed, status, draining
 ), told AS (
 	SELECT pg_notify('takt', 'worker:changed ' || number) FROM known
 ), added AS (
-	INSERT INTO workers (id, slots, platforms, instance)
-	SELECT $1, $2, $3, nullif($5, '') WHERE NOT EXISTS (SELECT FROM workers WHERE id = $1)
+	INSERT INTO workers (id, slots, platforms, instance, labels)
+	SELECT $1, $2, $3, nullif($5, ''), $7::jsonb WHERE NOT EXISTS (SELECT FROM workers WHERE id = $1)
 	RETURNING number, used, status, draining
 )
 SELECT true, number, used, status, draining FROM known WHERE (SELECT count(*) FROM told) > 0
@@ -85,12 +85,12 @@ const sqlLoseUnlisted = `/* lose_unlisted */
 WITH b AS (
 	UPDATE builds SET` + lostColumns + `
 	WHERE worker_id = $1 AND state = 'building' AND id <> ALL ($2::text[])
-	RETURNING seq, id, platform, position, state, attempt, submitted_at, log_lines,
+	RETURNING seq, id, platform, class, position, state, attempt, submitted_at, log_lines,
 		'Worker ' || $1 || ' runs this build no more: attempt ' || attempt || ' is lost' AS why
 ), g AS (
 	UPDATE builds SET` + pendingAgain + `
 	WHERE worker_id = $1 AND state = 'assigned' AND id <> ALL ($2::text[])
-	RETURNING seq, id, platform, position, state, attempt, submitted_at, log_lines, 'Worker ' || $1 || ' gave this build back' AS why
+	RETURNING seq, id, platform, class, position, state, attempt, submitted_at, log_lines, 'Worker ' || $1 || ' gave this build back' AS why
 ), gone AS (
 	SELECT * FROM b UNION ALL SELECT * FROM g
 ), l AS (
@@ -113,6 +113,10 @@ const registrationStep = 1 << 20
 // DuplicateWorker while another process holds the worker.
 func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store.Registered, err error) {
 	platforms := append([]store.Platform{}, r.Platforms...)
+	var labels any
+	if len(r.Labels) > 0 {
+		labels = r.Labels
+	}
 	if len(r.Capabilities) == 0 {
 		r.Capabilities = json.RawMessage(`{}`)
 	}
@@ -127,7 +131,7 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 			return store.NewError(store.Overloaded, "Too many workers are registered: delete those that are gone")
 		})
 		batch.Queue(sqlIdentify, r.ID, store.Text(r.Name), []byte(r.Capabilities))
-		batch.Queue(sqlRegister, r.ID, max(r.Slots, 1), platforms, registrationStep, r.Instance, w.silence()).QueryRow(func(row pgx.Row) error {
+		batch.Queue(sqlRegister, r.ID, max(r.Slots, 1), platforms, registrationStep, r.Instance, w.silence(), labels).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&reg.Again, &reg.Token.Worker, &reg.Token.Counter, &reg.Status, &reg.Draining)
 		})
 		if err := orNone(registered(tx.SendBatch(ctx, batch).Close()), errDuplicate); err != nil {

@@ -49,13 +49,13 @@ func (w RegisteredWorker) Request() store.PollRequest {
 func Tokens(tb testing.TB, db *postgres.DB) *store.WorkerTokens {
 	tb.Helper()
 	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32))
-	now, err := postgres.NewQueue(db, postgres.QueueConfig{}).Recount(tb.Context(), 1, nil)
+	now, err := postgres.NewQueue(db, postgres.QueueConfig{}).Recount(tb.Context(), 1, nil, nil)
 	require.NoError(tb, err)
 	require.NoError(tb, tokens.Learn(now.Installation, now.Now))
 	return tokens
 }
 
-// Worker registers a worker: one slot, every platform, unless edit says
+// Worker registers a worker: one slot, ios and android, unless edit says
 // otherwise.
 func Worker(tb testing.TB, db *postgres.DB, edit ...func(*store.Registration)) RegisteredWorker {
 	tb.Helper()

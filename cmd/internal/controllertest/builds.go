@@ -34,7 +34,7 @@ func (c *Controller) create(w http.ResponseWriter, r *http.Request) (int, any) {
 	b := c.builds[c.keys[key]]
 	if b == nil {
 		b = c.submit(fields["platform"], files["source"], files["certs"])
-		b.Labels = labels
+		b.Labels, b.Require, b.Prefer = labels, fields["require"], fields["prefer"]
 		b.Priority, _ = strconv.Atoi(fields["priority"])
 	} else {
 		w.Header().Set(api.HeaderReplayed, "true")
@@ -77,7 +77,7 @@ func (c *Controller) status(w http.ResponseWriter, _ *http.Request, b Build) {
 	JSON(w, http.StatusOK, api.BuildStatus{
 		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: b.Platform, Attempt: b.Attempt,
 		SubmittedAt: api.NewMillis(submitted()), WorkerID: nullable(b.WorkerID), ErrorMessage: nullable(b.ErrorMessage),
-		Priority: b.Priority, Labels: b.Labels,
+		Priority: b.Priority, Labels: b.Labels, Require: b.Require, Prefer: b.Prefer,
 	})
 }
 
@@ -90,7 +90,9 @@ func line(b Build, i int) api.LogEntry {
 // do not stream.
 func (c *Controller) why(w http.ResponseWriter, _ *http.Request, b Build) {
 	why := api.BuildWhy{ID: b.ID, State: string(b.State)}
-	if b.State == store.Pending {
+	if b.State == store.Pending && b.Require != "" {
+		why.Number, why.Reason, why.Unmatched = 1, "There is no worker for "+b.Platform+" with "+b.Require+".", true
+	} else if b.State == store.Pending {
 		why.Number, why.Reason, why.Start = 1, "Every slot is busy.", "within 20 s"
 	}
 	JSON(w, http.StatusOK, why)
@@ -147,7 +149,7 @@ func (c *Controller) download(w http.ResponseWriter, r *http.Request, b Build) {
 		Problem(w, http.StatusBadRequest, store.InvalidState, "Build not completed")
 		return
 	}
-	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="%s%s"`, b.ID, store.Platform(b.Platform).ResultExt()))
+	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="%s%s"`, b.ID, store.Platform(b.Platform).ResultExt("")))
 	serveFile(w, r, "application/octet-stream", b.Result)
 }
 

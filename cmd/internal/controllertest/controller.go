@@ -24,6 +24,7 @@ const (
 // Build is a build in the controller's memory.
 type Build struct {
 	ID, Platform, Token string
+	Require, Prefer     string
 	State               store.BuildState
 	WorkerID            string
 	Attempt             int

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -173,6 +175,7 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 			return err
 		}
 	}
+	ws.Output = produced(ws.Output)
 	info, err := os.Lstat(ws.Output)
 	switch {
 	case err != nil:
@@ -181,6 +184,20 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 		return errors.New("what the build command left at $TAKT_OUTPUT is not a regular file")
 	}
 	return nil
+}
+
+// produced returns the file that a command made: output itself, or else the only file there
+// with that name and an extension.
+func produced(output string) string {
+	if _, err := os.Lstat(output); err == nil {
+		return output
+	}
+	found, _ := os.ReadDir(filepath.Dir(output))
+	found = slices.DeleteFunc(found, func(e os.DirEntry) bool { return !strings.HasPrefix(e.Name(), filepath.Base(output)+".") })
+	if len(found) != 1 {
+		return output
+	}
+	return filepath.Join(filepath.Dir(output), found[0].Name())
 }
 
 // fetch downloads and unpacks source and certificates.

@@ -61,6 +61,8 @@ func TestBuildThatFails(t *testing.T) {
 		{"exit code and the last lines of stderr", "echo fine; echo one >&2; echo two >&2; exit 3", "build command failed: exit code 3\none\ntwo", nil},
 		{"killed by a signal", "kill -9 $$", "build command failed: ended by signal 9 (killed)", nil},
 		{"no output", "true", "build command produced no file at $TAKT_OUTPUT", nil},
+		{"two outputs", `touch "$TAKT_OUTPUT.a" "$TAKT_OUTPUT.b"`, "build command produced no file at $TAKT_OUTPUT", nil},
+		{"output is a link with an extension", `ln -s /etc/passwd "$TAKT_OUTPUT.txt"`, "what the build command left at $TAKT_OUTPUT is not a regular file", nil},
 		{"output is a link", `ln -s /etc/passwd "$TAKT_OUTPUT"`, "what the build command left at $TAKT_OUTPUT is not a regular file", nil},
 		{"only the end of a long complaint", "echo " + long + " >&2; exit 1", "build command failed: exit code 1\n…" + long[:tailBytes], nil},
 		{"over its time limit", "echo going >&2; sleep 100", "build exceeded its time limit of 300ms\ngoing", func(c *Config) { c.Timeout = 300 * time.Millisecond }},

@@ -16,8 +16,10 @@ type Config struct {
 	Name string
 	// Version of the program is shown beside it; may be empty.
 	Version string
-	// Platforms are what the worker builds; empty means everything.
+	// Platforms are what the worker builds; empty means ios and android.
 	Platforms []store.Platform
+	// Labels are what builds can require and prefer.
+	Labels store.Labels
 	// Concurrency is how many builds run at once. Defaults to 1.
 	Concurrency int
 	// StateDir holds the worker's lock, token and builds. Required; two workers
@@ -111,7 +113,7 @@ func (c Config) Validate() error {
 	fault(c.Resources.CPUs < 0, "%v CPUs: negative", c.Resources.CPUs)
 	fault(c.Resources.Memory < 0 || c.Resources.Disk < 0, "memory or disk limit: negative")
 	for _, p := range c.Platforms {
-		fault(!p.Valid(), "platform %q: want ios or android", p)
+		fault(!p.Valid(), "platform %q: want 1 to 32 of a-z, 0-9 and -", p)
 	}
 	return errors.Join(faults...)
 }

@@ -124,8 +124,8 @@ func TestFindEngine(t *testing.T) {
 
 func TestConfigValidate(t *testing.T) {
 	t.Parallel()
-	err := Config{Platforms: []store.Platform{"windows"}, Concurrency: 100, PollWait: 1}.withDefaults().Validate()
-	for _, fault := range []string{"name", "state directory", "command or an image", "concurrency 100", "poll wait", `"windows"`} {
+	err := Config{Platforms: []store.Platform{"Windows"}, Concurrency: 100, PollWait: 1}.withDefaults().Validate()
+	for _, fault := range []string{"name", "state directory", "command or an image", "concurrency 100", "poll wait", `"Windows"`} {
 		require.ErrorContains(t, err, fault)
 	}
 }

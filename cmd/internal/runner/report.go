@@ -53,7 +53,7 @@ func (w *Worker) deliver(ctx context.Context, a *assignment, path string, log ze
 	if err != nil {
 		return err
 	}
-	err = w.upload(ctx, client.Upload{Held: a.held, Success: true, Result: &result})
+	err = w.upload(ctx, client.Upload{Held: a.held, Success: true, Result: &result, ResultName: "result" + store.Platform(a.job.Platform).ResultExt(path)})
 	switch {
 	case err == nil:
 		log.Info().Int64("bytes", result.Size).Msg("result delivered")

@@ -298,7 +298,7 @@ func (w *Worker) begin(ctx context.Context) error {
 }
 
 func (w *Worker) capabilities() json.RawMessage {
-	can := api.Capabilities{MaxConcurrentBuilds: w.cfg.Concurrency, Version: w.cfg.Version}
+	can := api.Capabilities{MaxConcurrentBuilds: w.cfg.Concurrency, Version: w.cfg.Version, Labels: w.cfg.Labels}
 	for _, p := range w.cfg.Platforms {
 		can.Platforms = append(can.Platforms, string(p))
 	}

@@ -1,0 +1,11 @@
+ALTER TABLE workers DROP COLUMN IF EXISTS labels;
+ALTER TABLE build_labels DROP COLUMN IF EXISTS prefer;
+ALTER TABLE builds DROP CONSTRAINT IF EXISTS builds_platform_check;
+ALTER TABLE builds ADD CONSTRAINT builds_platform_check CHECK (platform IN ('ios', 'android')) NOT VALID;
+CREATE INDEX IF NOT EXISTS builds_queue_ios ON builds (position) WHERE state = 'pending' AND platform = 'ios';
+CREATE INDEX IF NOT EXISTS builds_queue_android ON builds (position) WHERE state = 'pending' AND platform = 'android';
+DROP INDEX IF EXISTS builds_by_class;
+DROP TRIGGER IF EXISTS set_build_class ON builds;
+DROP FUNCTION IF EXISTS set_build_class;
+ALTER TABLE builds DROP COLUMN IF EXISTS class;
+DROP TABLE IF EXISTS build_classes;
