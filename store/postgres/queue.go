@@ -40,19 +40,21 @@ func NewQueue(db *DB, cfg QueueConfig) *Queue {
 const (
 	countedColumns = `k.id, k.platform, k.require, n.n, n.first`
 
-	// countPending counts up to $1 pending builds of class k.id at positions from $2.
+	// countPending counts up to $1 pending builds of class k.id.
 	countPending = `CROSS JOIN LATERAL (SELECT count(*)::int AS n, coalesce(min(position), 0) AS first FROM (
-	SELECT position FROM builds WHERE state = 'pending' AND class > 0 AND (class, position) >= (k.id, $2::bigint) AND class <= k.id AND position < `
+	SELECT position FROM builds WHERE state = 'pending' AND class > 0 AND `
 
 	// sqlPending counts the pending builds of the classes $3, up to $1 of each, at the
-	// positions from $2.
-	sqlPending = `/* pending */ SELECT ` + countedColumns + ` FROM build_classes k ` + countPending + `9223372036854775807 ORDER BY class, position LIMIT $1) p) n
+	// positions from $2. As in claimSQL, the planner can use no other index.
+	sqlPending = `/* pending */ SELECT ` + countedColumns + ` FROM build_classes k ` + countPending + `(class, position) >= (k.id, $2::bigint) AND class <= k.id
+	ORDER BY class, position LIMIT $1) p) n
 WHERE k.id = ANY ($3) AND n.n > 0`
 
 	// sqlPendingBelow does so for all classes, of the classes $4 only at the positions below $3.
 	sqlPendingBelow = `/* pending_below */ WITH ` + pendingClasses + `
-SELECT ` + countedColumns + ` FROM c JOIN build_classes k ON k.id = c.class ` + countPending + `CASE WHEN k.id = ANY ($4) THEN $3::bigint ELSE 9223372036854775807 END
-	ORDER BY class, position LIMIT $1) p) n
+SELECT ` + countedColumns + ` FROM c JOIN build_classes k ON k.id = c.class ` + countPending + `class = k.id
+		AND position >= $2::bigint AND position < CASE WHEN k.id = ANY ($4) THEN $3::bigint ELSE 9223372036854775807 END
+	ORDER BY position LIMIT $1) p) n
 WHERE n.n > 0`
 )
 
