@@ -60,7 +60,7 @@ func TestANotificationIsFollowedAtOnceAndUseIsRecordedEachMinute(t *testing.T) {
 				bus.Publish(pubsub.SettingsChanged, e)
 			}
 			synctest.Wait()
-			require.EqualValues(t, []int64{1, 2, 2, 3}[i], l.refreshed.Load())
+			require.Equal(t, []int{1, 2, 2, 3}[i], int(l.refreshed.Load()))
 		}
 		<-time.After(2*time.Minute + time.Second/2)
 		synctest.Wait()

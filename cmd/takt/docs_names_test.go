@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -230,10 +231,8 @@ func (r *repository) checkCode(t *testing.T, page, text string) {
 func isSetting(name string) bool {
 	c := defaultConfig("")
 	for _, s := range settings(&c) {
-		for _, known := range s.env() {
-			if known == name {
-				return true
-			}
+		if slices.Contains(s.env(), name) {
+			return true
 		}
 	}
 	return false
