@@ -75,9 +75,9 @@ test: announce setup-cc $(SERVERS) ## run every test, or those of PACKAGES=./act
 	$(FIND) CGO_ENABLED=1 $(GO) test -race -timeout 17m $(PACKAGES)
 	@$(GO) run ./cmd/internal/mutants -stale || echo "test: make mutants will fail for these until testdata/mutants.txt is mended" >&2
 
-test-long: setup-cc setup-postgres setup-git ## run with all their repetitions the tests that make test shortens
-	TAKT_TEST_LONG=1 $(FIND) CGO_ENABLED=1 $(GO) test -race -count 1 -run 'TestKilledBetweenCommitAndReply|TestDeploymentSurvivesKills' -timeout 17m ./cmd/takt
-	TAKT_TEST_LONG=1 $(FIND) $(GO) test -count 1 -run TestScaleIsMeasured -timeout 30m ./cmd/takt-bench
+test-long: setup-cc setup-postgres setup-git setup-s3 ## run with all their repetitions the tests that make test shortens
+	TAKT_TEST_LONG=1 $(FIND) CGO_ENABLED=1 $(GO) test -race -count 1 -run 'TestKilledBetweenCommitAndReply|TestDeploymentSurvivesKills|TestTheKeyIsChangedUnderLoad' -timeout 17m ./cmd/takt
+	TAKT_TEST_LONG=1 $(FIND) $(GO) test -count 1 -run 'TestScaleIsMeasured|TestBenchTakesItsFigures' -timeout 30m ./cmd/takt-bench
 
 drill: setup-postgres setup-s3 setup-git setup-cc ## make faults around two controllers, and failovers, under load for DRILL (2m), and check every promise
 	TAKT_DRILL=$(DRILL) $(FIND) CGO_ENABLED=1 $(GO) test -race -run 'TestDrillFindsThatPromisesAreKept|TestDrillOfFailovers' -v -count 1 -timeout 90m ./cmd/takt-drill

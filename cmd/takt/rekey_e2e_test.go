@@ -215,7 +215,7 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 					builds = append(builds, b)
 					mu.Unlock()
 				}
-				after(loaded, 200*time.Millisecond)
+				after(loaded, 500*time.Millisecond)
 			}
 		})
 		load.Go(func() {
@@ -228,7 +228,7 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 				if n%20 == 0 {
 					s.hs.Revoke(hookPortal)
 				}
-				after(loaded, 100*time.Millisecond)
+				after(loaded, 200*time.Millisecond)
 			}
 		})
 	}
@@ -278,7 +278,7 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	require.Positive(t, sum.Left)
 	require.Zero(t, sum.resealed())
 
-	s.killInTheMiddle(both[0], settings, 5, bucket.Dir)
+	s.killInTheMiddle(both[0], settings, repeated(2, 5), bucket.Dir)
 	for _, c := range both { // each has a disk
 		eventually(t, "the copies that S3 is owed are there", func() bool {
 			code, sum = s.rekey(c, settings)
