@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// fillHistory makes builds that ended over the last two years, with ten lines and two
+// files each, a hundred thousand at a time.
+const fillHistory = `
+SET synchronous_commit = off;
+WITH b AS (INSERT INTO builds (id, platform, token_hash, state, worker_id, attempt, submitted_at, started_at, last_seen_at, completed_at, updated_at, log_bytes, log_lines)
+	SELECT left(md5('b' || i), 21), CASE i %% 2 WHEN 0 THEN 'ios' ELSE 'android' END, sha256(i::text::bytea),
+		CASE WHEN i %% 20 = 3 THEN 'failed' WHEN i %% 100 = 7 THEN 'cancelled' ELSE 'completed' END,
+		'worker-' || i %% 5000, 1, t, t + interval '20 s', t + interval '9 min', t + interval '10 min', t + interval '10 min', 700, 10
+	FROM generate_series(%[1]d, %[2]d) i, LATERAL (SELECT now() - interval '2 years' + interval '729 days' * (i::float8 / %[3]d) AS t) x RETURNING id, seq, submitted_at),
+k AS (INSERT INTO build_ids (id, seq) SELECT id, seq FROM b),
+l AS (INSERT INTO build_logs (build, number, at, message, by_worker, kind, worker, attempt)
+	SELECT seq, n, submitted_at + n * interval '50 s', 'CompileSwift normal arm64 /builds/app/Sources/Feature' || (seq * 7 + n) %% 1000 || '/View.swift',
+		n <> 1, CASE n WHEN 1 THEN 'assigned' END, CASE n WHEN 1 THEN 'worker-' || seq %% 5000 END, CASE n WHEN 1 THEN 1 END FROM b, generate_series(1, 10) n)
+INSERT INTO build_files (build, kind, name, size, sha256)
+	SELECT seq, kind, 'builds/' || id || '/' || kind, 1000, sha256(id::bytea) FROM b, unnest(ARRAY['source', 'result']) kind;
+`
+
+// history prints what a long history costs.
+func (s *scale) history(ctx context.Context) error {
+	site, name := s.Site, "history"
+	if s.dir != "" {
+		site.Dir, name = filepath.Split(filepath.Clean(s.dir))
+	}
+	c, err := s.startAt(ctx, site, name)
+	if err != nil {
+		return err
+	}
+	if s.dir == "" {
+		const step = 100_000
+		for i := 1; i <= s.builds; i += step {
+			s.say("history: %d of %d builds", i-1, s.builds)
+			if err := c.db.exec(ctx, fmt.Sprintf(fillHistory, i, min(i+step-1, s.builds), s.builds)); err != nil {
+				return err
+			}
+		}
+		if err := c.db.exec(ctx, "VACUUM (FREEZE, ANALYZE); CHECKPOINT;"); err != nil {
+			return err
+		}
+	}
+	builds, err := c.db.number(ctx, "SELECT reltuples::bigint FROM pg_class WHERE relname = 'builds'")
+	if err != nil {
+		return err
+	}
+	bytesUsed, err := c.db.number(ctx, "SELECT pg_database_size(current_database())")
+	if err != nil {
+		return err
+	}
+	s.row("history of", builds, fmt.Sprintf("%d MB", bytesUsed/1_000_000))
+	if err := s.pages(ctx, c); err != nil {
+		return err
+	}
+	pollers, err := c.pollers(ctx, connections)
+	if err != nil {
+		return err
+	}
+	if err := s.backlogOf(ctx, c); err != nil {
+		return err
+	}
+	if err := s.cost(ctx, c, "assigned poll", 1, polling(pollers, false)); err != nil {
+		return err
+	}
+	s.say("history: pg_dump")
+	begun := time.Now()
+	if _, err := c.db.run(ctx, "pg_dump", "", "-Fc", "-Z1", "-f", filepath.Join(s.Dir, "dump")); err != nil {
+		return err
+	}
+	dump, err := os.Stat(filepath.Join(s.Dir, "dump"))
+	if err != nil {
+		return err
+	}
+	s.row("pg_dump -Fc -Z1", time.Since(begun).Round(100*time.Millisecond), fmt.Sprintf("%d MB", dump.Size()/1_000_000))
+	if err := s.stopAll(ctx); err != nil {
+		return err
+	}
+	s.say("history: a round of the janitor that removes the oldest hundredth")
+	const age = "17345h" // 99 % of two years
+	if c, err = s.startAt(ctx, site, name, "TAKT_RETAIN=source="+age+",result="+age+",logs="+age); err != nil {
+		return err
+	}
+	if err := c.db.exec(ctx, "DELETE FROM settings WHERE key = 'chores'"); err != nil { // of the run before
+		return err
+	}
+	var before usage
+	if err := c.Await(ctx, 15*time.Minute, "a round of the janitor", func(ctx context.Context) (bool, error) {
+		if n, err := c.Metric(ctx, "takt_storage_expired_sources_total"); n == 0 || err != nil {
+			begun = time.Now() // it waits at first
+			before, err = c.usage()
+			return false, err
+		}
+		n, err := c.Metric(ctx, "takt_storage_rounds_total")
+		return n >= 1, err
+	}); err != nil {
+		return err
+	}
+	after, err := c.usage()
+	if err != nil {
+		return err
+	}
+	removed, err := c.Metric(ctx, "takt_storage_expired_logs_total")
+	s.row("retention", time.Since(begun).Round(10*time.Millisecond), fmt.Sprintf("%.0f builds", removed), "takt", after.minus(before).takt, "PostgreSQL", after.minus(before).postgres)
+	return err
+}
+
+// pages prints how long pages and lists take, the median of five.
+func (s *scale) pages(ctx context.Context, c *controller) error {
+	jar := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	ask := func(method, path, cookie, form string) (status int, session string, took time.Duration, err error) {
+		req, err := http.NewRequestWithContext(ctx, method, c.URL+path, strings.NewReader(form))
+		if err != nil {
+			return 0, "", 0, err
+		}
+		req.Header = http.Header{"X-Api-Key": {c.APIKey}, "Cookie": {cookie}, "Content-Type": {"application/x-www-form-urlencoded"}, "Sec-Fetch-Site": {"same-origin"}}
+		if strings.HasPrefix(path, "/api/") {
+			req.Header.Set("Accept", "application/json")
+		} else {
+			req.Header.Set("Accept", "text/html")
+		}
+		begun := time.Now()
+		resp, err := jar.Do(req)
+		if err != nil {
+			return 0, "", 0, err
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		session, _, _ = strings.Cut(resp.Header.Get("Set-Cookie"), ";")
+		return resp.StatusCode, session, time.Since(begun), errors.Join(err, resp.Body.Close())
+	}
+	_, cookie, _, err := ask(http.MethodPost, "/login", "", "key="+c.APIKey+"&name=bench")
+	if err != nil {
+		return err
+	}
+	id, err := c.db.run(ctx, "psql", "SELECT id FROM builds ORDER BY seq LIMIT 1 OFFSET 10000", "-X", "-q", "-A", "-t")
+	if err != nil {
+		return err
+	}
+	id = strings.TrimSpace(id)
+	for _, path := range []string{
+		"/builds", "/builds?state=failed", "/builds?q=worker-77", "/builds?q=nothing-has-this", "/queue", "/builds/" + id,
+		"/api/builds?limit=100", "/api/builds?limit=100&state=failed", "/api/builds?limit=100&q=nothing-has-this", "/api/builds/" + id + "/logs", "/api/stats", "/metrics",
+	} {
+		var took []time.Duration
+		status := 0
+		for range 5 {
+			got, _, d, err := ask(http.MethodGet, path, cookie, "")
+			if err != nil {
+				return err
+			}
+			took, status = append(took, d), got
+		}
+		s.row(strings.ReplaceAll(path, id, "ID"), status, median(took).Round(100*time.Microsecond), "first", took[0].Round(100*time.Microsecond))
+	}
+	return nil
+}
