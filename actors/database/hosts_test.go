@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/otp"
@@ -190,6 +191,27 @@ func TestAFormerPrimaryIsRefused(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, conn.Close(t.Context()))
 	}
+}
+
+// A hosted service may not let takt read the timeline. takt works there without its guard.
+func TestADatabaseThatHidesItsTimeline(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	answerOf(t, n, "SELECT 1::text")
+	admin, err := pgx.Connect(t.Context(), n.URL())
+	require.NoError(t, err)
+	defer admin.Close(t.Context()) //nolint:errcheck // a test's connection
+	_, err = admin.Exec(t.Context(), "CREATE ROLE app LOGIN; REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
+	require.NoError(t, err)
+	source, err := URL(strings.Replace(n.URL(), "takt@", "app@", 1))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	cfg, err := NewGuard(dir).Source(source)(t.Context())
+	require.NoError(t, err)
+	conn, err := dial(t.Context(), cfg)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+	require.NoFileExists(t, filepath.Join(dir, timelines))
 }
 
 func TestHostsOfAURL(t *testing.T) {
