@@ -92,7 +92,7 @@ test-proxies: setup-postgres ## run nginx and Caddy, as configured in deploy/, i
 	@.ci/setup nginx caddy
 	$(DEPLOY_TEST) -run TestDeployProxies ./cmd/takt
 
-test-controllers: setup-postgres ## kill, stop and replace controllers behind HAProxy, as configured in deploy/
+test-controllers: setup-postgres ## kill, stop, replace and upgrade (from 0.1.0) controllers behind HAProxy, as configured in deploy/
 	@.ci/setup haproxy
 	$(DEPLOY_TEST) -run TestDeployHAProxy ./cmd/takt
 
@@ -156,7 +156,8 @@ fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
 		done; done
 
 mutants: setup-postgres setup-git setup-curl setup-s3 ## break each mechanism that a promise stands on, and see its test fail; ONLY=REGEX runs some
-	TAKT_TEST_S3_SERVER=$(S3_SERVER) $(GO) run ./cmd/internal/mutants -only '$(ONLY)'
+	@.ci/setup pgbouncer
+	TAKT_TEST_DEPLOY=1 TAKT_TEST_S3_SERVER=$(S3_SERVER) $(GO) run ./cmd/internal/mutants -only '$(ONLY)'
 
 screenshots: setup-postgres setup-browser ## write pictures of every page (light, dark, phone, without JavaScript) to .cache/screenshots
 	TAKT_SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(GO) test -run TestDashboardScreenshots -timeout 5m -count 1 ./cmd/takt

@@ -27,12 +27,17 @@ const sqlTimeline = `/* timeline */ SELECT CASE WHEN pg_is_in_recovery() THEN ''
 // has written to: one that was replaced by its standby and came back without what was
 // committed since. A restored or moved database is another cluster and is accepted.
 type Guard struct {
-	dir string     // the data directory
-	mu  sync.Mutex // held while the file is read and written
+	dir   string     // the data directory
+	notes bool       // it writes the file
+	mu    sync.Mutex // held while the file is read and written
 }
 
 // NewGuard returns the guard that keeps its file in a data directory.
-func NewGuard(dir string) *Guard { return &Guard{dir: dir} }
+func NewGuard(dir string) *Guard { return &Guard{dir: dir, notes: true} }
+
+// NewReadingGuard returns a guard that leaves the file as it is, or not there: that of a command,
+// which another user than takt's may run.
+func NewReadingGuard(dir string) *Guard { return &Guard{dir: dir} }
 
 // Source is source with the guard.
 func (g *Guard) Source(source Source) Source {
@@ -62,16 +67,19 @@ func (g *Guard) Source(source Source) Source {
 			}
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			return noteTimeline(g.dir, cluster, now)
+			return g.note(cluster, now)
 		}
 		return cfg, nil
 	}
 }
 
-// noteTimeline refuses a lower timeline than that in the file, and makes a higher one durable
-// there before anything is written to the database.
-func noteTimeline(dir, cluster, now string) error {
-	root, err := os.OpenRoot(dir)
+// note refuses a lower timeline than that in the file, and makes a higher one durable there
+// before anything is written to the database.
+func (g *Guard) note(cluster, now string) error {
+	root, err := os.OpenRoot(g.dir)
+	if errors.Is(err, fs.ErrNotExist) && !g.notes {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("opening the data directory: %w", err)
 	}
@@ -82,15 +90,15 @@ func noteTimeline(dir, cluster, now string) error {
 		err = json.Unmarshal(raw, &highest)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("reading the timelines that takt has written to: %s/%s: %w", dir, timelines, err)
+		return fmt.Errorf("reading the timelines that takt has written to: %s/%s: %w", g.dir, timelines, err)
 	}
 	switch known := highest[cluster]; {
-	case now == known:
+	case now == known, now > known && !g.notes:
 		return nil
 	case now < known:
 		return fmt.Errorf("this PostgreSQL is on timeline %s, and takt has written to timeline %s: it was the primary before a failover. "+
 			"Make it a standby of the current primary (pg_rewind or pg_basebackup). If it was put back on purpose, "+
-			"what was committed since is lost; then remove %s/%s", now, known, dir, timelines)
+			"what was committed since is lost; then remove %s/%s", now, known, g.dir, timelines)
 	}
 	highest[cluster] = now
 	if raw, err = json.Marshal(highest); err == nil {

@@ -395,6 +395,16 @@ func TestTheDatabaseMoves(t *testing.T) {
 	require.NoError(t, now.Stop(t.Context(), patience))
 	s.succeeds(elsewhere, "database", "renew-id")
 	require.NotEqual(t, id, installation(url))
+
+	// After a failover the same server would be a former primary.
+	s.succeeds(settings, "storage", "verify")
+	noted := filepath.Join(old.DataDir, "timelines")
+	raw, err := os.ReadFile(noted)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(noted, []byte(strings.Replace(string(raw), `"00000001"`, `"00000002"`, 1)), 0o600))
+	code, output := s.run(settings, "storage", "verify")
+	require.Equal(t, 5, code)
+	require.Contains(t, output, "it was the primary before a failover")
 }
 
 // TestFilesThatChangeDuringABackup has the dump name files that are no longer as they were.

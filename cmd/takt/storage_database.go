@@ -53,7 +53,9 @@ func (c *Config) reach(how reaching) (source database.Source, server *database.P
 	}
 	switch {
 	case c.DatabaseURL != "":
-		source, err = database.URL(c.pastPooler())
+		if source, err = database.URL(c.pastPooler()); err == nil {
+			source = database.NewReadingGuard(c.DataDir).Source(source)
+		}
 	case locked == nil:
 		server = database.NewPostgres(database.PostgresConfig{DataDir: c.DataDir, SearchPath: os.Getenv("PATH"), EvenMoved: how.moved})
 		source = server.ConnConfig
@@ -135,7 +137,7 @@ func (c *Config) pastPooler() string { return cmp.Or(c.DatabaseDirectURL, c.Data
 
 // startDatabase starts only the database subtree of the tree. Each part of it may be nil.
 func startDatabase(ctx context.Context, out io.Writer, pool *database.Pool, server *database.Postgres) (stop func() error, err error) {
-	log, err := newLogger(out, "error,console")
+	log, err := newLogger(out, "warn,console")
 	if err != nil {
 		return nil, err
 	}
