@@ -111,7 +111,10 @@ vet-darwin: ## compile, without optimising it, and vet everything for macOS
 	GOOS=darwin $(GO) build -gcflags='all=-N -l' ./...
 	GOOS=darwin $(GO) vet -gcflags='all=-N -l' ./...
 
-check-all: check vuln test-long mutants drill fuzz test-deploy check-fresh ## check what takes longer, before a release
+test-postgres: setup-postgres setup-git setup-s3 ## test the database with each other PostgreSQL that Debian and its backports offer
+	@$(FIND) GO=$(GO) .ci/test-postgres
+
+check-all: check vuln test-long test-postgres mutants drill fuzz test-deploy check-fresh ## check what takes longer, before a release
 
 check-fresh: ## run the demo and every test in an empty Debian, as root; KEEP=1 keeps it
 	@.ci/setup debootstrap
