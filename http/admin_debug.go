@@ -20,15 +20,15 @@ import (
 // profileLimit has one profile taken at a time.
 var profileLimit = edge.Limit{Most: 1, Refusal: store.Error{Code: store.Conflict, Message: "A profile is being taken already"}} //nolint:gochecknoglobals // a constant
 
-// inside shows what happens in the process. Profiles are taken one at a time, because
+// debugHandler shows what happens in the process. Profiles are taken one at a time, because
 // each costs all requests something.
-type inside struct {
+type debugHandler struct {
 	edge     *edge.Server
 	describe func(ctx context.Context) api.Debug
 	profiles *edge.Limiter
 }
 
-func (h *inside) routes() []edge.Route {
+func (h *debugHandler) routes() []edge.Route {
 	profile := func(ctx context.Context, c echo.Context, in api.TakeProfileIn) (any, error) {
 		content, text, err := h.profile(ctx, in)
 		if err != nil {
@@ -45,13 +45,13 @@ func (h *inside) routes() []edge.Route {
 }
 
 // show returns what belongs into a report of a fault.
-func (h *inside) show(ctx context.Context, _ api.None) (api.Debug, error) {
+func (h *debugHandler) show(ctx context.Context, _ api.None) (api.Debug, error) {
 	return h.describe(ctx), nil
 }
 
 // profile takes a profile by its name in runtime/pprof, or profile (of the processor) or
 // trace, which record for a while. It reports whether the profile is text.
-func (h *inside) profile(ctx context.Context, in api.TakeProfileIn) (content []byte, text bool, err error) {
+func (h *debugHandler) profile(ctx context.Context, in api.TakeProfileIn) (content []byte, text bool, err error) {
 	level := in.Debug
 	release, err := h.profiles.Take(ctx, "", nil)
 	if err != nil {
@@ -65,7 +65,7 @@ func (h *inside) profile(ctx context.Context, in api.TakeProfileIn) (content []b
 				return store.Wrap(store.Conflict, "A profile is being taken already", err)
 			}
 			defer stop()
-			return lasting(ctx, time.Duration(in.Seconds)*time.Second)
+			return sleep(ctx, time.Duration(in.Seconds)*time.Second)
 		}
 	}
 	var write func(io.Writer) error
@@ -88,9 +88,9 @@ func (h *inside) profile(ctx context.Context, in api.TakeProfileIn) (content []b
 
 var errProfileCut = errors.New("the server is closing")
 
-// lasting waits for d. It returns an error if the client leaves or the server closes
-// before.
-func lasting(ctx context.Context, d time.Duration) error {
+// sleep waits for d. It fails early if the client leaves or the server
+// closes.
+func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -76,7 +76,7 @@ func (h *health) storage() map[string]any {
 	state := h.files.Health()
 	files := map[string]any{"kind": string(state.Mode), "ok": state.OK()}
 	if state.Local != nil {
-		h.edge.Log.Warn().Err(state.Local).Msg("storage is not well")
+		h.edge.Log.Warn().Err(state.Local).Msg("storage check failed")
 	} else {
 		files["free_bytes"] = state.Free
 	}

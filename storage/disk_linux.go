@@ -7,7 +7,7 @@ const flushStep = 8 << 20
 
 // flushBehind starts the write-back of what was written and does not wait, so that the
 // final fsync has little left to do. It is a hint: fsync reports the errors.
-func (in *intake) flushBehind() {
+func (in *tempWriter) flushBehind() {
 	if in.size-in.flushed < flushStep {
 		return
 	}

@@ -3,4 +3,4 @@
 package storage
 
 // flushBehind does nothing here, because only Linux supports the hint.
-func (*intake) flushBehind() {}
+func (*tempWriter) flushBehind() {}

@@ -270,7 +270,7 @@ func TestFullDiskIsDiskFull(t *testing.T) {
 	defer full.Close()
 	l, _ := openLocal(t)
 	for _, size := range []int{1, 1 << 19} {
-		in := &intake{file: full, out: full, limit: 1 << 20, hash: sha256.New()}
+		in := &tempWriter{file: full, out: full, limit: 1 << 20, hash: sha256.New()}
 		err = l.take(in, "", bytes.NewReader(make([]byte, size)))
 		require.Equal(t, store.DiskFull, store.CodeOf(err), size)
 	}

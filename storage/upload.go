@@ -61,7 +61,7 @@ func (l *Local) create(ctx context.Context, temporary string, limit int64, sealF
 	if err != nil {
 		return nil, failure("creating upload", err)
 	}
-	in := &intake{file: f, out: f, limit: limit, hash: sha256.New()}
+	in := &tempWriter{file: f, out: f, limit: limit, hash: sha256.New()}
 	err = l.take(in, sealFor, content)
 	if closing := f.Close(); err == nil && closing != nil {
 		err = failure("closing upload", closing)
@@ -77,7 +77,7 @@ func (l *Local) create(ctx context.Context, temporary string, limit int64, sealF
 
 // take reads all of content. It buffers small pieces, as a multipart part delivers
 // them, so that hash and disk get large ones.
-func (l *Local) take(in *intake, sealFor string, content io.Reader) error {
+func (l *Local) take(in *tempWriter, sealFor string, content io.Reader) error {
 	var sealer *seal.Writer
 	if sealFor != "" {
 		var err error
@@ -109,8 +109,8 @@ func (l *Local) take(in *intake, sealFor string, content io.Reader) error {
 	return nil
 }
 
-// intake is the writer of a temporary file.
-type intake struct {
+// tempWriter is the writer of a temporary file.
+type tempWriter struct {
 	file    *os.File
 	out     io.Writer // file, or a sealer that writes to it
 	limit   int64
@@ -123,7 +123,7 @@ type intake struct {
 // Write adds p. It returns a TooLarge error, and writes nothing, if p exceeds the
 // limit. A large p is hashed and written in parallel, because both take about the same
 // time: on two cores that makes an upload a third faster.
-func (in *intake) Write(p []byte) (n int, err error) {
+func (in *tempWriter) Write(p []byte) (n int, err error) {
 	if in.size+int64(len(p)) > in.limit {
 		return 0, store.NewError(store.TooLarge, fmt.Sprintf("File is larger than %d bytes", in.limit))
 	}
@@ -232,8 +232,8 @@ func (u *Upload) put(ctx context.Context, name string) (key string, err error) {
 	return u.to.s3.putNew(ctx, name, f, u.Moved)
 }
 
-// errImpatient says that the second copy took too long.
-var errImpatient = errors.New("the second copy takes too long")
+// errCopyTimeout says that the second copy took too long.
+var errCopyTimeout = errors.New("the second copy takes too long")
 
 // sendSecond stores the second copy if S3 takes it soon. Else it marks the copy as
 // pending.
@@ -242,7 +242,7 @@ func (u *Upload) sendSecond(ctx context.Context, file store.File) (store.File, e
 	if u.to.s3.resting() {
 		return file, nil
 	}
-	limit, cancel := context.WithTimeoutCause(ctx, u.to.patience, errImpatient)
+	limit, cancel := context.WithTimeoutCause(ctx, u.to.patience, errCopyTimeout)
 	defer cancel()
 	key, err := u.put(limit, file.Name)
 	switch {
@@ -250,7 +250,7 @@ func (u *Upload) sendSecond(ctx context.Context, file store.File) (store.File, e
 		file.Object, file.Location, file.CopyPending = key, store.InBoth, false
 	case ctx.Err() != nil:
 		return file, err
-	case errors.Is(err, errImpatient):
+	case errors.Is(err, errCopyTimeout):
 		u.to.s3.state.Store(&S3State{At: time.Now(), Err: err})
 	}
 	return file, nil

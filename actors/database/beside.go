@@ -12,13 +12,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Beside connects to the embedded server that another process runs in a data directory.
+// Attachment connects to the embedded server that another process runs in a data directory.
 // It starts and changes nothing.
-type Beside struct{ cluster *cluster }
+type Attachment struct{ cluster *cluster }
 
-// OpenBeside opens the data directory of a running server. It does not check that the
+// Attach opens the data directory of a running server. It does not check that the
 // server answers; the first connection shows that. The caller closes it.
-func OpenBeside(dataDir string) (*Beside, error) {
+func Attach(dataDir string) (*Attachment, error) {
 	abs, err := filepath.Abs(dataDir)
 	if err != nil {
 		return nil, fmt.Errorf("naming the data directory: %w", err)
@@ -34,13 +34,13 @@ func OpenBeside(dataDir string) (*Beside, error) {
 	if cl.home, err = os.Open(cl.dir); err != nil {
 		return nil, fmt.Errorf("opening the database directory: %w", err)
 	}
-	return &Beside{cluster: cl}, nil
+	return &Attachment{cluster: cl}, nil
 }
 
 // ConnConfig returns how to reach the server. It is a Source.
-func (b *Beside) ConnConfig(context.Context) (*pgx.ConnConfig, error) {
+func (b *Attachment) ConnConfig(context.Context) (*pgx.ConnConfig, error) {
 	return b.cluster.connConfig(databaseName)
 }
 
 // Close closes the directory. Open connections stay.
-func (b *Beside) Close() { b.cluster.close() }
+func (b *Attachment) Close() { b.cluster.close() }

@@ -71,8 +71,8 @@ registers, polls once, and is deleted.`,
 			defer s.client.CloseIdle()
 			d.controller(ctx, s.client, env.get("TAKT_ADMIN_KEY") != "")
 		}
-		if d.ill > 0 {
-			return fmt.Errorf("%d failed, %d warnings", d.ill, d.doubtful)
+		if d.failed > 0 {
+			return fmt.Errorf("%d failed, %d warnings", d.failed, d.doubtful)
 		}
 		return context.Cause(ctx)
 	})
@@ -99,14 +99,14 @@ const (
 // doctor looks for what is wrong and shows it at once.
 type doctor struct {
 	cli.Output
-	poll          time.Duration // how long a poll is open
-	ill, doubtful int           // checks that failed, and warnings
+	poll             time.Duration // how long a poll is open
+	failed, doubtful int           // checks that failed, and warnings
 }
 
 func (d *doctor) tell(g diagnosis) {
 	switch g.Result {
 	case resultFailed:
-		d.ill++
+		d.failed++
 	case resultWarning:
 		d.doubtful++
 	case resultOK:
@@ -136,9 +136,9 @@ func (d *doctor) warn(check, mend, format string, args ...any) {
 }
 
 // judge tells that a check could not be made because of err, or that it found something: a
-// failure if ill is set.
-func (d *doctor) judge(check string, err error, access string, ill bool, mend, format string, args ...any) {
-	if err == nil && ill {
+// failure if failed is set.
+func (d *doctor) judge(check string, err error, access string, failed bool, mend, format string, args ...any) {
+	if err == nil && failed {
 		d.bad(check, mend, format, args...)
 		return
 	}

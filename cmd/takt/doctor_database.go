@@ -32,10 +32,10 @@ func (d *doctor) database(ctx context.Context, cfg Config, keys *seal.Ring, runn
 			source = direct
 		}
 	case running:
-		var beside *database.Beside
-		if beside, err = database.OpenBeside(cfg.DataDir); err == nil {
-			defer beside.Close()
-			source = beside.ConnConfig
+		var attached *database.Attachment
+		if attached, err = database.Attach(cfg.DataDir); err == nil {
+			defer attached.Close()
+			source = attached.ConnConfig
 		}
 	default:
 		var found database.Binaries
@@ -80,7 +80,7 @@ func (d *doctor) replication(cfg Config, in postgres.Inspection) {
 	if in.Standby || in.Standbys == 0 && hosts < 2 {
 		return
 	}
-	before := d.ill + d.doubtful
+	before := d.failed + d.doubtful
 	set := in.Settings
 	waits := set["synchronous_standby_names"] != ""
 	switch {
@@ -105,7 +105,7 @@ func (d *doctor) replication(cfg Config, in postgres.Inspection) {
 		d.warn(check, "name all hosts in --database-url (postgres://takt@db1,db2/takt), unless its address moves to the new primary",
 			"--database-url names one host: takt does not find the new primary after a failover")
 	}
-	if before == d.ill+d.doubtful {
+	if before == d.failed+d.doubtful {
 		d.well(check, "%d standbys; commits wait until as many as synchronous_standby_names says have them", in.Standbys)
 	}
 }
@@ -113,7 +113,7 @@ func (d *doctor) replication(cfg Config, in postgres.Inspection) {
 // inspected tells what is wrong with a database that answers.
 func (d *doctor) inspected(cfg Config, in postgres.Inspection) {
 	const check = "database"
-	ill := d.ill
+	ill := d.failed
 	if in.Version < 14_00_00 {
 		d.bad(check, "upgrade it to 14 or newer", "PostgreSQL %d is too old", in.Version/10000)
 	}
@@ -132,7 +132,7 @@ func (d *doctor) inspected(cfg Config, in postgres.Inspection) {
 	for _, lax := range in.Lax {
 		d.bad(check, "turn it on: builds that were accepted may be lost without it", "%s", lax)
 	}
-	if d.ill == ill {
+	if d.failed == ill {
 		d.well(check, "PostgreSQL %d.%d, %d connections", in.Version/10000, in.Version%10000, in.Connections)
 	}
 	d.replication(cfg, in)

@@ -66,7 +66,7 @@ func (d *doctor) tree(root api.TreeNode, err error) {
 		d.bad("keys", "set TAKT_ADMIN_KEY to the controller's", "the admin key: %s", cli.Message(err))
 		return
 	}
-	ill := d.ill
+	failed := d.failed
 	var look func(n api.TreeNode)
 	look = func(n api.TreeNode) {
 		if n.Status != "running" && n.Type == "worker" {
@@ -80,7 +80,7 @@ func (d *doctor) tree(root api.TreeNode, err error) {
 		}
 	}
 	look(root)
-	if d.ill == ill {
+	if d.failed == failed {
 		d.well(check, "all of it runs")
 	}
 }

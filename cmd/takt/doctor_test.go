@@ -41,7 +41,7 @@ func diagnosed(t *testing.T, look func(d *doctor)) []diagnosis {
 	d := doctor{Output: cli.Output{Out: &out, JSON: true}, poll: 2 * time.Second}
 	look(&d)
 	all := diagnoses(t, out.String())
-	require.Len(t, slices.DeleteFunc(slices.Clone(all), func(g diagnosis) bool { return g.Result == resultOK }), d.ill+d.doubtful)
+	require.Len(t, slices.DeleteFunc(slices.Clone(all), func(g diagnosis) bool { return g.Result == resultOK }), d.failed+d.doubtful)
 	return all
 }
 

@@ -60,11 +60,11 @@ func (c *Config) reach(how reaching) (source database.Source, server *database.P
 		server = database.NewPostgres(database.PostgresConfig{DataDir: c.DataDir, SearchPath: os.Getenv("PATH"), EvenMoved: how.moved})
 		source = server.ConnConfig
 	default:
-		var beside *database.Beside
-		if beside, err = database.OpenBeside(c.DataDir); err == nil {
-			source = beside.ConnConfig
+		var attached *database.Attachment
+		if attached, err = database.Attach(c.DataDir); err == nil {
+			source = attached.ConnConfig
 			release = func() error {
-				beside.Close()
+				attached.Close()
 				return nil
 			}
 		}

@@ -149,7 +149,7 @@ func (s *Server) Open(c echo.Context, r *Route) error {
 	if s.known.has(s.Addr(c), time.Now()) {
 		return s.Levelled(c, r)
 	}
-	return s.Within(s.strangers, c, func() error { return s.Levelled(c, r) })
+	return s.Within(s.publicRequests, c, func() error { return s.Levelled(c, r) })
 }
 
 // Transfer is levelled for files. It waits for the turn of its worker or address.
@@ -193,7 +193,7 @@ func (s *Server) Probe(c echo.Context, r *Route) error {
 func (s *Server) Direct(c echo.Context, r *Route) error {
 	sh := s.pages
 	if r.Access == api.AdminKey {
-		sh = s.orders
+		sh = s.operatorRequests
 	}
 	return s.Within(sh, c, func() error { return s.Answer(c.Request().Context(), c, r.Handle) })
 }

@@ -63,13 +63,13 @@ type Server struct {
 	Wrong    *wrongKeys
 	known    *known
 	streams  *Limiter // of events
-	// strangers counts the admitted requests of public routes. bodies counts those whose
-	// body is being read before admission.
-	strangers, Bodies *Limiter
+	// publicRequests counts the admitted requests of public routes, Bodies those whose body
+	// is being read before admission.
+	publicRequests, Bodies *Limiter
 	// NoRoute answers a request that no route takes, or reports false; nil answers none. It
 	// is set before the server serves.
-	NoRoute       func(c echo.Context, err error) bool
-	pages, orders *Limiter // requests that are not levelled: the public ones and the operators'
+	NoRoute                 func(c echo.Context, err error) bool
+	pages, operatorRequests *Limiter // not levelled: dashboard pages, and requests with the admin key
 	// transfers are those that show a right key. guests are those that show none.
 	transfers, Guests *Limiter
 	uploads           *Limiter // bodies of other requests with a right key that are not small
@@ -111,13 +111,13 @@ func New(deps Deps, cfg Config) *Server {
 		requests: deps.Requests, serving: deps.Serving, plain: map[string]any{}, handlers: map[string]Handler{}, bodies: deps.Bodies,
 		tls: deps.TLS, echo: echo.New(), drains: NewLimiter(Limit{Most: maxDrains}), accepting: make(chan struct{}, 1),
 		idle: make(chan struct{}, 1), jsonType: []string{"application/json"}, known: newKnown(), streams: NewLimiter(StreamLimit(cfg.MaxStreams)),
-		strangers: NewLimiter(Limit{Rule: "public requests", Most: 512, Each: 128}),
-		Bodies:    NewLimiter(Limit{Rule: "bodies of public requests", Most: 1024, Each: 256}),
-		pages:     NewLimiter(Limit{Rule: "pages", Most: cfg.MaxBypass, Each: max(1, cfg.MaxBypass/4)}),
-		orders:    NewLimiter(Limit{Rule: "admin", Most: cfg.MaxBypass, Each: cfg.MaxBypass}),
-		transfers: NewLimiter(transferLimit("transfers", max(1, cfg.MaxTransfers-guests))),
-		Guests:    NewLimiter(transferLimit("downloads with a build token", guests)),
-		uploads:   NewLimiter(transferLimit("bodies", maxBodies)),
+		publicRequests:   NewLimiter(Limit{Rule: "public requests", Most: 512, Each: 128}),
+		Bodies:           NewLimiter(Limit{Rule: "bodies of public requests", Most: 1024, Each: 256}),
+		pages:            NewLimiter(Limit{Rule: "pages", Most: cfg.MaxBypass, Each: max(1, cfg.MaxBypass/4)}),
+		operatorRequests: NewLimiter(Limit{Rule: "admin", Most: cfg.MaxBypass, Each: cfg.MaxBypass}),
+		transfers:        NewLimiter(transferLimit("transfers", max(1, cfg.MaxTransfers-guests))),
+		Guests:           NewLimiter(transferLimit("downloads with a build token", guests)),
+		uploads:          NewLimiter(transferLimit("bodies", maxBodies)),
 	}
 	if s.Observed == nil {
 		s.Observed = metrics.New()
