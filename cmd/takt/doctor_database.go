@@ -113,7 +113,7 @@ func (d *doctor) replication(cfg Config, in postgres.Inspection) {
 // inspected tells what is wrong with a database that answers.
 func (d *doctor) inspected(cfg Config, in postgres.Inspection) {
 	const check = "database"
-	ill := d.failed
+	failed := d.failed
 	if in.Version < 14_00_00 {
 		d.bad(check, "upgrade it to 14 or newer", "PostgreSQL %d is too old", in.Version/10000)
 	}
@@ -132,7 +132,7 @@ func (d *doctor) inspected(cfg Config, in postgres.Inspection) {
 	for _, lax := range in.Lax {
 		d.bad(check, "turn it on: builds that were accepted may be lost without it", "%s", lax)
 	}
-	if d.failed == ill {
+	if d.failed == failed {
 		d.well(check, "PostgreSQL %d.%d, %d connections", in.Version/10000, in.Version%10000, in.Connections)
 	}
 	d.replication(cfg, in)
