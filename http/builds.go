@@ -90,11 +90,11 @@ func (h *builds) why(ctx context.Context, in api.BuildAccess) (reply api.BuildWh
 	if err != nil {
 		return reply, err
 	}
-	reply.ID, reply.State = b.ID, string(b.State)
+	reply.ID, reply.State, reply.Nearest = b.ID, string(b.State), []string{}
 	waits, why, err := h.forecast.Why(ctx, b.ID)
 	if waits != nil {
 		reply.State, reply.Number, reply.Reason, reply.Start = string(store.Pending), waits.Number, why.Text, why.Start
-		reply.Unmatched = why.Kind == "unmatched"
+		reply.Unmatched, reply.Nearest = why.Kind == "unmatched", append(reply.Nearest, why.Near...)
 	}
 	return reply, err
 }

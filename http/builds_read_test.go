@@ -81,7 +81,7 @@ func TestWhyABuildWaits(t *testing.T) {
 		require.Equal(t, 200, r.status, r.body)
 		return decode[api.BuildWhy](t, r)
 	}
-	want := api.BuildWhy{ID: s.ID, State: "pending", Number: 2, Reason: "There is no worker for ios.", Unmatched: true}
+	want := api.BuildWhy{ID: s.ID, State: "pending", Number: 2, Reason: "There is no worker for ios.", Unmatched: true, Nearest: []string{}}
 	require.Equal(t, want, ask(s.ID, key()))
 	token := key("X-Build-Token", s.AccessToken)
 	delete(token, "X-API-Key")

@@ -100,6 +100,9 @@ func TestPagesShowLabelsAndRequirements(t *testing.T) {
 	d := setupDash(t, adminKey)
 	s := d.submit(part{name: "require", content: "xcode>=16"}, part{name: "prefer", content: "pool=fast"})
 	mac := d.enroll(`{"labels":{"xcode":"15.4","pool":"fast"}}`)
+	d.enroll(`{"platforms":["linux"],"labels":{"xcode":"15.4"}}`)
+	d.enroll(`{"labels":{"xcode":"15.4"}}`)
+	d.enroll(`{}`)
 	queue := d.get("/queue").body
 	require.Contains(t, queue, "<b>ios with <code>xcode&gt;=16</code>:</b>")
 	require.Contains(t, queue, "There is no worker for ios with xcode&gt;=16.")
@@ -107,6 +110,10 @@ func TestPagesShowLabelsAndRequirements(t *testing.T) {
 	require.Contains(t, build, "<code>xcode&gt;=16</code>")
 	require.Contains(t, build, "<code>pool=fast</code>")
 	require.Contains(t, build, `class="note why unmatched"`)
+	why := decode[api.BuildWhy](t, d.send("GET", "/api/builds/"+s.ID+"/why", key(), ""))
+	require.True(t, why.Unmatched)
+	require.Equal(t, []string{"w lacks xcode>=16", "w and 1 other lack xcode>=16 (it has xcode=15.4)", "w lacks platform ios, xcode>=16 (it has xcode=15.4)"}, why.Nearest)
+	require.Contains(t, d.get("/builds/"+s.ID).body, "<br>w lacks xcode&gt;=16<br>w and 1 other lack xcode&gt;=16 (it has xcode=15.4)<br>w lacks platform ios")
 	for _, page := range []string{"/fleet", "/fleet/" + mac.ID} {
 		require.Contains(t, d.get(page).body, "xcode=15.4", page)
 	}

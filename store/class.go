@@ -45,6 +45,25 @@ func (c *Class) TakenBy(platforms []Platform, labels Labels) bool {
 	return c.Require.Match(labels)
 }
 
+// Lacks says what a worker with these platforms and labels lacks to take builds of c.
+func (c *Class) Lacks(platforms []Platform, labels Labels) (lacks []string) {
+	if only := (Class{Platform: c.Platform}); !only.TakenBy(platforms, labels) {
+		lacks = append(lacks, "platform "+string(c.Platform))
+	}
+	for i := range c.Require {
+		want := &c.Require[i]
+		if want.match(labels) {
+			continue
+		}
+		lack := want.String()
+		if is, has := labels[want.name]; has && want.op != "!" {
+			lack += " (it has " + want.name + "=" + is + ")"
+		}
+		lacks = append(lacks, lack)
+	}
+	return lacks
+}
+
 // String names c for people.
 func (c *Class) String() string {
 	if len(c.Require) == 0 {

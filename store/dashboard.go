@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -53,6 +55,38 @@ type FleetSummary struct {
 	Slots, Held, Free int
 	// Pending counts the builds that wait.
 	Pending int
+	// Near are the workers that come nearest to taking the class, of those that can't: at most
+	// maxNear groups of workers with the same platforms and labels.
+	Near []NearMiss
+}
+
+const maxNear = 3
+
+// NearMiss is N workers that can't take a class of work, one of them by name, and what they
+// lack.
+type NearMiss struct {
+	Name  string
+	N     int
+	Lacks []string
+}
+
+// Miss counts workers that can't take the class.
+func (f *FleetSummary) Miss(w *WorkerSession, state, name string, n int) {
+	if state == WorkerLeft {
+		return
+	}
+	miss := NearMiss{name, n, f.Class.Lacks(w.Platforms, w.Labels)}
+	for i := range f.Near { // another state of the same workers
+		if slices.Equal(f.Near[i].Lacks, miss.Lacks) {
+			f.Near[i].N += n
+			return
+		}
+	}
+	at, _ := slices.BinarySearchFunc(f.Near, miss, func(a, b NearMiss) int {
+		return cmp.Or(cmp.Compare(len(a.Lacks), len(b.Lacks)), slices.Compare(a.Lacks, b.Lacks))
+	})
+	f.Near = slices.Insert(f.Near, at, miss)
+	f.Near = f.Near[:min(len(f.Near), maxNear)]
 }
 
 // Add counts n workers of a state, with their sums.

@@ -29,7 +29,7 @@ func (f Fault) OfWorker() bool { return f == FaultCommand || f == FaultEngine ||
 const MaxGiveBacks = 5
 
 // QuarantineRule quarantines a worker when Faults of its last Attempts ended by its own
-// fault. The zero rule quarantines none.
+// fault, or failed there and completed on another worker. The zero rule quarantines none.
 type QuarantineRule struct{ Faults, Attempts int }
 
 // MaxQuarantineAttempts is the largest QuarantineRule.Attempts.
@@ -45,10 +45,17 @@ const (
 	lastQuarantine  = 30 * time.Minute
 )
 
+// The letters of WorkerHealth.Attempts. Earlier releases write other for a failed one.
+const (
+	ownFault  = "f" // it ended by the worker's own fault
+	failed    = "b" // the build failed
+	elsewhere = "e" // the build failed, and its retry completed on another worker
+	other     = "."
+)
+
 // WorkerHealth is what is recorded of a worker's last attempts.
 type WorkerHealth struct {
-	// Attempts are the last ones, newest first: 'f' for one that ended by the worker's own
-	// fault, '.' for any other.
+	// Attempts are the last ones, newest first, a letter each (see the constants).
 	Attempts string
 	// Quarantine is why the worker is quarantined; "" if it is not.
 	Quarantine string
@@ -59,34 +66,54 @@ type WorkerHealth struct {
 	Resting bool
 }
 
-// Ended records that an attempt ended by fault, and returns how long the worker gets no
+// Ended records how an attempt ended, and returns how long the worker gets no
 // builds from now on; 0 leaves that as it is. Any end but the worker's own fault shows
 // that the worker can run builds, so it ends a quarantine unless the build was handed out
 // before that.
-func (h *WorkerHealth) Ended(rule QuarantineRule, fault Fault, message string) (rest time.Duration) {
-	own, quarantined := fault.OfWorker(), h.Quarantine != ""
+func (h *WorkerHealth) Ended(rule QuarantineRule, r Result) (rest time.Duration) {
+	own, quarantined, letter := r.Fault.OfWorker(), h.Quarantine != "", other
 	switch {
 	case !own && quarantined && !h.Resting:
 		*h = WorkerHealth{}
 		return 0
 	case own:
-		h.Attempts = "f" + h.Attempts
-	default:
-		h.Attempts = "." + h.Attempts
+		letter = ownFault
+	case !r.Success:
+		letter = failed
 	}
+	h.Attempts = letter + h.Attempts
 	h.Attempts = h.Attempts[:min(len(h.Attempts), max(rule.Attempts, 1))]
-	faults := strings.Count(h.Attempts, "f")
 	switch {
 	case !own || quarantined && h.Resting:
 		return 0
 	case rule.Faults == 0:
 		*h = WorkerHealth{}
 		return faultRest
-	case !quarantined && faults < rule.Faults:
-		return faultRest
 	}
-	h.Quarantine = fmt.Sprintf("%d of the last %d attempts ended by this worker's own fault. The last one (%s): %s",
-		faults, len(h.Attempts), fault, OneLine(message))
+	return h.judge(rule, faultRest, string(r.Fault), r.ErrorMessage)
+}
+
+// CompletedElsewhere records that a build that failed here was completed by another worker.
+// It returns what Ended does.
+func (h *WorkerHealth) CompletedElsewhere(rule QuarantineRule, build string) (rest time.Duration) {
+	if rule.Faults == 0 || h.Quarantine != "" || !strings.Contains(h.Attempts, failed) {
+		return 0
+	}
+	h.Attempts = strings.Replace(h.Attempts, failed, elsewhere, 1)
+	return h.judge(rule, 0, "completed elsewhere", "build "+build)
+}
+
+// judge quarantines the worker if its last attempts demand that. rest is returned if not.
+func (h *WorkerHealth) judge(rule QuarantineRule, rest time.Duration, last, message string) time.Duration {
+	own, lost := strings.Count(h.Attempts, ownFault), strings.Count(h.Attempts, elsewhere)
+	if h.Quarantine == "" && own+lost < rule.Faults {
+		return rest
+	}
+	how := "ended by this worker's own fault"
+	if lost > 0 {
+		how += " or failed here and completed on another worker"
+	}
+	h.Quarantine = fmt.Sprintf("%d of the last %d attempts %s. The last one (%s): %s", own+lost, len(h.Attempts), how, last, OneLine(message))
 	h.Backoffs++
 	return min(firstQuarantine<<min(h.Backoffs-1, 8), lastQuarantine)
 }

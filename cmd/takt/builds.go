@@ -230,6 +230,9 @@ func newWhyCommand(env environment) *cobra.Command {
 				return
 			}
 			fmt.Fprintln(out, whyText(why))
+			for _, near := range why.Nearest {
+				fmt.Fprintln(out, "  "+near)
+			}
 		})
 	})
 }

@@ -84,7 +84,9 @@ func (c *controller) openBuilds(p *parts) error {
 		return err
 	}
 	c.files.Observe(c.metrics)
-	builds := postgres.NewBuilds(p.db, postgres.BuildsConfig{QueueLimit: cfg.QueueLimit, Quarantine: cfg.Quarantine})
+	builds := postgres.NewBuilds(p.db, postgres.BuildsConfig{QueueLimit: cfg.QueueLimit, Quarantine: cfg.Quarantine, Quarantined: func(worker, why string, status store.WorkerStatus) {
+		c.tree.Bus.Publish(pubsub.WorkerUpdated, store.WorkerUpdate{WorkerID: worker, Status: status, Step: store.Step{What: store.StepQuarantined, Lost: why}})
+	}})
 	workers := postgres.NewWorkers(p.db)
 	workers.Rule.MaxAttempts = cfg.attempts()
 	assigner := postgres.NewQueue(p.db, postgres.QueueConfig{SpareCritical: cfg.SpareCritical, Quarantined: func(b store.BuildRef, cause error) {

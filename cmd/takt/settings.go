@@ -142,7 +142,7 @@ func buildSettings(c *Config) []setting {
 		row("spare-critical-workers", boolean(&c.SpareCritical), "give no builds to workers whose last diagnostic report is critical"),
 		row("quarantine", quarantine(&c.Quarantine),
 			"K/N: give no builds to a worker when K of its last N attempts ended by its own fault (the build command could not be "+
-				"started, container engine, disk), until it has run a trial build or is resumed; or off"),
+				"started, container engine, disk) or failed there and completed on another worker, until it has run a trial build or is resumed; or off"),
 		row("telemetry-without-key", boolean(&c.TelemetryWithoutKey),
 			"accept telemetry without an API key from the worker that holds the build; old host monitors send none"),
 	), fileSettings(c)...)

@@ -30,7 +30,8 @@ over restarts and new registrations, until it is resumed. A deleted worker is go
 at once: its builds are pending again and its tokens void; should it still run,
 it may register anew.
 
-A worker is quarantined when too many of its last attempts ended by its own fault (takt
+A worker is quarantined when too many of its last attempts ended by its own fault, or
+failed there and completed on another worker when they were tried again (takt
 serve --quarantine). It gets no builds, for a minute first and at most for half an
 hour, then one as a trial. The quarantine ends when the worker has run that, or with
 resume.`,

@@ -131,6 +131,8 @@ type BuildWhy struct {
 	Start string `json:"start"`
 	// Unmatched is true if no known worker could take the build.
 	Unmatched bool `json:"unmatched"`
+	// Nearest says, if no worker could take it, what those lack that come nearest: at most three lines.
+	Nearest []string `json:"nearest"`
 }
 
 // BuildTimeline answers GET /api/builds/:id/timeline.

@@ -41,6 +41,8 @@ type Reason struct {
 	// Kind is unmatched (there is no worker), worker (none is online), paused (none gets builds),
 	// busy or next.
 	Kind, Text, Start string
+	// Near are the workers that come nearest to taking the build, if no worker can.
+	Near []string
 }
 
 // Unable says why no worker for the class gets builds.
@@ -74,7 +76,7 @@ func Why(b store.PendingBuild, p Queue) Reason {
 	case p.Able == 0 && p.Draining+p.Critical+p.Quarantined > 0:
 		return Reason{Kind: "paused", Text: Unable(p)}
 	case p.Known == 0:
-		return Reason{Kind: "unmatched", Text: Unable(p)}
+		return Reason{Kind: "unmatched", Text: Unable(p), Near: nearest(p.Near)}
 	case p.Able == 0:
 		return Reason{Kind: "worker", Text: Unable(p)}
 	case number <= p.Free:
@@ -92,6 +94,18 @@ func Why(b store.PendingBuild, p Queue) Reason {
 			Start: estimate(number, max(b.Place, number), p),
 		}
 	}
+}
+
+// nearest names workers and what they lack.
+func nearest(misses []store.NearMiss) (near []string) {
+	for _, m := range misses {
+		who, lack := m.Name, " lacks "
+		if m.N > 1 {
+			who, lack = who+" and "+Count(m.N-1, "other", "others"), " lack "
+		}
+		near = append(near, who+lack+strings.Join(m.Lacks, ", "))
+	}
+	return near
 }
 
 // estimate says when the nth build of a class starts, or the latest-th if its workers take

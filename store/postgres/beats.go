@@ -31,6 +31,8 @@ type relation struct {
 	health    store.WorkerHealth
 	held      int
 	givenBack int
+	// retry is true if the build is a retry of another one.
+	retry bool
 }
 
 // sqlRelation: $1 build, $2 worker, $3 the worker's process, empty if it has no id.

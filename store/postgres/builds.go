@@ -19,6 +19,9 @@ type BuildsConfig struct {
 	QueueLimit int
 	// Quarantine decides which workers are quarantined.
 	Quarantine store.QuarantineRule
+	// Quarantined, if it is set, is called for a worker that a result of another one has
+	// quarantined.
+	Quarantined func(worker, why string, status store.WorkerStatus)
 }
 
 // Builds keeps builds, their files and their logs. Safe for concurrent use.

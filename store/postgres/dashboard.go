@@ -63,7 +63,8 @@ const (
 	// sqlFleetGroups counts the workers that take the same builds, by state.
 	sqlFleetGroups = `/* fleet_groups */
 SELECT platforms, labels, ` + fleetState + `, count(*)::int, sum(slots)::int, sum(held)::int,
-	coalesce(sum(greatest(slots - held, 0)) FILTER (WHERE ` + workerPolls + `), 0)::int
+	coalesce(sum(greatest(slots - held, 0)) FILTER (WHERE ` + workerPolls + `), 0)::int,
+	coalesce((SELECT name FROM worker_details WHERE worker_id = min(w.id)), '')
 FROM workers w GROUP BY 1, 2, 3`
 
 	sqlPendingByClass = `/* pending_by_class */
@@ -87,13 +88,15 @@ func (d *Dashboard) FleetSummary(ctx context.Context) (fleet []store.FleetSummar
 			return err
 		}
 		var w store.WorkerSession
-		var state string
+		var state, name string
 		var n, free int
 		rows, _ = c.Query(ctx, sqlFleetGroups) // as above
-		_, err := pgx.ForEachRow(rows, []any{&w.Platforms, &w.Labels, &state, &n, &w.Slots, &w.Held, &free}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&w.Platforms, &w.Labels, &state, &n, &w.Slots, &w.Held, &free, &name}, func() error {
 			for i := range fleet {
 				if f := &fleet[i]; f.Class.ID == 0 || w.Takes(&f.Class) {
 					f.Add(state, n, w.Slots, w.Held, free)
+				} else {
+					f.Miss(&w, state, name, n)
 				}
 			}
 			w.Labels = nil

@@ -34,6 +34,7 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, files ...store.Stag
 	}
 	op := b.db.write("finishing build " + r.BuildID)
 	commit := op.committing(ctx, files)
+	var blamed blame
 	err = op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		st, err := lockStanding(ctx, tx, r)
 		if err != nil {
@@ -42,6 +43,11 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, files ...store.Stag
 		if repeat, err = st.result(r); repeat || err != nil {
 			return err
 		}
+		if blamed = (blame{}); r.Success && st.retry && b.cfg.Quarantine.Faults > 0 {
+			if blamed, err = b.blame(ctx, tx, r); err != nil {
+				return err
+			}
+		}
 		if r.Success {
 			if err := commit(); err != nil {
 				return err
@@ -49,13 +55,16 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, files ...store.Stag
 		}
 		return b.writeResult(ctx, tx, &st, r)
 	})
+	if err == nil && blamed.why != "" && b.cfg.Quarantined != nil {
+		b.cfg.Quarantined(blamed.worker, blamed.why, blamed.status)
+	}
 	return repeat && err == nil, err
 }
 
 const sqlLockHealth = `/* lock_health */
 SELECT true, attempts, coalesce(quarantine, ''), quarantines, rests_until > now(), held FROM workers WHERE id = $1 FOR NO KEY UPDATE`
 
-const sqlLockBuild = `/* lock_build */ SELECT true, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt, given_back
+const sqlLockBuild = `/* lock_build */ SELECT true, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt, given_back, retry_root IS NOT NULL
 FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) FOR UPDATE`
 
 // lockStanding locks the worker, then the build, and returns their relation.
@@ -72,7 +81,7 @@ func lockStanding(ctx context.Context, tx pgx.Tx, r store.Result) (st relation, 
 
 // lockBuild locks a build, which may not exist, and reads its state and holders.
 func lockBuild(ctx context.Context, tx pgx.Tx, id string) (st relation, err error) {
-	err = tx.QueryRow(ctx, sqlLockBuild, id).Scan(&st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt, &st.givenBack)
+	err = tx.QueryRow(ctx, sqlLockBuild, id).Scan(&st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt, &st.givenBack, &st.retry)
 	if err = orNone(err, nil); err != nil {
 		return st, fmt.Errorf("locking the build: %w", err)
 	}
@@ -101,6 +110,43 @@ func (st relation) result(r store.Result) (repeat bool, err error) {
 		return false, nil
 	}
 	return false, errNotAssigned()
+}
+
+// sqlRetried finds the worker on which the build failed whose retry $1 is, and the build.
+const sqlRetried = `/* retried */
+SELECT o.worker_id, o.id FROM build_logs l JOIN build_ids i ON i.id = l.facts ->> 'build' JOIN builds o ON o.seq = i.seq
+WHERE l.build = (SELECT seq FROM build_ids WHERE id = $1) AND l.kind = 'submitted' AND l.number = 1 AND o.state = 'failed' AND o.worker_id <> $2`
+
+const sqlBlame = `/* blame */
+UPDATE workers SET` + healthColumns + ` WHERE id = @worker RETURNING status, (SELECT pg_notify('takt', 'worker:changed ' || number) WHERE @rest::interval > interval '0')`
+
+// blame is what a result means for another worker.
+type blame struct {
+	worker, why string // why it is quarantined by this; "" if it is not
+	status      store.WorkerStatus
+}
+
+// blame records that the build of r failed on another worker before r completed it. That
+// worker's row is locked after those of r; of two workers that complete each other's
+// builds at the same moment, PostgreSQL lets one try again.
+func (b *Builds) blame(ctx context.Context, tx pgx.Tx, r store.Result) (other blame, err error) {
+	var build string
+	if err = tx.QueryRow(ctx, sqlRetried, r.BuildID, r.WorkerID).Scan(&other.worker, &build); err == nil {
+		var h store.WorkerHealth
+		err = tx.QueryRow(ctx, sqlLockHealth, other.worker).Scan(nil, &h.Attempts, &h.Quarantine, &h.Backoffs, &h.Resting, nil)
+		was := h
+		if rest := h.CompletedElsewhere(b.cfg.Quarantine, build); err == nil && h != was {
+			args := pgx.NamedArgs{"worker": other.worker, "attempts": h.Attempts, "quarantine": h.Quarantine, "backoffs": h.Backoffs, "rest": rest}
+			if rest > 0 {
+				other.why = h.Quarantine
+			}
+			err = tx.QueryRow(ctx, sqlBlame, args).Scan(&other.status, nil)
+		}
+	}
+	if err = orNone(err, nil); err != nil { // it may be gone
+		return other, fmt.Errorf("judging the worker on which the build failed before: %w", err)
+	}
+	return other, nil
 }
 
 // sqlFinish ends a build. The worker is freed of the build only if it was the holder.

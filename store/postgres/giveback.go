@@ -62,7 +62,7 @@ const healthColumns = `
 func (b *Builds) recordEnd(st *relation, r store.Result, args pgx.NamedArgs) {
 	var rest time.Duration
 	if st.holder == r.WorkerID {
-		rest = st.health.Ended(b.cfg.Quarantine, r.Fault, r.ErrorMessage)
+		rest = st.health.Ended(b.cfg.Quarantine, r)
 	}
 	args["attempts"], args["quarantine"], args["backoffs"], args["rest"] = st.health.Attempts, st.health.Quarantine, st.health.Backoffs, rest
 }

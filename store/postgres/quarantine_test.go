@@ -161,6 +161,59 @@ func TestFailuresOfBuildsQuarantineNoWorker(t *testing.T) {
 	w.gets(build.ID)
 }
 
+// A worker can't tell that it is the cause. That the same build completes elsewhere shows it.
+func TestBuildsThatCompleteElsewhereQuarantineTheWorkerOnWhichTheyFailed(t *testing.T) {
+	t.Parallel()
+	b, _ := quarantining(t, 3, 5)
+	type call struct {
+		worker, why string
+		status      store.WorkerStatus
+	}
+	var calls []call
+	builds := postgres.NewBuilds(b.DB, postgres.BuildsConfig{
+		Quarantine:  store.QuarantineRule{Faults: 3, Attempts: 5},
+		Quarantined: func(worker, why string, status store.WorkerStatus) { calls = append(calls, call{worker, why, status}) },
+	})
+	w, healthy := b.worker(), b.worker()
+	fails := func(c *client) string {
+		t.Helper()
+		build := b.build()
+		c.gets(build.ID)
+		c.fails(build.ID)
+		return build.ID
+	}
+	completes := func(c *client, failed string) string {
+		t.Helper()
+		again := b.build(func(s *store.Submission) { s.RetryOf = failed })
+		c.gets(again.ID)
+		require.False(t, must(builds.Finish(t.Context(), success(again.ID, c.id), staged(func() error { return nil })))(t))
+		return again.ID
+	}
+	completes(w, fails(w))             // on the same worker
+	completes(healthy, fails(healthy)) // as above
+	again := b.build(func(s *store.Submission) { s.RetryOf = fails(w) })
+	healthy.gets(again.ID)
+	healthy.fails(again.ID) // on both
+	completes(healthy, again.ID)
+	completes(healthy, fails(w))
+	completes(healthy, fails(w))
+	require.Empty(t, w.quarantine())
+	require.Empty(t, calls)
+	last := fails(w)
+	completes(healthy, last)
+	why := "3 of the last 5 attempts ended by this worker's own fault or failed here and completed on another worker. The last one (completed elsewhere): build " + last
+	require.Equal(t, why, w.quarantine())
+	require.Equal(t, []call{{w.id, why, store.Idle}}, calls)
+	require.Empty(t, healthy.quarantine())
+	require.Equal(t, time.Minute, w.rests())
+	build := b.build()
+	w.gets("")
+	w.rested()
+	w.gets(build.ID) // the trial
+	w.finishes(build.ID)
+	require.Empty(t, w.quarantine())
+}
+
 // The attempts are recorded in the row, whichever controller is told.
 func TestFaultsAmongTheLastAttemptsQuarantineAWorker(t *testing.T) {
 	t.Parallel()
