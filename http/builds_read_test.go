@@ -89,7 +89,7 @@ func TestWhyABuildWaits(t *testing.T) {
 	require.Equal(t, 403, b.send("GET", "/api/builds/"+b.submit().ID+"/why", token, "").status)
 	require.Equal(t, 404, b.send("GET", "/api/builds/nosuch/why", key(), "").status)
 	require.Equal(t, 200, b.send("POST", "/api/builds/"+s.ID+"/cancel", key(), "").status)
-	require.Equal(t, api.BuildWhy{ID: s.ID, State: "cancelled"}, ask(s.ID, key()))
+	require.Equal(t, api.BuildWhy{ID: s.ID, State: "cancelled", Nearest: []string{}}, ask(s.ID, key()))
 }
 
 func TestListIsABareArrayNewestFirst(t *testing.T) {
