@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/process"
@@ -96,7 +96,7 @@ func TestTutorialShowsWhatCommandsPrint(t *testing.T) {
 				return err == nil && alike(want) == alike(string(got))
 			}
 			if !run() && command == "takt workers" { // workers register and take builds when they can
-				_ = assert.Eventually(t, run, patience, tick)
+				eventually(t, "takt workers shows what the page does", run)
 			}
 			require.NoError(t, err, "%s: %s", command, got)
 			// What it waits for is up to two seconds old: the controller may not have seen the worker yet.
@@ -148,7 +148,7 @@ func (s *site) secondMachine(c *process.Controller, bin, command string) {
 	require.NoError(s.t, os.WriteFile(filepath.Join(home, "api-key"), []byte(c.APIKey+"\n"), 0o600))
 	worker := exec.Command("bash", "-c", "exec "+strings.Replace(command, "controller:3000", ln.Addr().String(), 1))
 	worker.Dir = home
-	worker.Env = append(s.Settings[:len(s.Settings):len(s.Settings)], "PATH="+bin+":/usr/local/bin:/usr/bin:/bin", "HOME="+home)
+	worker.Env = slices.Concat(s.Settings, []string{"PATH=" + bin + ":/usr/local/bin:/usr/bin:/bin", "HOME=" + home})
 	var said bytes.Buffer
 	worker.Stdout, worker.Stderr = &said, &said
 	require.NoError(s.t, worker.Start())
