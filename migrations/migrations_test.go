@@ -45,7 +45,7 @@ func TestUpDownUpEndsWhereUpEnds(t *testing.T) {
 	conn := connect(t, cfg)
 	require.NoError(t, migrations.Up(t.Context(), cfg))
 	first := describe(t, conn)
-	require.Contains(t, first, "builds_queue")
+	require.Contains(t, first, "builds_in_order")
 	require.Contains(t, first, "river_job_kind")
 	require.NoError(t, migrations.Up(t.Context(), cfg), "nothing to do is no error")
 

@@ -153,12 +153,13 @@ type PendingBuild struct {
 	Labels      Labels
 	SubmittedAt time.Time
 	Attempt     int
-	// Position orders the queue. Place is the rank of the build in it, Number the rank among
+	// Position orders the queue, and Seq builds of one position. Place is the rank of the build in it, Number the rank among
 	// those of its class, both from 1.
 	Position      int64
 	Place, Number int
 	ClassID       int32
 	Require       Require
+	Seq           int64
 }
 
 // RunningBuild is a build that a worker holds.

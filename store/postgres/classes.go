@@ -190,17 +190,17 @@ const maxSets = 16
 
 // claimSQL returns the statement that locks the first builds of as many sets: those of one
 // class come first, so that the others leave them what only they can take. A scan starts at
-// its low-water mark. It reads one class by builds_by_class and several by builds_queue, in
+// its low-water mark. It reads one class by builds_by_class and several by builds_in_order, in
 // their order. The conditions are written such that the planner can use no other index,
 // because it may plan while nothing is pending.
 func claimSQL(single, several int) string {
 	var sql, union strings.Builder
 	sql.WriteString("/* claim_builds */\nWITH ")
 	for i := range single + several {
-		order, taken := "position", ""
+		order, taken := "position, seq", ""
 		where := fmt.Sprintf("class + 0 = ANY ($%d) AND position >= $%d", 3*i+2, 3*i+3)
 		if i < single {
-			order = "class, position"
+			order = "class, position, seq"
 			where = fmt.Sprintf("class > 0 AND (class, position) >= ($%[1]d, $%[2]d) AND class <= $%[1]d", 3*i+2, 3*i+3)
 		}
 		for j := range i {

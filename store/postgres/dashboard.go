@@ -132,26 +132,31 @@ func (d *Dashboard) Figures(ctx context.Context) (store.Figures, error) {
 // sqlWaitingBuilds counts what stands before the page once for each class.
 const sqlWaitingBuilds = `/* waiting_builds */
 WITH before AS MATERIALIZED (
-	SELECT class, count(*)::int AS n FROM builds WHERE state = 'pending' AND position <= @after GROUP BY 1
+	SELECT class, count(*)::int AS n FROM builds WHERE state = 'pending' AND (position, seq) <= (@after, @seq) GROUP BY 1
 )
 SELECT b.id, b.platform, b.priority, (SELECT labels FROM build_labels WHERE build = b.seq), b.submitted_at, b.attempt, b.position,
-	coalesce((SELECT sum(n) FROM before), 0)::int + row_number() OVER (ORDER BY b.position)::int,
-	coalesce((SELECT n FROM before WHERE class = b.class), 0) + row_number() OVER (PARTITION BY b.class ORDER BY b.position)::int,
-	b.class, (SELECT require FROM build_classes WHERE id = b.class)
-FROM (SELECT * FROM builds WHERE state = 'pending' AND position > @after ORDER BY position LIMIT @limit::int) b
-ORDER BY b.position`
+	coalesce((SELECT sum(n) FROM before), 0)::int + row_number() OVER (ORDER BY b.position, b.seq)::int,
+	coalesce((SELECT n FROM before WHERE class = b.class), 0) + row_number() OVER (PARTITION BY b.class ORDER BY b.position, b.seq)::int,
+	b.class, (SELECT require FROM build_classes WHERE id = b.class), b.seq
+FROM (SELECT * FROM builds WHERE state = 'pending' AND (position, seq) > (@after, @seq) ORDER BY position, seq LIMIT @limit::int) b
+ORDER BY b.position, b.seq`
 
 // Waiting returns a page of the pending builds, in the order in which they are handed out.
 func (d *Dashboard) Waiting(ctx context.Context, p store.Page) ([]store.PendingBuild, store.Cursor, error) {
-	return numberedPage(ctx, d.db.read("reading the queue for a page"), numberedList{"waiting", false},
-		func(b store.PendingBuild) int64 { return b.Position }, sqlWaitingBuilds, p, nil)
+	var after, seq int64
+	if err := p.After.Keys("waiting", &after, &seq); err != nil {
+		return nil, "", err
+	}
+	return pageOf(ctx, d.db.read("reading the queue for a page"), pgx.RowToStructByPos[store.PendingBuild],
+		func(b store.PendingBuild) store.Cursor { return store.NewCursor("waiting", b.Position, b.Seq) },
+		sqlWaitingBuilds, p, pgx.NamedArgs{"after": after, "seq": seq})
 }
 
 const sqlPlaceInQueue = `/* place_in_queue */
 SELECT id, platform, priority, NULL::jsonb, submitted_at, attempt, position,
-	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.position <= b.position)::int,
-	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.class > 0 AND a.class = b.class AND a.position <= b.position)::int,
-	class, (SELECT require FROM build_classes WHERE id = b.class)
+	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND (a.position, a.seq) <= (b.position, b.seq))::int,
+	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.class > 0 AND a.class = b.class AND (a.position, a.seq) <= (b.position, b.seq))::int,
+	class, (SELECT require FROM build_classes WHERE id = b.class), seq
 FROM builds b WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending'`
 
 // WaitingBuild returns one pending build, or nil if the build is not pending.

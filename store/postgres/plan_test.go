@@ -26,7 +26,7 @@ func TestAssignmentsNeverSortOrScanTheQueue(t *testing.T) {
 	constants["claimOne"], constants["claimSeveral"] = postgres.ClaimSQL(1, 0), postgres.ClaimSQL(0, 1)
 	must(conn.Exec(t.Context(), constants["sqlSession"]))(t)
 	statements := map[string]string{ // and the indexes by which they find their rows
-		"sqlLockWorkers": "Backward using workers_number", "sqlLockRepeats": "using builds_held", "claimOne": "using builds_by_class", "claimSeveral": "using builds_queue", "sqlPending": "using builds_by_class",
+		"sqlLockWorkers": "Backward using workers_number", "sqlLockRepeats": "using builds_held", "claimOne": "using builds_by_class", "claimSeveral": "using builds_in_order", "sqlPending": "using builds_by_class",
 		"sqlAssignBuilds": "using builds_pkey", "sqlAssignWorkers": "Backward using workers_number", "sqlPresence": "using workers_number", "sqlChanged": "using workers_number",
 	}
 	judge := func(when string) {

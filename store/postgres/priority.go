@@ -15,7 +15,7 @@ const sqlSetPriority = `/* set_priority */
 WITH was AS MATERIALIZED (
 	SELECT seq, priority FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending' FOR NO KEY UPDATE
 ), b AS (
-	UPDATE builds b SET priority = $2, updated_at = now(), log_lines = log_lines + 1 FROM was WHERE b.seq = was.seq
+	UPDATE builds b SET priority = $2, position = CASE WHEN b.priority = $2 THEN position ELSE queue_position(b.platform, $2, coalesce(submitter, '')) END, updated_at = now(), log_lines = log_lines + 1 FROM was WHERE b.seq = was.seq
 	RETURNING b.seq, b.platform, b.class, b.position, b.priority, was.priority AS was, b.log_lines
 ), l AS (
 	INSERT INTO build_logs (build, number, message, kind, facts)
@@ -26,8 +26,8 @@ SELECT platform, class, position, pg_notify('takt', 'job:available ' || platform
 // priorityAt returns the priority of the build at a position, whose high bits it is.
 func priorityAt(position int64) int { return store.MaxPriority - int(position>>55) }
 
-// SetPriority moves a pending build to the position of its new priority. Among builds
-// of the same priority the older submission goes first. Errors: NotFound, Conflict when
+// SetPriority moves a pending build to a position in its new priority, as if it were
+// submitted now. Errors: NotFound, Conflict when
 // it is not pending, InvalidArgument.
 func (b *Builds) SetPriority(ctx context.Context, id string, priority int) (store.BuildRef, error) {
 	ref := store.BuildRef{ID: id}

@@ -200,15 +200,20 @@ func (b *Builds) countRoom(ctx context.Context, tx pgx.Tx, n int) (room int, err
 }
 
 // sqlInsertBuilds adds builds, their files, their labels (NULL for none) and their first
-// log lines, and notifies every controller.
+// log lines, and notifies every controller. The builds of one submitter get positions one
+// after another.
 const sqlInsertBuilds = `/* insert_builds */
 WITH s AS MATERIALIZED (
 	SELECT * FROM unnest(@ids::text[], @platforms::text[], @priorities::int[], @tokens::bytea[], @certs::bool[], @labels::jsonb[], @retried::text[], @lines::text[],
 		@classes::int[], @prefers::text[], @events::text[], @submitters::text[]) WITH ORDINALITY AS s(id, platform, priority, token, certs, labels, retried, line, class, prefer, event, submitter, nr)
+), g AS MATERIALIZED (
+	SELECT *, queue_position(platform, priority, submitter) AS first, queue_cost(submitter) AS cost
+	FROM (SELECT DISTINCT submitter, platform, priority FROM s ORDER BY 1, 2, 3) d
 ), b AS (
-	INSERT INTO builds (id, platform, class, priority, token_hash, has_certs, log_lines, submitter, retry_root)
-	SELECT id, platform, class, priority, token, certs, 1, nullif(submitter, ''), (SELECT coalesce(o.retry_root, o.seq) FROM builds o WHERE o.seq = (SELECT i.seq FROM build_ids i WHERE i.id = retried))
-	FROM s ORDER BY nr
+	INSERT INTO builds (id, platform, class, priority, position, token_hash, has_certs, log_lines, submitter, retry_root)
+	SELECT id, platform, class, priority, first + cost * (row_number() OVER (PARTITION BY submitter, platform, priority ORDER BY nr) - 1),
+		token, certs, 1, nullif(submitter, ''), (SELECT coalesce(o.retry_root, o.seq) FROM builds o WHERE o.seq = (SELECT i.seq FROM build_ids i WHERE i.id = retried))
+	FROM s JOIN g USING (submitter, platform, priority) ORDER BY nr
 	RETURNING seq, id, submitted_at, position
 ), n AS (
 	INSERT INTO build_ids (id, seq) SELECT id, seq FROM b

@@ -27,7 +27,7 @@ WITH b AS (
 	FROM (
 		SELECT b.seq, CASE WHEN k.require <> '' THEN ' with ' || k.require ELSE '' END AS with_labels FROM builds b JOIN build_classes k ON k.id = b.class
 		WHERE b.state = 'pending' AND k.unmatched_since IS NOT NULL AND greatest(k.unmatched_since, b.updated_at) < now() - $2::interval
-		ORDER BY b.position LIMIT $1 FOR NO KEY UPDATE OF b SKIP LOCKED
+		ORDER BY b.position, b.seq LIMIT $1 FOR NO KEY UPDATE OF b SKIP LOCKED
 	) w WHERE builds.seq = w.seq
 	RETURNING builds.seq, id, platform, class, submitted_at, error_message, log_lines
 ), l AS (
