@@ -12,8 +12,9 @@ CREATE INDEX IF NOT EXISTS builds_in_order ON builds (position, seq) WHERE state
 -- contract: 0.1.0 reads builds_in_order instead
 DROP INDEX IF EXISTS builds_queue;
 
--- Finds the last pending build of a submitter.
-CREATE INDEX IF NOT EXISTS builds_by_submitter ON builds ((coalesce(submitter, '')), platform, position) WHERE state = 'pending';
+-- Finds the last pending build of a submitter. The condition attempt >= 0 is always true: the
+-- planner can use this index for no other statement, because it would sort then.
+CREATE INDEX IF NOT EXISTS builds_by_submitter ON builds ((coalesce(submitter, '')), platform, position) WHERE state = 'pending' AND attempt >= 0;
 
 CREATE OR REPLACE FUNCTION queue_cost(who text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT 65536 / coalesce((SELECT greatest(weight, 1) FROM access_keys WHERE name = who), 1)
@@ -34,7 +35,7 @@ DECLARE
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('takt queue ' || in_priority || in_platform || ' ' || who, 0));
     SELECT position INTO last FROM builds
-    WHERE state = 'pending' AND coalesce(submitter, '') = who AND platform = in_platform AND position >= low AND position < high
+    WHERE state = 'pending' AND attempt >= 0 AND coalesce(submitter, '') = who AND platform = in_platform AND position >= low AND position < high
     ORDER BY position DESC LIMIT 1;
     -- The first position of each class of the platform, one look-up for each class.
     WITH RECURSIVE c AS (

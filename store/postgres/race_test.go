@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -69,8 +70,8 @@ func TestTenWorkersOneBuild(t *testing.T) {
 	require.Zero(t, b.count(`SELECT count(*) FROM builds WHERE attempt <> 1 OR state <> 'completed'`))
 }
 
-// P5: no build is claimed while an older one of its class and priority is pending, visible
-// and not locked, and a worker gets the first of all classes that it can take. Claims run
+// P5: no build is claimed while one of its class that comes before it is pending, visible and
+// not locked, and a worker gets the first of all classes that it can take. Claims run
 // concurrently, so each batch is judged by what it left behind: what is pending after all
 // batches is newer than everything that was claimed before builds ran out.
 func TestClaimsAreFirstInFirstOut(t *testing.T) {
@@ -81,8 +82,9 @@ func TestClaimsAreFirstInFirstOut(t *testing.T) {
 		var builds []store.Build
 		for range rapid.IntRange(20, 60).Draw(rt, "builds") {
 			p := rapid.SampledFrom([]store.Platform{store.IOS, store.IOS, store.Android, "linux"}).Draw(rt, "platform")
+			from := func(s *store.Submission) { s.Submitter = rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(rt, "submitter") }
 			needs := requires(rapid.SampledFrom([]string{"", "", "", "xcode>=16", "!xcode", "pool in (a,b)"}).Draw(rt, "require"))
-			builds = append(builds, b.build(on(p), needs, priority(rapid.SampledFrom([]int{0, 0, 0, -10, 3, 10}).Draw(rt, "priority"))))
+			builds = append(builds, b.build(on(p), needs, from, priority(rapid.SampledFrom([]int{0, 0, 0, -10, 3, 10}).Draw(rt, "priority"))))
 		}
 		var wg sync.WaitGroup
 		workers := map[string]store.Worker{}
@@ -106,9 +108,9 @@ func TestClaimsAreFirstInFirstOut(t *testing.T) {
 		for i := range builds {
 			builds[i] = b.find(builds[i].ID)
 		}
-		before := func(a, b store.Build) bool {
-			return a.Priority > b.Priority || a.Priority == b.Priority && a.Seq < b.Seq
-		}
+		var order []string
+		require.NoError(rt, b.Pool.QueryRow(t.Context(), `SELECT array_agg(id ORDER BY position, seq) FROM builds`).Scan(&order))
+		before := func(a, b store.Build) bool { return slices.Index(order, a.ID) < slices.Index(order, b.ID) }
 		idle := map[string]store.Worker{}
 		maps.Copy(idle, workers)
 		for _, claimed := range builds {
