@@ -30,7 +30,7 @@ func TestKeysTakeTurns(t *testing.T) {
 	// As 0.1.0 inserts, one by one through the trigger.
 	b.exec(`WITH b AS (INSERT INTO builds (id, platform, priority, token_hash, has_certs, log_lines, submitter) SELECT 'flood' || i, 'ios', 0, '\x00', false, 0, 'flood' FROM generate_series(1, 10000) i RETURNING id, seq),
 		n AS (INSERT INTO build_ids (id, seq) SELECT id, seq FROM b)
-		INSERT INTO build_files (build, kind, name, size, sha256, location) SELECT seq, 'source', 's', 1, '\x00', 'local' FROM b`)
+		INSERT INTO build_files (build, kind, name, size, sha256, location) SELECT seq, 'source', 's', 1, sha256('x'), 'local' FROM b`)
 	require.Equal(t, map[string]int{"flood": 10}, turns(b, 10))
 	for range 20 {
 		b.build(by("small", 0))

@@ -82,7 +82,9 @@ func TestClaimsAreFirstInFirstOut(t *testing.T) {
 		var builds []store.Build
 		for range rapid.IntRange(20, 60).Draw(rt, "builds") {
 			p := rapid.SampledFrom([]store.Platform{store.IOS, store.IOS, store.Android, "linux"}).Draw(rt, "platform")
-			from := func(s *store.Submission) { s.Submitter = rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(rt, "submitter") }
+			from := func(s *store.Submission) {
+				s.Submitter = rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(rt, "submitter")
+			}
 			needs := requires(rapid.SampledFrom([]string{"", "", "", "xcode>=16", "!xcode", "pool in (a,b)"}).Draw(rt, "require"))
 			builds = append(builds, b.build(on(p), needs, from, priority(rapid.SampledFrom([]int{0, 0, 0, -10, 3, 10}).Draw(rt, "priority"))))
 		}
