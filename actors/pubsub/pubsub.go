@@ -8,11 +8,13 @@ import (
 )
 
 // The topics of takt. The argument of job:available names a class (store.Class.Event), that of
+// queue:position the lowest position of builds that became pending, that of
 // settings:changed the setting's key, that of throttle:config "portal:action", that
 // of throttle:queue a queue's id.
 const (
 	QueueUpdated    = "queue:updated"
 	JobAvailable    = "job:available"
+	QueuePosition   = "queue:position"
 	BuildAssigned   = "build:assigned"
 	BuildUpdated    = store.TopicBuildUpdated
 	WorkerUpdated   = store.TopicWorkerUpdated

@@ -232,6 +232,8 @@ func (s *fakeStore) finish(id string) {
 	w.holds, w.Held = nil, 0
 }
 
+func (s *fakeStore) Lower(int64) {}
+
 func (s *fakeStore) Recount(_ context.Context, limit int, known []store.WorkerSession, _ []int32) (store.Recount, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

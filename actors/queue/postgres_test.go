@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"takt/actors/database"
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/actors/queue"
@@ -548,6 +549,59 @@ func TestABuildThatWasLockedInVainWakesTheOtherController(t *testing.T) {
 	require.NotNil(t, (<-results[2]).Job)
 	t.Logf("woken after %s", time.Since(begun))
 	require.Less(t, time.Since(begun), 5*time.Second, "a count, or an old one, would come later")
+}
+
+// A build that comes before others because it is its submitter's turn, or by its priority, is
+// below the mark of a controller that has claimed further already. It hears of the position.
+func TestABuildThatComesBeforeOthersIsClaimedByTheOtherController(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	two := newControllerWith(t, storetest.Another(t, db).DB, queue.Config{Recount: time.Hour})
+	listener := database.NewListener(database.ListenerConfig{
+		Source: func(context.Context) (*pgx.ConnConfig, error) { return db.Config, nil }, Bus: two.bus,
+	})
+	resumed, heard := make(chan struct{}, 1), make(chan string, 100)
+	two.bus.Subscribe(func(pubsub.Event) { resumed <- struct{}{} }, pubsub.ListenerResumed)
+	two.bus.Subscribe(func(e pubsub.Event) {
+		if argument, _ := e.Data.(string); e.Remote {
+			heard <- argument
+		}
+	}, pubsub.JobAvailable)
+	listens := otp.New(otp.Options{Logger: zerolog.Nop()})
+	_, err := listens.StartRoot(t.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{listener.Spec()}})
+	require.NoError(t, err)
+	t.Cleanup(func() { listens.Shutdown(context.Background()) })
+	<-resumed
+
+	submit := func(key, needs string) store.Build {
+		t.Helper()
+		b := storetest.Build(t, db.DB, func(s *store.Submission) { s.Submitter, s.Require = key, store.StoredRequire(needs) })
+		<-heard
+		return b
+	}
+	claimed := func() string {
+		t.Helper()
+		reply, err := two.queue.Poll(t.Context(), storetest.Worker(t, db.DB).Request(), 0)
+		require.NoError(t, err)
+		require.NotNil(t, reply.Job)
+		return reply.Job.BuildID
+	}
+	submit("old", "gpu") // no worker has one, so it keeps its place before the others
+	var flood []store.Build
+	for range 6 {
+		flood = append(flood, submit("flood", ""))
+	}
+	for i := range 3 {
+		require.Equal(t, flood[i].ID, claimed())
+	}
+	late := submit("late", "")
+	require.Equal(t, late.ID, claimed())
+	require.Equal(t, flood[3].ID, claimed())
+	_, err = postgres.NewBuilds(db.DB, postgres.BuildsConfig{}).SetPriority(t.Context(), flood[5].ID, 3)
+	require.NoError(t, err)
+	<-heard
+	require.Equal(t, flood[5].ID, claimed())
+	require.Equal(t, flood[4].ID, claimed())
 }
 
 // A process is parked at one controller; another process of the same worker registers at

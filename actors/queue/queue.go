@@ -23,6 +23,8 @@ type Store interface {
 	// Recount counts pending builds per class, each up to limit, and returns the rows that
 	// have changed. more are numbers of classes that may have pending builds.
 	Recount(ctx context.Context, limit int, known []store.WorkerSession, more []int32) (store.Recount, error)
+	// Lower makes the next Assign include position, at which a build became pending.
+	Lower(position int64)
 	// RecordPresence writes beats and returns the workers whose beats are settled.
 	RecordPresence(ctx context.Context, beats []store.Presence) ([]uint32, error)
 }

@@ -105,7 +105,7 @@ type manager struct {
 func (m *manager) Init(c *otp.Ctx) error {
 	m.memory = newMemory(m.q.cfg.MaxParked, &m.q.gauge)
 	m.pace = batching.Pace{Parallel: m.q.cfg.Batches, Most: m.q.cfg.BatchSize, Linger: linger}
-	m.q.bus.Listen(c, pubsub.JobAvailable, pubsub.WorkerChanged, pubsub.ListenerResumed)
+	m.q.bus.Listen(c, pubsub.QueuePosition, pubsub.JobAvailable, pubsub.WorkerChanged, pubsub.ListenerResumed)
 	ctx, cancel := context.WithTimeoutCause(c.Context(), firstLook, errTransactionTooSlow)
 	defer cancel()
 	m.reads = otp.Job[recounted]{Begin: m.read, Done: m.recounted}
@@ -347,6 +347,10 @@ func (m *manager) notified(c *otp.Ctx, e pubsub.Event) {
 	case e.Topic == pubsub.WorkerChanged:
 		if number, err := strconv.ParseUint(argument, 10, 32); err == nil {
 			m.changed(m.byNumber[uint32(number)])
+		}
+	case e.Topic == pubsub.QueuePosition: // it comes before the job:available that wakes a poll
+		if position, err := strconv.ParseInt(argument, 10, 64); err == nil {
+			m.q.db.Lower(position)
 		}
 	default:
 		m.pending.notified(argument)

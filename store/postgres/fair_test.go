@@ -2,12 +2,15 @@ package postgres_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
 )
 
 // by submits with a key.
@@ -24,13 +27,111 @@ func turns(b *bundle, n int) map[string]int {
 	return got
 }
 
-func TestKeysTakeTurns(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
+// flood makes 10 000 builds of one key pending.
+func flood(b *bundle) {
 	// As 0.1.0 inserts, one by one through the trigger.
 	b.exec(`WITH b AS (INSERT INTO builds (id, platform, priority, token_hash, has_certs, log_lines, submitter) SELECT 'flood' || i, 'ios', 0, '\x00', false, 0, 'flood' FROM generate_series(1, 10000) i RETURNING id, seq),
 		n AS (INSERT INTO build_ids (id, seq) SELECT id, seq FROM b)
 		INSERT INTO build_files (build, kind, name, size, sha256, location) SELECT seq, 'source', 's', 1, sha256('x'), 'local' FROM b`)
+}
+
+// twoControllers has a worker at each of two controllers, which take builds in turn: claim
+// returns the submitter of the next build.
+func twoControllers(b *bundle) (claim func() string) {
+	other := *b
+	other.Database = storetest.Another(b.t, b.Database)
+	other.queue = postgres.NewQueue(other.DB, postgres.QueueConfig{})
+	b.build(by("first", 10), requires("pool=a"))
+	must(other.queue.Recount(b.t.Context(), 100, nil, nil))(b.t) // by which it knows the class
+	n, workers := 0, []*client{b.worker(slots(1000), labelled("pool", "a")), other.worker(slots(1000), labelled("pool", "a"))}
+	claim = func() string {
+		n++
+		id := jobID(workers[n%2].poll())
+		require.NotEmpty(b.t, id)
+		return b.find(id).Submitter
+	}
+	require.Equal(b.t, "first", claim())
+	return claim
+}
+
+func TestAKeyGetsItsShareBesideAFloodAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	flood(b)
+	claim := twoControllers(b)
+	for range 15 {
+		require.Equal(t, "flood", claim())
+	}
+	small := 0
+	for i := range 200 {
+		if i%20 == 0 {
+			for range 10 + i%40 { // never none
+				b.build(by("small", 0))
+			}
+		}
+		if claim() == "small" {
+			small++
+		}
+		require.GreaterOrEqual(t, float64(small), 0.49*float64(i+1)-0.5, "after %d claims", i+1)
+	}
+	require.GreaterOrEqual(t, small, 98, "49 %%")
+}
+
+// In any time in which two keys have builds pending, their shares, each divided by its weight,
+// differ by less than one build of each: the bound of start-time fair queueing.
+func TestNoKeyStarves(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	random := rand.New(rand.NewPCG(29, 1)) //nolint:gosec // the same in each run
+	weights := map[string]float64{"a": 1, "b": 1, "c": 3, "d": 7}
+	for key, weight := range weights {
+		b.exec(`INSERT INTO access_keys (name, digest, scopes, created_by, weight) VALUES ($1::text, sha256($1::text::bytea), '{submit}', 'admin', $2)`, key, int(weight))
+	}
+	claim := twoControllers(b)
+	waiting, total := map[string]int{}, 0
+	type span struct{ now, least, most float64 }
+	spans := map[string]*span{} // while both of a pair have builds pending
+	for range 120 {
+		for range random.IntN(3) {
+			key := string(rune('a' + random.IntN(4)))
+			for range 1 + random.IntN(6) {
+				b.build(by(key, 0), requires([]string{"", "pool=a"}[random.IntN(2)]))
+				waiting[key]++
+				total++
+			}
+		}
+		for range min(random.IntN(8), total) {
+			for f := range weights {
+				for g := range weights {
+					if f < g && (waiting[f] == 0 || waiting[g] == 0) {
+						delete(spans, f+g)
+					} else if f < g && spans[f+g] == nil {
+						spans[f+g] = &span{}
+					}
+				}
+			}
+			key := claim()
+			waiting[key]--
+			total--
+			for pair, s := range spans {
+				f, g := pair[:1], pair[1:]
+				switch key {
+				case f:
+					s.now += 1 / weights[f]
+				case g:
+					s.now -= 1 / weights[g]
+				}
+				s.least, s.most = min(s.least, s.now), max(s.most, s.now)
+				require.LessOrEqual(t, s.most-s.least, 1/weights[f]+1/weights[g]+0.01, pair)
+			}
+		}
+	}
+}
+
+func TestKeysTakeTurns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	flood(b)
 	require.Equal(t, map[string]int{"flood": 10}, turns(b, 10))
 	for range 20 {
 		b.build(by("small", 0))

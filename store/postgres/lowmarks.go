@@ -25,15 +25,18 @@ func (m marks) from(classes []int32) int64 {
 // for hours. A claim that scans from the start of the index steps over all of them; one
 // that scans from the mark steps over none.
 //
-// A mark is a hint. Builds that are requeued, or whose priority rises, lower the marks of
-// their own controller. Other controllers find them when they have claimed too few, and by
-// a look below the marks at every count of the queue (2 s). After a slow look the next one
-// is delayed, and claims stay above the marks until a look is fast again. Safe for
-// concurrent use; the zero value begins at the start.
+// A mark is a hint. A build that comes before others, because it is its submitter's turn or
+// its priority is high or rises, lowers the marks of its own controller at once and those of
+// others by a notification. One that is requeued lowers those of its own only. What others
+// have not heard of they find when they have claimed too few, and by a look below the marks
+// at every count of the queue (2 s). After a slow look the next one is delayed, and claims
+// stay above the marks until a look is fast again. Safe for concurrent use; the zero value
+// begins at the start.
 type lowMarks struct {
 	mu    sync.Mutex
 	at    marks
-	age   int           // grows when marks are lowered, which voids what earlier passes saw
+	age   int           // how often marks were lowered, above which passes under way don't raise them
+	lows  [256]int64    // the last positions to which they were lowered
 	cost  time.Duration // of the last look
 	due   time.Time     // when the next look may be taken
 	clock func() time.Time
@@ -73,7 +76,8 @@ func (l *lowMarks) begin(whole bool) pass {
 func (l *lowMarks) end(p pass, claims []*claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p.age != l.age {
+	low := l.low(p)
+	if low == 0 {
 		return
 	}
 	first, anew := marks{}, map[int32]bool{}
@@ -89,7 +93,7 @@ func (l *lowMarks) end(p pass, claims []*claim) {
 		l.at = marks{}
 	}
 	for class, position := range first {
-		if !anew[class] { // otherwise there may be more from here on
+		if position = min(position, low); !anew[class] { // otherwise there may be more from here on
 			position = max(l.at[class], position)
 		}
 		l.at[class] = position
@@ -103,7 +107,25 @@ func (l *lowMarks) undo(p pass) {
 	for k := range l.at {
 		l.at[k] = min(l.at[k], p.marks[k])
 	}
+	l.lowered(0)
+}
+
+// lowered records that marks were lowered, to position at most.
+func (l *lowMarks) lowered(position int64) {
+	l.lows[l.age%len(l.lows)] = position
 	l.age++
+}
+
+// low returns the lowest position to which marks were lowered since p began.
+func (l *lowMarks) low(p pass) int64 {
+	if l.age-p.age > len(l.lows) {
+		return 0
+	}
+	lowest := int64(math.MaxInt64)
+	for i := p.age; i < l.age; i++ {
+		lowest = min(lowest, l.lows[i%len(l.lows)])
+	}
+	return lowest
 }
 
 // beginLook returns the highest mark, below which to look. due is false if it is too
@@ -130,13 +152,13 @@ func (l *lowMarks) endLook(look pass, below int64, lowest marks, err error) {
 		l.cost = max(l.cost, slowLook)
 		return
 	}
-	current := look.age == l.age
-	for k := range l.at {
+	low := l.low(look)
+	for k, mark := range l.at {
 		position := cmp.Or(lowest[k], below)
-		if position < l.at[k] {
-			l.age++
-		} else if !current {
-			continue
+		if position < mark {
+			l.lowered(position)
+		} else {
+			position = max(mark, min(position, low))
 		}
 		l.at[k] = position
 	}
@@ -149,7 +171,7 @@ func (l *lowMarks) lower(position int64) {
 	for k := range l.at {
 		l.at[k] = min(l.at[k], position)
 	}
-	l.age++
+	l.lowered(position)
 }
 
 // reset makes the next scan begin at the start.

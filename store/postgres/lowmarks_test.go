@@ -69,6 +69,24 @@ func TestLowMarks(t *testing.T) {
 		l.lower(99)
 		require.Equal(t, marks{1: 4, 2: 4}, l.begin(false).marks)
 	})
+	t.Run("a mark rises beside builds that do not overtake, and only up to those that do", func(t *testing.T) {
+		t.Parallel()
+		l, _ := marksAt()
+		under := l.begin(false)
+		l.lower(99)
+		l.end(under, claimed(40, 40))
+		require.Equal(t, marks{1: 40, 2: 40}, l.begin(false).marks)
+		under = l.begin(false)
+		l.lower(45)
+		l.end(under, claimed(50, 60))
+		require.Equal(t, marks{1: 45, 2: 45}, l.begin(false).marks, "it may be of any class")
+		under = l.begin(false)
+		for range 300 {
+			l.lower(99)
+		}
+		l.end(under, claimed(70, 70))
+		require.Equal(t, marks{1: 45, 2: 45}, l.begin(false).marks, "more than are remembered")
+	})
 	t.Run("a batch that failed puts back what it had locked", func(t *testing.T) {
 		t.Parallel()
 		l, _ := marksAt()

@@ -108,6 +108,10 @@ func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSess
 	return r, nil
 }
 
+// Lower makes the next claim include position, at which a build became pending through
+// another controller.
+func (q *Queue) Lower(position int64) { q.db.head.lower(position) }
+
 // counted are the pending builds of a class and the first position among them.
 type counted struct {
 	store.ClassCount

@@ -55,7 +55,7 @@ func (b *Builds) Submit(ctx context.Context, s store.Submission, files ...store.
 	if err != nil {
 		return store.Build{}, err
 	}
-	b.db.head.lower(a.position) // its priority may put it below the marks
+	b.db.head.lower(a.position) // its turn or its priority may put it below the marks
 	b.db.classes.note(time.Now(), class)
 	return a.build, nil
 }
@@ -200,8 +200,9 @@ func (b *Builds) countRoom(ctx context.Context, tx pgx.Tx, n int) (room int, err
 }
 
 // sqlInsertBuilds adds builds, their files, their labels (NULL for none) and their first
-// log lines, and notifies every controller. The builds of one submitter get positions one
-// after another.
+// log lines, and notifies every controller: first of the lowest position, because it may be
+// below the marks there. Releases that know no queue:position ignore it. The builds of one
+// submitter get positions one after another.
 const sqlInsertBuilds = `/* insert_builds */
 WITH s AS MATERIALIZED (
 	SELECT * FROM unnest(@ids::text[], @platforms::text[], @priorities::int[], @tokens::bytea[], @certs::bool[], @labels::jsonb[], @retried::text[], @lines::text[],
@@ -228,8 +229,10 @@ WITH s AS MATERIALIZED (
 ), l AS (
 	INSERT INTO build_logs (build, number, message, kind, facts)
 	SELECT b.seq, 1, s.line, 'submitted', CASE WHEN s.retried IS NOT NULL THEN jsonb_build_object('build', s.retried) END FROM b JOIN s USING (id)
+), low AS MATERIALIZED (
+	SELECT pg_notify('takt', 'queue:position ' || min(position)) FROM b
 )
-SELECT id, submitted_at, position, pg_notify('takt', 'job:available ' || event) FROM b JOIN s USING (id)`
+SELECT id, submitted_at, position, pg_notify('takt', 'job:available ' || event) FROM low CROSS JOIN b JOIN s USING (id)`
 
 // sqlLogRetry writes a line to the log of the build $1, which build $3 retries.
 const sqlLogRetry = `/* log_retry */
