@@ -573,9 +573,9 @@ func TestABuildThatComesBeforeOthersIsClaimedByTheOtherController(t *testing.T) 
 	t.Cleanup(func() { listens.Shutdown(context.Background()) })
 	<-resumed
 
-	submit := func(key, needs string) store.Build {
+	submit := func(priority int) store.Build {
 		t.Helper()
-		b := storetest.Build(t, db.DB, func(s *store.Submission) { s.Submitter, s.Require = key, store.StoredRequire(needs) })
+		b := storetest.Build(t, db.DB, func(s *store.Submission) { s.Priority = priority })
 		<-heard
 		return b
 	}
@@ -586,15 +586,14 @@ func TestABuildThatComesBeforeOthersIsClaimedByTheOtherController(t *testing.T) 
 		require.NotNil(t, reply.Job)
 		return reply.Job.BuildID
 	}
-	submit("old", "gpu") // no worker has one, so it keeps its place before the others
 	var flood []store.Build
 	for range 6 {
-		flood = append(flood, submit("flood", ""))
+		flood = append(flood, submit(0))
 	}
 	for i := range 3 {
 		require.Equal(t, flood[i].ID, claimed())
 	}
-	late := submit("late", "")
+	late := submit(1)
 	require.Equal(t, late.ID, claimed())
 	require.Equal(t, flood[3].ID, claimed())
 	_, err = postgres.NewBuilds(db.DB, postgres.BuildsConfig{}).SetPriority(t.Context(), flood[5].ID, 3)
