@@ -27,7 +27,7 @@ type keys struct {
 
 func (h *keys) routes() []edge.Route {
 	return []edge.Route{
-		edge.On(h.edge, api.ListKeys, h.list), edge.On(h.edge, api.CreateKey, h.create), edge.On(h.edge, api.RevokeKey, h.revoke),
+		edge.On(h.edge, api.ListKeys, h.list), edge.On(h.edge, api.CreateKey, h.create), edge.On(h.edge, api.LimitKey, h.limit), edge.On(h.edge, api.RevokeKey, h.revoke),
 	}
 }
 
@@ -40,7 +40,7 @@ func (h *keys) list(ctx context.Context, _ api.None) (api.Keys, error) {
 }
 
 func (h *keys) create(ctx context.Context, in api.CreateKeyIn) (api.MadeKey, error) {
-	k := store.NamedKey{Name: in.Name, Scopes: in.Scopes, CreatedBy: edge.CallerOf(ctx).Actor()}
+	k := store.NamedKey{Name: in.Name, Scopes: in.Scopes, CreatedBy: edge.CallerOf(ctx).Actor(), Weight: in.Weight, MaxPending: in.MaxPending}
 	life, _ := api.ParseDays(in.Expires) // Check has read it
 	if slices.Contains(in.Scopes, store.ScopeEnroll) && life == 0 {
 		life = tokenLife
@@ -48,7 +48,7 @@ func (h *keys) create(ctx context.Context, in api.CreateKeyIn) (api.MadeKey, err
 	if life > 0 {
 		k.ExpiresAt = time.Now().Add(life)
 	}
-	return h.make(ctx, entry{"create key", "key/" + in.Name, in.Reason, map[string]any{"scopes": in.Scopes, "expires": in.Expires}}, k, h.store.Create)
+	return h.make(ctx, entry{"create key", "key/" + in.Name, in.Reason, map[string]any{"scopes": in.Scopes, "expires": in.Expires, "weight": max(in.Weight, 1), "max_pending": in.MaxPending}}, k, h.store.Create)
 }
 
 // make makes up a key and stores its digest.
@@ -61,6 +61,22 @@ func (h *keys) make(ctx context.Context, what entry, k store.NamedKey, save func
 		return api.MadeKey{}, err
 	}
 	return api.MadeKey{Name: k.Name, Key: key, ExpiresAt: api.NewKey(k).ExpiresAt}, nil
+}
+
+func (h *keys) limit(ctx context.Context, in api.LimitKeyIn) (out api.Key, err error) {
+	name, how := store.Text(in.Name), map[string]any{}
+	if in.Body.Weight != nil {
+		how["weight"] = *in.Body.Weight
+	}
+	if in.Body.MaxPending != nil {
+		how["max_pending"] = *in.Body.MaxPending
+	}
+	err = h.audit.do(ctx, entry{"limit key", "key/" + name, in.Body.Reason, how}, func(ctx context.Context) error {
+		k, err := h.store.Limit(ctx, name, in.Body.Weight, in.Body.MaxPending)
+		out = api.NewKey(k)
+		return err
+	})
+	return out, err
 }
 
 func (h *keys) revoke(ctx context.Context, in api.RevokeKeyIn) (none api.None, err error) {

@@ -131,6 +131,8 @@ type Keys interface {
 	// List returns them, those in force first.
 	List(ctx context.Context) ([]store.NamedKey, error)
 	Create(ctx context.Context, k store.NamedKey) error
+	// Limit changes what is not nil.
+	Limit(ctx context.Context, name string, weight, maxPending *int) (store.NamedKey, error)
 	Revoke(ctx context.Context, name string) error
 	// Enroll spends a token for k.
 	Enroll(ctx context.Context, token string, k store.NamedKey) error

@@ -5,7 +5,7 @@ DROP FUNCTION IF EXISTS queue_position;
 DROP FUNCTION IF EXISTS queue_cost;
 DROP INDEX IF EXISTS builds_by_submitter;
 DROP INDEX IF EXISTS builds_in_order;
-ALTER TABLE access_keys DROP COLUMN IF EXISTS weight;
+ALTER TABLE access_keys DROP COLUMN IF EXISTS weight, DROP COLUMN IF EXISTS max_pending;
 -- Rewrites the table: a plain column can't become a generated one.
 ALTER TABLE builds DROP COLUMN IF EXISTS position;
 ALTER TABLE builds ADD COLUMN IF NOT EXISTS position bigint GENERATED ALWAYS AS (((10 - priority)::bigint << 55) | seq) STORED;

@@ -6,6 +6,8 @@ ALTER TABLE builds ALTER COLUMN position DROP EXPRESSION IF EXISTS;
 
 -- How large the share of a key is beside others.
 ALTER TABLE access_keys ADD COLUMN IF NOT EXISTS weight integer NOT NULL DEFAULT 1;
+-- How many of its builds may be pending; 0 is any number.
+ALTER TABLE access_keys ADD COLUMN IF NOT EXISTS max_pending integer NOT NULL DEFAULT 0;
 
 -- Claims and pages read it in this order; statements of 0.1.0, which order by position, too.
 CREATE INDEX IF NOT EXISTS builds_in_order ON builds (position, seq) WHERE state = 'pending';

@@ -3,6 +3,7 @@ package store
 import (
 	"path"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -147,6 +148,15 @@ const (
 	CertsFile  FileKind = "certs"
 	ResultFile FileKind = "result"
 )
+
+// ErrKeyQueueFull returns the answer to a submitter whose key has most builds pending, as many
+// as it may have.
+func ErrKeyQueueFull(key string, most int) error {
+	return &Error{
+		Code: KeyQueueFull, RetryAfter: 5 * time.Second,
+		Message: "Key " + key + " may have " + strconv.Itoa(most) + " builds pending: wait until one starts, or cancel some",
+	}
+}
 
 // ErrQueueFull returns the answer to a submitter while the queue is full.
 func ErrQueueFull() error {

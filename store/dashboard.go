@@ -160,6 +160,8 @@ type PendingBuild struct {
 	ClassID       int32
 	Require       Require
 	Seq           int64
+	// Own counts the builds of its own submitter and class before it; nil if they were not counted.
+	Own *int
 }
 
 // RunningBuild is a build that a worker holds.

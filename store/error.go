@@ -34,6 +34,7 @@ const (
 	PreconditionFailed Code = "precondition_failed"   // If-Match names another file (412)
 	TooLarge           Code = "too_large"             // a part is over its limit
 	QueueFull          Code = "queue_full"            // more than the queue limit is pending
+	KeyQueueFull       Code = "key_queue_full"        // as many builds of this key are pending as may be (429)
 	Overloaded         Code = "overloaded"            // admission refused
 	RateLimited        Code = "rate_limited"          // this caller sends too many requests
 	DiskFull           Code = "disk_full"             // storage has no room

@@ -37,6 +37,10 @@ type NamedKey struct {
 	CreatedAt time.Time
 	// The zero time means never.
 	ExpiresAt, LastUsedAt, RevokedAt time.Time
+	// Weight is how large the share of the key's builds is beside those of other keys; 0 is 1.
+	Weight int
+	// MaxPending is how many of its builds may be pending; 0 is any number.
+	MaxPending int
 }
 
 // May reports whether k has a scope. A nil k has none.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,13 +22,13 @@ import (
 func newKeysCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
-		Short: "Make, list and revoke keys with names",
-		Long: `Make, list and revoke keys with names, which may do less than the API key, and end
+		Short: "Make, list, limit and revoke keys with names",
+		Long: `Make, list, limit and revoke keys with names, which may do less than the API key, and end
 alone. docs/keys.md says what each scope allows. A key is shown once; TAKT_API_KEY takes
 it in place of the API key, and with the scope operate or admin TAKT_ADMIN_KEY too. Needs
 the admin key in TAKT_ADMIN_KEY.`,
 	}
-	cmd.AddCommand(newKeysListCommand(env), newKeysCreateCommand(env), newKeysEnrollCommand(env), newKeysRevokeCommand(env))
+	cmd.AddCommand(newKeysListCommand(env), newKeysCreateCommand(env), newKeysSetCommand(env), newKeysEnrollCommand(env), newKeysRevokeCommand(env))
 	return cmd
 }
 
@@ -38,16 +39,24 @@ func newKeysListCommand(env environment) *cobra.Command {
 			return list.Keys, err
 		},
 		func(w io.Writer, keys []api.Key) {
-			cli.List(w, []string{"NAME", "STATE", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "CREATED BY"}, keys, func(k api.Key) []string {
+			cli.List(w, []string{"NAME", "STATE", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "WEIGHT", "MAX PENDING", "CREATED BY"}, keys, func(k api.Key) []string {
 				at := func(v string) string {
 					if v == "" {
 						return "-"
 					}
 					return cli.TimeText(v)
 				}
-				return []string{k.Name, k.State, scopesText(k.Scopes), at(k.CreatedAt), at(k.ExpiresAt), at(k.LastUsedAt), store.Lines(k.CreatedBy)}
+				return []string{k.Name, k.State, scopesText(k.Scopes), at(k.CreatedAt), at(k.ExpiresAt), at(k.LastUsedAt), strconv.Itoa(k.Weight), pendingText(k.MaxPending), store.Lines(k.CreatedBy)}
 			})
 		})
+}
+
+// pendingText shows how many builds of a key may be pending.
+func pendingText(most int) string {
+	if most == 0 {
+		return "-"
+	}
+	return strconv.Itoa(most)
 }
 
 func scopesText(scopes []store.Scope) string {
@@ -75,8 +84,44 @@ controllers within a second. Needs the admin key in TAKT_ADMIN_KEY.`,
 	}, printMadeKey)
 	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "what it may do: some of "+scopesText(store.Scopes()))
 	cmd.Flags().StringVar(&in.Expires, "expires", "", "when it ends, such as 90d or 12h from now (default: never)")
+	cmd.Flags().IntVar(&in.Weight, "weight", 1, weightUsage)
+	cmd.Flags().IntVar(&in.MaxPending, "max-pending", 0, maxPendingUsage)
 	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the audit")
 	complete(cmd, "scope", strings.Split(scopesText(store.Scopes()), ",")...)
+	return cmd
+}
+
+// How flags of the share of a key are described.
+const (
+	weightUsage     = "share of its builds beside those of other keys: 1 to 1000"
+	maxPendingUsage = "how many of its builds may be pending; more are refused; 0 is any number"
+)
+
+func newKeysSetCommand(env environment) *cobra.Command {
+	var in api.LimitKeyIn
+	var weight, most int
+	var cmd *cobra.Command
+	cmd = ask(env, &cobra.Command{
+		Use: "set NAME", Short: "Set the weight of a key, and how many of its builds may be pending", Args: cobra.ExactArgs(1),
+		Long: `Set the weight of a key, and how many of its builds may be pending. While builds of several
+keys of one platform and priority wait, keys take turns, and one of weight 3 has three turns.
+Builds that wait keep their positions. Needs the admin key in TAKT_ADMIN_KEY.`,
+		Example: "  takt keys set ci --weight 3 --max-pending 100",
+	}, func(ctx context.Context, c *client.Client, args []string) (api.Key, error) {
+		in.Name = args[0]
+		if cmd.Flags().Changed("weight") {
+			in.Body.Weight = &weight
+		}
+		if cmd.Flags().Changed("max-pending") {
+			in.Body.MaxPending = &most
+		}
+		return client.Call(ctx, c, api.LimitKey, in)
+	}, func(w io.Writer, k api.Key) {
+		fmt.Fprintf(w, "weight %d, max pending %s\n", k.Weight, pendingText(k.MaxPending))
+	})
+	cmd.Flags().IntVar(&weight, "weight", 1, weightUsage)
+	cmd.Flags().IntVar(&most, "max-pending", 0, maxPendingUsage)
+	cmd.Flags().StringVar(&in.Body.Reason, "reason", "", "why, for the audit")
 	return cmd
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -183,7 +184,9 @@ func send(ctx context.Context, s *session, in client.Submit) (api.Submitted, err
 	bar := cli.NewBar(s.Err, "uploading", s.JSON)
 	in.Progress = bar.Progress()
 	s.retry.Attempts, s.retry.Patience = submitTries, 0
-	s.retry.Temporary = func(err error) bool { return cli.Heals(err) && store.CodeOf(err) != store.QueueFull }
+	s.retry.Temporary = func(err error) bool {
+		return cli.Heals(err) && !slices.Contains([]store.Code{store.QueueFull, store.KeyQueueFull}, store.CodeOf(err))
+	}
 	build, err := again(ctx, s, func(ctx context.Context) (api.Submitted, error) { return s.client.Submit(ctx, in) })
 	bar.Done()
 	if err != nil {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,6 +21,10 @@ type Key struct {
 	ExpiresAt  string `json:"expires_at,omitempty" schema:"Time"`
 	RevokedAt  string `json:"revoked_at,omitempty" schema:"Time"`
 	LastUsedAt string `json:"last_used_at,omitempty" schema:"Time"` // to within two minutes
+	// Weight is how large the share of its builds is beside those of other keys.
+	Weight int `json:"weight"`
+	// MaxPending is how many of its builds may be pending; 0 is any number.
+	MaxPending int `json:"max_pending"`
 }
 
 // NewKey converts a key.
@@ -32,7 +37,7 @@ func NewKey(k store.NamedKey) Key {
 	}
 	return Key{
 		Name: k.Name, Scopes: k.Scopes, State: k.State(), CreatedBy: k.CreatedBy, CreatedAt: at(k.CreatedAt),
-		ExpiresAt: at(k.ExpiresAt), RevokedAt: at(k.RevokedAt), LastUsedAt: at(k.LastUsedAt),
+		ExpiresAt: at(k.ExpiresAt), RevokedAt: at(k.RevokedAt), LastUsedAt: at(k.LastUsedAt), Weight: max(k.Weight, 1), MaxPending: k.MaxPending,
 	}
 }
 
@@ -51,6 +56,11 @@ type CreateKeyIn struct {
 	// Expires is when the key ends, such as 720h or 90d from now; "" is never, of a token in
 	// an hour.
 	Expires string `json:"expires,omitempty"`
+	// Weight is 1 to 1000, by default 1: of three builds that start while those of two keys
+	// wait, a key of weight 2 has two.
+	Weight int `json:"weight,omitempty" max:"1000"`
+	// MaxPending is how many of its builds may be pending: 1 to 1000000, or 0 for any number.
+	MaxPending int `json:"max_pending,omitempty" max:"1000000"`
 	// Reason goes into the audit.
 	Reason string `json:"reason,omitempty" max:"1000"`
 }
@@ -60,6 +70,22 @@ type MadeKey struct {
 	Name      string `json:"name"`
 	Key       string `json:"key" pattern:"^[A-Za-z0-9_-]{16,}$"`
 	ExpiresAt string `json:"expires_at,omitempty" schema:"Time"`
+}
+
+// LimitKeyIn is the input of LimitKey.
+type LimitKeyIn struct {
+	Name string    `path:"name"`
+	Body KeyLimits `body:"json"`
+}
+
+// KeyLimits is the body of PATCH /admin/keys/:name. What is left out stays as it is.
+type KeyLimits struct {
+	// Weight is 1 to 1000. Builds that wait keep their positions.
+	Weight *int `json:"weight,omitempty" min:"1" max:"1000"`
+	// MaxPending is how many of its builds may be pending: 1 to 1000000, or 0 for any number.
+	MaxPending *int `json:"max_pending,omitempty" max:"1000000"`
+	// Reason goes into the audit.
+	Reason string `json:"reason,omitempty" max:"1000"`
 }
 
 // RevokeKeyIn is the input of RevokeKey.
@@ -81,6 +107,11 @@ var ListKeys = declare[None, Keys](operators, AdminKey, Ops, "GET /admin/keys", 
 var CreateKey = declare[CreateKeyIn, MadeKey](operators, AdminKey, Ops, "POST /admin/keys", Route{
 	ID: "createKey", Status: 201, Errors: []int{409}, Summary: "Make a key with a name, or a token with which a worker gets one",
 	Says: "The key. Nothing shows it again.",
+})
+
+// LimitKey is PATCH /admin/keys/:name.
+var LimitKey = declare[LimitKeyIn, Key](operators, AdminKey, Ops, "PATCH /admin/keys/:name", Route{
+	ID: "limitKey", Summary: "Set the weight of a key, and how many of its builds may be pending", Says: "The key as it is now.",
 })
 
 // RevokeKey is DELETE /admin/keys/:name.
@@ -113,6 +144,39 @@ func (k *CreateKeyIn) Check() error {
 		if _, err := ParseDays(k.Expires); err != nil {
 			return err
 		}
+	}
+	if err := checkShare(max(k.Weight, 1), k.MaxPending); err != nil || k.Weight < 0 {
+		return cmp.Or(err, wrongWeight)
+	}
+	return cleanReason(&k.Reason)
+}
+
+var wrongWeight = invalid("weight must be 1 to 1000")
+
+func checkShare(weight, maxPending int) error {
+	if weight < 1 || weight > 1000 {
+		return wrongWeight
+	}
+	if maxPending < 0 || maxPending > 1_000_000 {
+		return invalid("max_pending must be 0 to 1000000")
+	}
+	return nil
+}
+
+// Check implements [Checker].
+func (k *KeyLimits) Check() error {
+	weight, most := 1, 0
+	if k.Weight == nil && k.MaxPending == nil {
+		return invalid("weight or max_pending required")
+	}
+	if k.Weight != nil {
+		weight = *k.Weight
+	}
+	if k.MaxPending != nil {
+		most = *k.MaxPending
+	}
+	if err := checkShare(weight, most); err != nil {
+		return err
 	}
 	return cleanReason(&k.Reason)
 }

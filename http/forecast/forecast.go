@@ -84,13 +84,16 @@ func Why(b store.PendingBuild, p Queue) Reason {
 	case number <= p.Slots-p.Held:
 		return Reason{Kind: "busy", Text: "A slot is free, but its worker does not poll now."}
 	default:
-		busy := "Every slot is busy"
+		busy, turns := "Every slot is busy", ""
 		if p.Free > 0 {
 			busy = "The free slots go to builds before it"
 		}
+		if b.Own != nil && *b.Own < number-1 {
+			turns = fmt.Sprintf(" Keys take turns: %d of its own key and %d of others are before it.", *b.Own, number-1-*b.Own)
+		}
 		return Reason{
 			Kind:  "busy",
-			Text:  fmt.Sprintf(busy+" (%s, %s); number %d of %d for %s.", Count(p.Slots, "slot", "slots"), Count(p.Able, "worker", "workers"), number, max(p.Pending, number), p.Class.String()),
+			Text:  fmt.Sprintf(busy+" (%s, %s); number %d of %d for %s.", Count(p.Slots, "slot", "slots"), Count(p.Able, "worker", "workers"), number, max(p.Pending, number), p.Class.String()) + turns,
 			Start: estimate(number, max(b.Place, number), p),
 		}
 	}

@@ -43,6 +43,9 @@ func TestWhyABuildWaits(t *testing.T) {
 	} {
 		require.Equal(t, c.want, Why(store.PendingBuild{Platform: "ios", Number: 5, Place: 7}, c.fleet), name)
 	}
+	for own, turns := range map[int]string{4: "", 1: " Keys take turns: 1 of its own key and 3 of others are before it."} {
+		require.Equal(t, busy+turns, Why(store.PendingBuild{Number: 5, Own: &own}, fleet(full, 0, 0)).Text)
+	}
 	unmatched := fleet(store.FleetSummary{Near: []store.NearMiss{{Name: "Mini", N: 1, Lacks: []string{"gpu"}}, {Name: "Pro", N: 3, Lacks: []string{"gpu", "cuda>=12 (it has cuda=11)"}}}})
 	unmatched.Class = store.Class{ID: 20, Platform: "linux", Require: store.StoredRequire("gpu,cuda>=12")}
 	require.Equal(t, Reason{"unmatched", "There is no worker for linux with cuda>=12,gpu.", "", []string{"Mini lacks gpu", "Pro and 2 others lack gpu, cuda>=12 (it has cuda=11)"}}, Why(store.PendingBuild{Platform: "linux", Number: 1}, unmatched))

@@ -137,7 +137,7 @@ WITH before AS MATERIALIZED (
 SELECT b.id, b.platform, b.priority, (SELECT labels FROM build_labels WHERE build = b.seq), b.submitted_at, b.attempt, b.position,
 	coalesce((SELECT sum(n) FROM before), 0)::int + row_number() OVER (ORDER BY b.position, b.seq)::int,
 	coalesce((SELECT n FROM before WHERE class = b.class), 0) + row_number() OVER (PARTITION BY b.class ORDER BY b.position, b.seq)::int,
-	b.class, (SELECT require FROM build_classes WHERE id = b.class), b.seq
+	b.class, (SELECT require FROM build_classes WHERE id = b.class), b.seq, NULL::int
 FROM (SELECT * FROM builds WHERE state = 'pending' AND (position, seq) > (@after, @seq) ORDER BY position, seq LIMIT @limit::int) b
 ORDER BY b.position, b.seq`
 
@@ -156,7 +156,9 @@ const sqlPlaceInQueue = `/* place_in_queue */
 SELECT id, platform, priority, NULL::jsonb, submitted_at, attempt, position,
 	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND (a.position, a.seq) <= (b.position, b.seq))::int,
 	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.class > 0 AND a.class = b.class AND (a.position, a.seq) <= (b.position, b.seq))::int,
-	class, (SELECT require FROM build_classes WHERE id = b.class), seq
+	class, (SELECT require FROM build_classes WHERE id = b.class), seq,
+	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.attempt >= 0 AND coalesce(a.submitter, '') = coalesce(b.submitter, '') AND a.platform = b.platform
+		AND a.class = b.class AND a.position <= b.position AND (a.position, a.seq) < (b.position, b.seq))::int
 FROM builds b WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending'`
 
 // WaitingBuild returns one pending build, or nil if the build is not pending.

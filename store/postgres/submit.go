@@ -21,7 +21,7 @@ const limitKey = 0x74616b74_6c696d74 // "taktlimt"
 // Submit adds a build to the queue and settles its files. They are committed first,
 // because nothing else has the names of a new build's files, and a transaction that waits
 // for a disk would hold up others. Errors: *store.Repeated; QueueFull; Conflict if the id
-// is in use; RetryWaiting; Unavailable, wrapping store.ErrOutcomeUnknown, when the build
+// is in use; KeyQueueFull; RetryWaiting; Unavailable, wrapping store.ErrOutcomeUnknown, when the build
 // may have been stored.
 func (b *Builds) Submit(ctx context.Context, s store.Submission, files ...store.Staged) (build store.Build, err error) {
 	defer func() {
@@ -67,7 +67,7 @@ type addition struct {
 	request  trace.SpanContext
 	build    store.Build
 	position int64
-	err      error // QueueFull or Unprocessable, although others of the same transaction were added
+	err      error // QueueFull, KeyQueueFull or Unprocessable, although others of the same transaction were added
 }
 
 // additionsAtOnce is how transactions add builds: each the builds of many submissions.
@@ -120,6 +120,9 @@ func (b *Builds) insertIn(ctx context.Context, op operation, all []*addition, co
 		if err := limitClasses(ctx, tx, all[:room]); err != nil {
 			return err
 		}
+		if err := limitKeys(ctx, tx, all[:room]); err != nil {
+			return err
+		}
 		all := slices.DeleteFunc(slices.Clone(all[:room]), func(a *addition) bool { return a.err != nil })
 		if len(all) == 0 {
 			return nil
@@ -142,6 +145,58 @@ func (b *Builds) insertIn(ctx context.Context, op operation, all []*addition, co
 		}
 		return nil
 	})
+}
+
+const (
+	// sqlHoldKeys returns those keys that have a limit. Until the end of the transaction no
+	// other one counts or adds builds of theirs. It locks in the order of the names, because
+	// two transactions may have the same ones.
+	sqlHoldKeys = `/* hold_keys */ SELECT name, max_pending, pg_advisory_xact_lock(hashtextextended('takt key ' || name, 0))
+FROM (SELECT name, max_pending FROM access_keys WHERE name = ANY ($1) AND max_pending > 0 ORDER BY name OFFSET 0) k`
+
+	// sqlCountKeys counts after sqlHoldKeys, because a statement sees what was committed before
+	// it began.
+	sqlCountKeys = `/* count_keys */ SELECT (SELECT count(*) FROM (
+	SELECT FROM builds WHERE state = 'pending' AND attempt >= 0 AND coalesce(submitter, '') = k.name LIMIT k.most
+) p) FROM unnest($1::text[], $2::int[]) WITH ORDINALITY AS k(name, most, nr) ORDER BY nr`
+)
+
+// limitKeys refuses additions by which a key would have more builds pending than it may.
+func limitKeys(ctx context.Context, tx pgx.Tx, all []*addition) error {
+	var names []string
+	for _, a := range all {
+		if a.err == nil && a.Submitter != "" && !slices.Contains(names, a.Submitter) {
+			names = append(names, a.Submitter)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	var name string
+	var n int
+	most := []int{}
+	rows, _ := tx.Query(ctx, sqlHoldKeys, names) // its error is that of the rows
+	names = names[:0]
+	if _, err := pgx.ForEachRow(rows, []any{&name, &n, nil}, func() error {
+		names, most = append(names, name), append(most, n)
+		return nil
+	}); err != nil || len(names) == 0 {
+		return err
+	}
+	pending, err := collect(ctx, tx, pgx.RowTo[int], sqlCountKeys, names, most)
+	if err != nil {
+		return err
+	}
+	for _, a := range all {
+		if i := slices.Index(names, a.Submitter); i < 0 || a.err != nil {
+			continue
+		} else if pending[i] >= most[i] {
+			a.err = store.ErrKeyQueueFull(a.Submitter, most[i])
+		} else {
+			pending[i]++
+		}
+	}
+	return nil
 }
 
 const (
