@@ -184,6 +184,44 @@ func TestARevokedKeyEnds(t *testing.T) {
 	}
 }
 
+// A key with the most builds pending that it may have: submits and retries are refused, others not.
+func TestAKeyHasAWeightAndMostPendingBuilds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	admin := map[string]string{"X-Admin-Key": adminKey}
+	made := decode[api.MadeKey](t, b.json("POST", "/admin/keys", admin, `{"name":"ci","scopes":["submit"],"weight":2,"max_pending":1}`))
+	ci, other := shownKey(made.Key), shownKey(b.named("other", store.ScopeSubmit).Key)
+	first := b.by(ci)
+	send := func() reply {
+		return b.form("/api/builds", ci.headers(), source("source code"), part{name: "platform", content: "android"})
+	}
+	for _, r := range []reply{send(), b.send("POST", "/api/builds/"+first.ID+"/retry", ci.headers(), ""), b.send("POST", "/api/builds/"+first.ID+"/retry", map[string]string{"X-Build-Token": first.AccessToken}, "")} {
+		require.Equal(t, 429, r.status, r.body)
+		require.Contains(t, r.body, `"code":"key_queue_full"`)
+		require.Contains(t, r.body, "Key ci may have 1 pending builds at most: wait until one starts, or cancel some")
+		require.NotEmpty(t, r.header.Get("Retry-After"))
+	}
+	b.by(other)
+
+	r := b.json("PATCH", "/admin/keys/ci", admin, `{"max_pending":2,"reason":"more"}`)
+	require.Equal(t, 200, r.status, r.body)
+	require.Contains(t, r.body, `"weight":2,"max_pending":2`)
+	require.Equal(t, 201, send().status)
+	require.Equal(t, 429, send().status)
+	require.Equal(t, 200, b.json("PATCH", "/admin/keys/ci", admin, `{"weight":3,"max_pending":0}`).status)
+	require.Equal(t, 201, send().status, "0 is any number")
+	require.Contains(t, b.send("GET", "/admin/keys", admin, "").body, `"weight":3,"max_pending":0`)
+	audit := b.send("GET", "/admin/audit", admin, "").body
+	require.Contains(t, audit, `"action":"limit key","target":"key/ci"`)
+	require.Contains(t, audit, `"reason":"more"`)
+
+	require.Equal(t, 404, b.json("PATCH", "/admin/keys/nobody", admin, `{"weight":1}`).status)
+	for _, bad := range []string{`{}`, `{"weight":0}`, `{"weight":1001}`, `{"max_pending":-1}`, `{"max_pending":1000001}`} {
+		require.Equal(t, 400, b.json("PATCH", "/admin/keys/ci", admin, bad).status, bad)
+	}
+	require.Equal(t, 400, b.json("POST", "/admin/keys", admin, `{"name":"a","scopes":["read"],"weight":-1}`).status)
+}
+
 // A token makes one key, of a worker, whoever is faster.
 func TestAWorkerEnrollsOnce(t *testing.T) {
 	t.Parallel()

@@ -154,7 +154,7 @@ const (
 func ErrKeyQueueFull(key string, most int) error {
 	return &Error{
 		Code: KeyQueueFull, RetryAfter: 5 * time.Second,
-		Message: "Key " + key + " may have " + strconv.Itoa(most) + " builds pending: wait until one starts, or cancel some",
+		Message: "Key " + key + " may have " + strconv.Itoa(most) + " pending builds at most: wait until one starts, or cancel some",
 	}
 }
 

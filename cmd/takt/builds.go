@@ -124,7 +124,7 @@ func newPriorityCommand(env environment) *cobra.Command {
 		Use:   "priority [flags] ID N",
 		Short: "Change the priority of a build that waits",
 		Long: `Change the priority of a build that waits: -10 to 10, higher is built first.
-Among builds of the same priority the older submission is first. Flags stand
+Among builds of the same priority keys take turns, and of one key the older is first. Flags stand
 before the id, because N may be negative.`,
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.ExactArgs(2),

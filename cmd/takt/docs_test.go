@@ -176,6 +176,7 @@ with names. Each may do what its scopes allow, and ends alone: by its expiry, or
 
 ` + "```" + `
 takt keys create ci --scope submit --expires 90d   # shows the key, once
+takt keys set ci --weight 3 --max-pending 100
 takt keys list
 takt keys revoke ci
 takt keys enroll                                   # a token for takt worker --enroll
@@ -255,6 +256,7 @@ var results = [][2]string{
 	{"audit", "array of `AuditEntry`"},
 	{"keys list", "array of `Key`"},
 	{"keys create", "`MadeKey`"},
+	{"keys set", "`Key`"},
 	{"keys enroll", "`MadeKey`"},
 	{"keys revoke", "none"},
 	{"audit check", "array of `Invariant`"},

@@ -312,7 +312,7 @@ var ShowBuild = declare[BuildPath, BuildItem](builds, APIKey, Query, "GET /api/b
 var PatchBuild = declare[PatchBuildIn, BuildItem](builds, APIKey, Submit, "PATCH /api/builds/:id", Route{
 	ID: "patchBuild", Errors: []int{409}, Summary: "Change the priority of a build that waits",
 	Says: "The build as it is now.",
-	Text: "It goes to where its new priority puts it in the queue at once; among those of the same priority the older submission is first, as ever. 409 if it does not wait.",
+	Text: "It goes to where its new priority puts it in the queue at once; among those of the same priority keys take turns, and of one key the older submission is first. 409 if it does not wait.",
 })
 
 // ShowBuildStatus is GET /api/builds/:id/status.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -82,7 +83,7 @@ func TestAKeyGetsItsShareBesideAFloodAtOnce(t *testing.T) {
 func TestNoKeyStarves(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	random := rand.New(rand.NewPCG(29, 1)) //nolint:gosec // the same in each run
+	random := rand.New(rand.NewPCG(29, 1)) // the same in each run
 	weights := map[string]float64{"a": 1, "b": 1, "c": 3, "d": 7}
 	for key, weight := range weights {
 		b.exec(`INSERT INTO access_keys (name, digest, scopes, created_by, weight) VALUES ($1::text, sha256($1::text::bytea), '{submit}', 'admin', $2)`, key, int(weight))
@@ -180,4 +181,66 @@ func TestTheReleaseBeforeChangesPriorities(t *testing.T) {
 	require.Equal(t, second.ID, jobID(got), fmt.Sprint(got))
 	require.Equal(t, 4, got.Job.Priority)
 	require.Equal(t, first.ID, jobID(w.poll()))
+}
+
+// However many submit at once on two controllers, in whatever batches, a key has no more builds
+// pending than it may, and what is refused leaves nothing behind.
+func TestAKeyHasNoMoreBuildsPendingThanItMay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const most = 20
+	keys := postgres.NewKeys(b.DB, &store.KeyRing{})
+	require.NoError(t, keys.Create(t.Context(), store.NamedKey{Name: "ci", Digest: [32]byte{1}, Scopes: []store.Scope{store.ScopeSubmit}, MaxPending: most}))
+	another := postgres.NewBuilds(b.DB, postgres.BuildsConfig{QueueLimit: 1000})
+	var accepted, kept, others atomic.Int64
+	fill := func() {
+		var all sync.WaitGroup
+		for i := range 60 {
+			all.Go(func() {
+				builds, f := []*postgres.Builds{b.builds, another}[i%2], &settled{}
+				_, err := builds.Submit(t.Context(), edited(t, by("ci", i%3), on([]store.Platform{store.IOS, store.Android}[i%4/2])), f)
+				if !f.aborted {
+					kept.Add(1)
+				}
+				switch store.CodeOf(err) {
+				case "":
+					accepted.Add(1)
+				case store.KeyQueueFull:
+				default:
+					t.Error(err)
+				}
+			})
+			all.Go(func() {
+				if _, err := another.Submit(t.Context(), edited(t, by("other", 0))); err == nil {
+					others.Add(1)
+				}
+			})
+		}
+		all.Wait()
+	}
+	fill()
+	require.EqualValues(t, most, accepted.Load())
+	require.EqualValues(t, most, kept.Load(), "a refused submission leaves no file")
+	require.EqualValues(t, 60, others.Load(), "only the surplus of a batch is refused")
+	require.Equal(t, most, b.count(`SELECT count(*) FROM builds WHERE submitter = 'ci'`))
+
+	_, err := b.builds.Submit(t.Context(), edited(t, by("ci", 0)))
+	require.ErrorContains(t, err, "Key ci may have 20 pending builds at most: wait until one starts, or cancel some")
+	more := most + 5
+	n := must(keys.Limit(t.Context(), "ci", nil, &more))(t)
+	require.Equal(t, []int{1, more}, []int{n.Weight, n.MaxPending})
+	fill()
+	require.EqualValues(t, more, accepted.Load())
+	_, err = keys.Limit(t.Context(), "nobody", nil, &more)
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+}
+
+// edited returns a submission with edits.
+func edited(t *testing.T, edits ...func(*store.Submission)) store.Submission {
+	t.Helper()
+	s := submission(t)
+	for _, edit := range edits {
+		edit(&s)
+	}
+	return s
 }
