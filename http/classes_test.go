@@ -27,7 +27,7 @@ func TestBuildsSayWhatTheyNeedOfAWorker(t *testing.T) {
 	why := func() api.BuildWhy {
 		return decode[api.BuildWhy](t, b.send("GET", "/api/builds/"+s.ID+"/why", key(), ""))
 	}
-	require.Equal(t, api.BuildWhy{ID: s.ID, State: "pending", Number: 1, Reason: "There is no worker for ios with !gpu,xcode>=16.", Unmatched: true}, why())
+	require.Equal(t, api.BuildWhy{ID: s.ID, State: "pending", Number: 1, Reason: "There is no worker for ios with !gpu,xcode>=16.", Unmatched: true, Nearest: []string{}}, why())
 
 	require.Nil(t, b.poll(b.enroll(`{}`).AccessToken).Job)
 	require.Nil(t, b.poll(b.enroll(`{"labels":{"xcode":"15"}}`).AccessToken).Job)
