@@ -459,7 +459,7 @@ func TestDeployHAProxyFrom010(t *testing.T) { //nolint:paralleltest // it takes 
 		if f.begun.After(killed.Add(-25*time.Second)) && f.begun.Before(killed.Add(250*time.Millisecond)) {
 			continue
 		}
-		// While the migration has a table locked, 0.1.0 may refuse what needs it, to be repeated.
+		// While the new release migrates, 0.1.0 may refuse what needs it, to be repeated.
 		if f.refused && f.begun.After(joined.Add(-25*time.Second)) && f.begun.Before(migrated) {
 			continue
 		}

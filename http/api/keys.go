@@ -146,16 +146,16 @@ func (k *CreateKeyIn) Check() error {
 		}
 	}
 	if err := checkShare(max(k.Weight, 1), k.MaxPending); err != nil || k.Weight < 0 {
-		return cmp.Or(err, wrongWeight)
+		return cmp.Or(err, wrongWeight())
 	}
 	return cleanReason(&k.Reason)
 }
 
-var wrongWeight = invalid("weight must be 1 to 1000")
+func wrongWeight() error { return invalid("weight must be 1 to 1000") }
 
 func checkShare(weight, maxPending int) error {
 	if weight < 1 || weight > 1000 {
-		return wrongWeight
+		return wrongWeight()
 	}
 	if maxPending < 0 || maxPending > 1_000_000 {
 		return invalid("max_pending must be 0 to 1000000")
