@@ -112,10 +112,13 @@ func (st relation) result(r store.Result) (repeat bool, err error) {
 	return false, errNotAssigned()
 }
 
-// sqlRetried finds the worker on which the build failed whose retry $1 is, and the build.
+// sqlRetried finds the worker on which the build failed whose retry $1 is, and the build. Only
+// the first line of the log says which one that is; the log may be long.
 const sqlRetried = `/* retried */
-SELECT o.worker_id, o.id FROM build_logs l JOIN build_ids i ON i.id = l.facts ->> 'build' JOIN builds o ON o.seq = i.seq
-WHERE l.build = (SELECT seq FROM build_ids WHERE id = $1) AND l.kind = 'submitted' AND l.number = 1 AND o.state = 'failed' AND o.worker_id <> $2`
+SELECT o.worker_id, o.id FROM (
+	SELECT facts ->> 'build' AS build FROM build_logs WHERE build = (SELECT seq FROM build_ids WHERE id = $1) ORDER BY seq LIMIT 1
+) l JOIN build_ids i ON i.id = l.build JOIN builds o ON o.seq = i.seq
+WHERE o.state = 'failed' AND o.worker_id <> $2`
 
 const sqlBlame = `/* blame */
 UPDATE workers SET` + healthColumns + ` WHERE id = @worker RETURNING status, (SELECT pg_notify('takt', 'worker:changed ' || number) WHERE @rest::interval > interval '0')`
