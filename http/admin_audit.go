@@ -153,7 +153,7 @@ func (h *audit) concludeLater(ctx context.Context, e *store.AuditEntry) {
 				return
 			}
 		case <-ctx.Done():
-			h.edge.Log.Error().Err(context.Cause(ctx)).Int64("audit", e.ID).Str("outcome", e.Outcome).Msg("an outcome was not written")
+			h.edge.Log.Error().Err(context.Cause(ctx)).Int64("audit", e.ID).Str("outcome", e.Outcome).Msg("outcome of an audited action not recorded")
 			return
 		}
 	}

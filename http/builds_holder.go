@@ -93,7 +93,7 @@ func (h *holders) presence(ctx context.Context, beat store.Beat) func(now time.T
 		if err := h.touch(ctx, beat); err != nil {
 			// The error is only logged because the end of the transfer decides who holds
 			// the build.
-			h.edge.Log.Debug().Err(err).Str("build", beat.BuildID).Msg("no beat during a transfer")
+			h.edge.Log.Debug().Err(err).Str("build", beat.BuildID).Msg("heartbeat of a transfer not recorded")
 		}
 	}
 }

@@ -237,7 +237,7 @@ func (h *tails) wait(ctx context.Context, st *edge.Stream, news <-chan struct{},
 			return ok
 		}
 		if err := h.logs.lookAround(ctx, h.interval, h.builds.store.LogMarks); err != nil {
-			h.edge.Log.Debug().Err(err).Msg("followed logs could not be looked at")
+			h.edge.Log.Debug().Err(err).Msg("reading followed logs failed")
 		}
 	}
 }

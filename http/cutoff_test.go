@@ -254,7 +254,7 @@ func TestRequestThatDoesNotEndLosesItsConnection(t *testing.T) {
 				proc := <-c.processes.begun
 				end(proc)
 				c.requireBroken(<-broken)
-				require.Contains(c, c.logs.String(), "request did not end when it was told to")
+				require.Contains(c, c.logs.String(), "request did not end when cancelled")
 				require.Equal(c, 200, (<-c.get("/livez")).status)
 				require.InDelta(c, 1, c.running(), 0, "it counts until it returns")
 				if how == "killed" {

@@ -35,7 +35,7 @@ func (cl *cluster) bringUp(ctx context.Context) (*process, error) {
 		if !errors.Is(err, errEnded) || attempt+1 == startAttempts {
 			return nil, err
 		}
-		cl.log.Warn().Err(err).Int("attempt", attempt+1).Msg("the database server did not start, trying again")
+		cl.log.Warn().Err(err).Int("attempt", attempt+1).Msg("database server did not start; retrying")
 		if err := backoff.Pause(ctx, 100*time.Millisecond<<attempt); err != nil {
 			return nil, err
 		}

@@ -97,9 +97,9 @@ func (s *poolServer) looked(c *otp.Ctx, h horizon, err error) (next time.Duratio
 	switch {
 	case held != nil && (before == nil || before.By != held.By):
 		log.Warn().Str("by", held.By).Time("since", held.Since).Int64("transactions", held.Transactions).
-			Msg("an old snapshot keeps vacuum from its work: tables grow until it is gone")
+			Msg("an old snapshot holds back vacuum; tables grow until it ends")
 	case held == nil && before != nil:
-		log.Info().Str("by", before.By).Msg("vacuum can do its work again")
+		log.Info().Str("by", before.By).Msg("vacuum is no longer held back")
 	}
 	return 0
 }

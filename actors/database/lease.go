@@ -141,7 +141,7 @@ func (l *lease) close(ctx context.Context, drain time.Duration, log zerolog.Logg
 	l.probe.close()
 	defer time.AfterFunc(drain, func() { l.cancel(context.WithoutCancel(ctx)) }).Stop()
 	defer time.AfterFunc(drain+time.Second, func() {
-		log.Error().Msg("somebody keeps a database connection; it is cut")
+		log.Error().Msg("database connection held for too long; closing it")
 		l.cut()
 	}).Stop()
 	l.pool.Close()

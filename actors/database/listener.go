@@ -136,7 +136,7 @@ func (s *listenerServer) silenced(c *otp.Ctx, _ any, err error) (next time.Durat
 		next = 0
 	}
 	s.failures++
-	c.Logger().Warn().Err(err).Dur("retry_in", next).Msg("not listening to the database")
+	c.Logger().Warn().Err(err).Dur("retry_in", next).Msg("not receiving database notifications; retrying")
 	return next
 }
 

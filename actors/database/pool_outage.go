@@ -40,7 +40,7 @@ func (s *poolServer) conclude(c *otp.Ctx, out outcome) {
 	log := c.Logger()
 	if out.err != nil {
 		wait := s.retryIn(c)
-		log.Warn().Err(out.err).Int("attempt", s.failures).Dur("retry_in", wait).Msg("no database")
+		log.Warn().Err(out.err).Int("attempt", s.failures).Dur("retry_in", wait).Msg("connecting to the database failed; retrying")
 		c.Suspend(describe(out.err))
 		return
 	}
@@ -51,7 +51,7 @@ func (s *poolServer) conclude(c *otp.Ctx, out outcome) {
 	}
 	s.handle.up.Store(&readiness{lease: s.lease, since: time.Now()})
 	c.Resume()
-	log.Info().Int("size", s.cfg.Size).Msg("the database is ready")
+	log.Info().Int("size", s.cfg.Size).Msg("database ready")
 }
 
 // check begins a health check.
@@ -68,7 +68,7 @@ func (s *poolServer) answered(c *otp.Ctx, l *lease, err error) (next time.Durati
 	if l != s.lease || err == nil {
 		return 0
 	}
-	c.Logger().Warn().Err(err).Msg("the database is away")
+	c.Logger().Warn().Err(err).Msg("database unavailable")
 	c.Suspend(describe(err))
 	s.takeBack(err)
 	l.cut() // calls that hang would keep others waiting, also at the next host
@@ -106,7 +106,7 @@ func (s *poolServer) retire(c *otp.Ctx, l *lease) {
 	c.Async(func(ctx context.Context) any {
 		begun := time.Now()
 		l.close(ctx, drain, *log)
-		log.Info().Dur("took", time.Since(begun)).Msg("the connection pool is closed")
+		log.Info().Dur("took", time.Since(begun)).Msg("connection pool closed")
 		return nil
 	})
 }

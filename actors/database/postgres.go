@@ -117,7 +117,7 @@ func (s *postgresServer) Init(c *otp.Ctx) error {
 		return ended{p}
 	})
 	s.handle.running.Store(cl)
-	log.Info().Int("pid", p.pid).Int("version", cl.bins.Major).Str("dir", cl.dir).Dur("took", time.Since(begun)).Msg("the embedded database answers")
+	log.Info().Int("pid", p.pid).Int("version", cl.bins.Major).Str("dir", cl.dir).Dur("took", time.Since(begun)).Msg("embedded database ready")
 	return nil
 }
 
@@ -143,11 +143,11 @@ func (s *postgresServer) Terminate(c *otp.Ctx, _ error) {
 	log := c.Logger()
 	begun := time.Now()
 	if !s.process.running() {
-		log.Error().Err(s.process.fate).Msg("the embedded database is gone")
+		log.Error().Err(s.process.fate).Msg("embedded database ended unexpectedly")
 	} else if err := s.process.stop(c.Context(), stopTimeout, quitTimeout, *log); err != nil {
-		log.Error().Err(err).Msg("the embedded database was left running; the next start adopts or stops it")
+		log.Error().Err(err).Msg("embedded database left running; the next start adopts or stops it")
 	} else {
-		log.Info().Dur("took", time.Since(begun)).Msg("the embedded database has stopped")
+		log.Info().Dur("took", time.Since(begun)).Msg("embedded database stopped")
 	}
 	s.process.release()
 	s.cluster.close()

@@ -147,7 +147,7 @@ func (p *process) stop(ctx context.Context, fast, quit time.Duration, log zerolo
 			return nil
 		}
 		if step.sig != syscall.SIGINT {
-			log.Warn().Int("pid", p.pid).Stringer("signal", step.sig).Msg("the database server does not stop")
+			log.Warn().Int("pid", p.pid).Stringer("signal", step.sig).Msg("database server does not stop")
 		}
 		if err := p.signal(step.sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			log.Warn().Err(err).Int("pid", p.pid).Stringer("signal", step.sig).Msg("could not signal the database server")

@@ -97,7 +97,7 @@ func (k *keys) look() func(context.Context) (struct{}, error) {
 
 func (k *keys) looked(c *otp.Ctx, _ struct{}, err error) (next time.Duration) {
 	if err != nil && !store.IsUnavailable(err) {
-		c.Logger().Error().Err(err).Msg("the keys with names could not be read")
+		c.Logger().Error().Err(err).Msg("reading keys failed")
 	}
 	return 0
 }

@@ -132,7 +132,7 @@ func (s *server) HandleCast(c *otp.Ctx, msg any) {
 	case watch:
 		c.Monitor(m.proc)
 	case fault:
-		c.Logger().Error().Err(m.err).Str("topic", m.topic).Bytes("stack", m.err.Stack).Msg("a subscriber panicked")
+		c.Logger().Error().Err(m.err).Str("topic", m.topic).Bytes("stack", m.err.Stack).Msg("subscriber panicked")
 	default:
 		s.Base.HandleCast(c, msg)
 	}

@@ -295,7 +295,7 @@ func (h *heartbeatMonitor) swept(c *otp.Ctx, result store.SweepResult, err error
 // normal: a machine was switched off.
 func logSweep(logger *zerolog.Logger, r store.SweepResult) {
 	if n, m := len(r.Requeued), len(r.Failed); n+m > 0 {
-		logger.Warn().Int("requeued", n).Int("failed", m).Msg("silent workers lost their builds")
+		logger.Warn().Int("requeued", n).Int("failed", m).Msg("builds taken from silent workers")
 	}
 	if n := len(r.Unmatched); n > 0 {
 		logger.Warn().Int("builds", n).Msg("builds failed because no known worker could take them")
@@ -318,7 +318,7 @@ func (m *Monitor) saved(ctx context.Context) (store.Timeouts, error) {
 func (h *heartbeatMonitor) found(c *otp.Ctx, t store.Timeouts) {
 	if err := validateTimeouts(t); err != nil {
 		logger := c.Logger()
-		logger.Error().Err(err).Msg("saved timeouts are not usable")
+		logger.Error().Err(err).Msg("ignoring saved time-outs that are no longer valid")
 		t = h.m.cfg.Timeouts
 	}
 	h.known = true

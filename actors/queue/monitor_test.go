@@ -98,7 +98,7 @@ func TestASweepLogsLostBuildsApartFromOfflineWorkers(t *testing.T) {
 		},
 		{
 			store.SweepResult{Requeued: []store.BuildRef{{}, {}}, Failed: []store.BuildRef{{}}, Offline: []string{"w"}},
-			`{"level":"warn","requeued":2,"failed":1,"message":"silent workers lost their builds"}` + "\n" +
+			`{"level":"warn","requeued":2,"failed":1,"message":"builds taken from silent workers"}` + "\n" +
 				`{"level":"info","workers":1,"message":"workers went offline"}` + "\n",
 		},
 	} {

@@ -253,7 +253,7 @@ func (m *manager) served(c *otp.Ctx, b *batch) {
 	logger := c.Logger()
 	for i := range b.results {
 		if r := &b.results[i]; r.Outcome == store.PollFailed && !isOutage(r.Err) {
-			logger.WithLevel(levelOf(r.Err)).Err(r.Err).Msg("polls could not be served")
+			logger.WithLevel(levelOf(r.Err)).Err(r.Err).Msg("serving polls failed")
 			break
 		}
 	}
@@ -322,14 +322,14 @@ func (m *manager) recounted(c *otp.Ctx, r recounted, _ error) (next time.Duratio
 	case isOutage(r.err):
 		m.outage(c, r.err)
 	default:
-		logger.WithLevel(levelOf(r.err)).Err(r.err).Msg("pending builds could not be counted")
+		logger.WithLevel(levelOf(r.err)).Err(r.err).Msg("counting pending builds failed")
 	}
 	switch {
 	case r.err != nil:
 	case r.presenceErr == nil:
 		m.recorded(r.beats, r.written, r.at)
 	case !isOutage(r.presenceErr):
-		logger.WithLevel(levelOf(r.presenceErr)).Err(r.presenceErr).Msg("the presence of workers could not be recorded")
+		logger.WithLevel(levelOf(r.presenceErr)).Err(r.presenceErr).Msg("last contact of workers not recorded")
 	}
 	m.step(c)
 	return 0 // step has planned it

@@ -97,7 +97,7 @@ func (w *Watcher[T]) done(c *otp.Ctx, saved T, err error) (next time.Duration) {
 	switch {
 	case err != nil:
 		if !store.IsUnavailable(err) && !errors.Is(err, errTooSlow) && !errors.Is(err, context.DeadlineExceeded) {
-			c.Logger().Error().Err(err).Str("key", w.Key).Msg("saved settings could not be read")
+			c.Logger().Error().Err(err).Str("key", w.Key).Msg("reading saved settings failed")
 		}
 		return retryDelay
 	case !w.reads.Outdated(): // else it is being read again

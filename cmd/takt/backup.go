@@ -32,17 +32,17 @@ func newBackupCommand() *cobra.Command {
 		Use:   "backup DIR",
 		Short: "Back up the database and the files of builds",
 		Long: `Back up the database and the files of builds into a directory: a dump of one
-instant, and each file that it names and that no backup in the directory has yet.
-Takes the settings of 'takt serve', beside one that runs or not, and needs pg_dump.
-May be interrupted and run again: a backup counts once it is complete.
+instant, and every file that it names and that the directory does not have yet.
+Takes the settings of 'takt serve', whether takt runs or not, and needs pg_dump.
+An interrupted backup does not count; run the command again to complete it.
 
-The encryption key is not in the backup. Keep it in another safe place, because
-certificates and credentials can't be opened without it.
+The encryption key is not in the backup. Keep it in another safe place: without it,
+certificates and credentials can't be read.
 
-Exit code 1 also if a file has no good copy to back up.`,
+Exit code 1 also if some file has no good copy to back up.`,
 		Args: cobra.ExactArgs(1),
 	}
-	cmd.Flags().IntVar(&keep, "keep", 0, "then remove all but so many of the newest backups; 0 keeps all")
+	cmd.Flags().IntVar(&keep, "keep", 0, "afterwards keep only this many of the newest backups; 0 keeps all")
 	check := func(Config) error {
 		if keep < 0 {
 			return errors.New("--keep must not be negative")
@@ -159,9 +159,9 @@ func newBackupVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify DIR",
 		Short: "Check backups for loss or damage",
-		Long: `Read all backups in a directory again: whether each dump and each file still has
-its SHA-256, and each file that a dump names is there. Exit code 1 if not. Needs
-no database, settings or keys, and changes nothing.`,
+		Long: `Read every backup in a directory and check that each dump and file still has its
+SHA-256, and that no file is missing. Exit code 1 otherwise. Needs no database,
+settings or keys, and changes nothing.`,
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().BoolVar(&out.JSON, "json", false, "results as JSON, one value per line")
@@ -189,17 +189,17 @@ func newRestoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore DIR",
 		Short: "Restore a backup into an empty database",
-		Long: `Restore a backup of 'takt backup' into the empty database and the storage of the
-settings, while takt is stopped. Each file's SHA-256 is checked first; the database
-is filled in one step. If interrupted, run it again. It needs the encryption key of
-the backup's time, in TAKT_ENCRYPTION_KEY or DATA_DIR/encryption-key.
+		Long: `Restore a backup of 'takt backup' into an empty database and the storage of the
+settings, while takt is stopped. Each file's SHA-256 is checked first, and the
+database is filled in one transaction. If interrupted, run it again. Needs the
+encryption key of the backup, in TAKT_ENCRYPTION_KEY or DATA_DIR/encryption-key.
 
-The database gets a new installation id, which makes workers' tokens void: they
-register again. What happened after the backup is not known any more.`,
+The database gets a new installation id, which makes workers' tokens invalid; workers
+register again by themselves. Whatever happened after the backup is lost.`,
 		Args: cobra.ExactArgs(1),
 	}
-	cmd.Flags().StringVar(&name, "backup", "", "the backup to restore; the newest otherwise")
-	cmd.Flags().BoolVar(&partial, "partial", false, "restore also if files are missing or damaged, without these")
+	cmd.Flags().StringVar(&name, "backup", "", "backup to restore (default: the newest)")
+	cmd.Flags().BoolVar(&partial, "partial", false, "restore even if files are missing or damaged, without those files")
 	check := func(cfg Config) error {
 		if _, err := os.Stat(filepath.Join(cfg.DataDir, "encryption-key")); err != nil && cfg.EncryptionKey == "" {
 			return fmt.Errorf("the encryption key of the backup's time is needed: set TAKT_ENCRYPTION_KEY, or put it into %s", filepath.Join(cfg.DataDir, "encryption-key"))

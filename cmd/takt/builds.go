@@ -47,7 +47,7 @@ func newListCommand(env environment) *cobra.Command {
 	cmd.Flags().StringVarP(&f.Q, "query", "q", "", "only builds with this text in their id, labels or error")
 	cmd.Flags().StringVarP(&f.Platform, "platform", "p", "", "only builds for this platform")
 	cmd.Flags().StringVar(&f.WorkerID, "worker", "", "only builds of the worker with this id or name")
-	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 50, "at most so many; 0 for all")
+	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 50, "maximum number of results; 0 for all")
 	oneOf(cmd, "status", "pending", "assigned", "building", "completed", "failed", "cancelled")
 	return cmd
 }
@@ -97,8 +97,8 @@ func newRequeueCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "requeue ID --reason TEXT",
 		Short: "Return a running build to the queue",
-		Long: `Take an assigned or running build from its worker, so that it waits at its old
-position for another one. It uses up no attempt. Needs the admin key in
+		Long: `Take an assigned or running build from its worker and return it to its old position
+in the queue, for another worker. This uses up no attempt. Needs the admin key in
 TAKT_ADMIN_KEY.`,
 		Args: cobra.ExactArgs(1),
 	}
@@ -123,9 +123,9 @@ func newPriorityCommand(env environment) *cobra.Command {
 	cmd := clientCommand(env, &cobra.Command{
 		Use:   "priority [flags] ID N",
 		Short: "Change the priority of a build that waits",
-		Long: `Change the priority of a build that waits: -10 to 10, higher is built first.
-Among builds of the same priority keys take turns, and of one key the older is first. Flags stand
-before the id, because N may be negative.`,
+		Long: `Change the priority of a pending build, from -10 to 10. Higher is built first. Among
+builds of the same platform and priority keys take turns, and the builds of one key are
+built in order of submission. Flags go before the id, because N may be negative.`,
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.ExactArgs(2),
 	}, func(ctx context.Context, s *session, args []string) error {
@@ -222,7 +222,7 @@ func newStatusCommand(env environment) *cobra.Command {
 }
 
 func newWhyCommand(env environment) *cobra.Command {
-	return buildCommand(env, &cobra.Command{Use: "why ID", Short: "Say why a build waits, and when it may start"}, func(ctx context.Context, w *waiter) error {
+	return buildCommand(env, &cobra.Command{Use: "why ID", Short: "Show why a build waits, and when it may start"}, func(ctx context.Context, w *waiter) error {
 		why, err := again(ctx, w.session, func(ctx context.Context) (api.BuildWhy, error) { return w.client.Why(ctx, w.id, w.auth) })
 		return showReply(w.session, why, err, func(out io.Writer, why api.BuildWhy) {
 			if why.Reason == "" {
@@ -299,8 +299,8 @@ func newLogsCommand(env environment) *cobra.Command {
 	cmd := buildCommand(env, &cobra.Command{
 		Use:   "logs ID",
 		Short: "Show a build's log",
-		Long: `Show a build's log. With --json each line is one JSON object; its seq may be
-given to --after to read on.`,
+		Long: `Show a build's log. With --json each line is one JSON object; pass its seq to
+--after to continue from there.`,
 	}, func(ctx context.Context, w *waiter) error {
 		if last < 0 {
 			return cli.Usage("--tail: %d is less than 0", last)
@@ -313,11 +313,11 @@ given to --after to read on.`,
 		return cmp.Or(err, verdict(status))
 	})
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show new lines until the build ends; exit code 6 if it failed")
-	cmd.Flags().Int64Var(&after, "after", 0, "begin after the line with this seq")
-	cmd.Flags().Int64VarP(&last, "tail", "n", 0, "begin with the last lines, so many")
+	cmd.Flags().Int64Var(&after, "after", 0, "start after the line with this seq")
+	cmd.Flags().Int64VarP(&last, "tail", "n", 0, "start with this many of the last lines")
 	cmd.MarkFlagsMutuallyExclusive("after", "tail")
-	cmd.Flags().BoolVar(&style.Raw, "raw", false, "only what the build wrote")
-	cmd.Flags().BoolVarP(&style.Timestamps, "timestamps", "t", false, "date and time of each line")
+	cmd.Flags().BoolVar(&style.Raw, "raw", false, "show only what the build wrote")
+	cmd.Flags().BoolVarP(&style.Timestamps, "timestamps", "t", false, "show date and time of each line")
 	cmd.MarkFlagsMutuallyExclusive("raw", "timestamps")
 	return cmd
 }
@@ -328,9 +328,9 @@ func newRetryCommand(env environment) *cobra.Command {
 	cmd := buildCommand(env, &cobra.Command{
 		Use:   "retry ID",
 		Short: "Submit a build again, with the files that the controller has",
-		Long: `Submit a build again, whatever became of it, with the files that the controller
-still has. Prints the new build's id; its access token is kept in the state
-directory, as submit does.`,
+		Long: `Submit a build again, whatever its state, with the files that the controller still
+has. Prints the new build's id. The new build's token is kept in the state directory, as
+with submit.`,
 	}, func(ctx context.Context, w *waiter) error {
 		// Retry is sent once because a repeat after a lost reply could queue the build
 		// twice.
@@ -367,8 +367,8 @@ func newDownloadCommand(env environment) *cobra.Command {
 	cmd := buildCommand(env, &cobra.Command{
 		Use:   "download ID",
 		Short: "Download a build's result",
-		Long: `Download a build's result and check its digest. An interrupted download is kept
-as FILE.part and goes on where it stopped when the command is given again.`,
+		Long: `Download a build's result and check its digest. An interrupted download is kept as
+FILE.part; run the command again to resume it.`,
 	}, func(ctx context.Context, w *waiter) error { return downloadResult(ctx, w, output) })
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file or directory to write to, - for standard output (default: the build's id and its extension)")
 	return cmd

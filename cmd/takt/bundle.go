@@ -36,11 +36,11 @@ func newBundleCommand(env environment) *cobra.Command {
 	cmd := clientCommand(env, &cobra.Command{
 		Use:   "bundle",
 		Short: "Collect the data for a bug report in one file",
-		Long: `Collect the data for a bug report in one .tar.gz: the tree, the metrics, the
-settings (secrets masked), the recent log and supervision events, profiles, what the
-controller was built from, and PostgreSQL's statistics. No key, token or certificate
-is in it, but names of workers and builds are. What can't be had is listed in
-errors.txt. Needs the admin key in TAKT_ADMIN_KEY.`,
+		Long: `Collect the data for a bug report in one .tar.gz: the tree, metrics, settings
+(secrets masked), recent log and supervision events, profiles, build information
+and PostgreSQL's statistics. It has no keys, tokens or certificates, but the names of
+workers and builds. What could not be collected is listed in errors.txt. Needs the
+admin key in TAKT_ADMIN_KEY.`,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		if record < time.Second || record > time.Minute {
 			return cli.Usage("--record must be 1s to 60s")

@@ -36,10 +36,10 @@ type remote struct {
 }
 
 func (r *remote) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&r.url, "url", "", "controller (TAKT_URL, default "+defaultURL+")")
+	fs.StringVar(&r.url, "url", "", "URL of the controller (TAKT_URL, default "+defaultURL+")")
 	fs.StringVar(&r.apiKeyFile, "api-key-file", "", "file that holds the API key")
-	fs.StringVar(&r.apiKey, "api-key", "", "API key; others can see it in the process list: better TAKT_API_KEY or --api-key-file")
-	fs.StringVar(&r.caFile, "ca-file", "", "PEM file of the authorities to trust about an https controller, instead of the system's (TAKT_CA_FILE)")
+	fs.StringVar(&r.apiKey, "api-key", "", "API key; visible in the process list, so prefer TAKT_API_KEY or --api-key-file")
+	fs.StringVar(&r.caFile, "ca-file", "", "PEM file of certificate authorities to trust for an https controller, instead of the system's (TAKT_CA_FILE)")
 	fs.BoolVar(&r.utc, "utc", false, "times in UTC instead of local time")
 	fs.BoolVar(&r.json, "json", false, "results as JSON, one value per line")
 }

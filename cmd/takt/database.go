@@ -21,8 +21,8 @@ import (
 func newDatabaseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "database",
-		Short: "Move the database, or tell it that it was restored",
-		Long: `Move the database, or tell it that it was restored. These commands take the
+		Short: "Move the embedded database, or give a restored one a new id",
+		Long: `Move the embedded database, or give a restored one a new id. These commands take the
 settings of 'takt serve', which must not run.`,
 	}
 	cmd.AddCommand(newDatabaseMoveCommand(), newDatabaseRenewCommand())
@@ -34,9 +34,9 @@ func newDatabaseRenewCommand() *cobra.Command {
 		Use:   "renew-id",
 		Short: "Give a restored database a new installation id",
 		Long: `Give the database a new installation id after it was restored by other means than
-'takt restore', for example to a point in time with WAL archives. Workers' tokens
-from before are then void: otherwise an old one could open another worker's
-session. Workers register again by themselves. No controller may run.`,
+'takt restore', for example to a point in time with WAL archives. This makes workers'
+earlier tokens invalid; otherwise an old token could open another worker's session.
+Workers register again by themselves. No controller may run.`,
 	}
 	return settingsCommand(cmd, sameUser, func(ctx context.Context, u *upkeep, _ []string) (err error) {
 		conn, closeDB, err := u.openAlone(ctx)
@@ -61,15 +61,15 @@ func newDatabaseMoveCommand() *cobra.Command {
 		Use:   "move URL",
 		Short: "Move the embedded database to an external one",
 		Long: `Move the embedded database of the data directory to an empty external one, while
-takt is stopped. First every file's SHA-256 is checked; files stay where they are.
-The installation goes on as before. The old database stays as it is and is marked
-as moved: takt does not start on it any more. If interrupted, run it again.
+takt is stopped. Every file's SHA-256 is checked first; files stay where they are.
+Keys, tokens and builds stay valid. The embedded database is kept and marked as moved,
+and takt no longer starts on it. If interrupted, run it again.
 
-Then takt serve needs the URL in TAKT_DATABASE_URL, and in TAKT_ENCRYPTION_KEY what
-is in DATA_DIR/encryption-key.`,
+Afterwards takt serve needs the URL in TAKT_DATABASE_URL, and the content of
+DATA_DIR/encryption-key in TAKT_ENCRYPTION_KEY.`,
 		Args: cobra.ExactArgs(1),
 	}
-	cmd.Flags().BoolVar(&skip, "skip-files", false, "don't check the files, because takt storage verify --digest did")
+	cmd.Flags().BoolVar(&skip, "skip-files", false, "don't check the files first, for example after takt storage verify --digest")
 	check := func(cfg Config) error {
 		if cfg.DatabaseURL != "" {
 			return errors.New("database-url: the settings name an external database already; only the embedded one is moved")

@@ -27,9 +27,9 @@ func newDeployCommand(env environment) *cobra.Command {
 		Long: `Copy every repository of one GitHub organisation into another: branches, tags,
 large files, description, default branch and visibility.
 
-The forge credential comes from TAKT_GITHUB_TOKEN or --token-file; without one
-the controller's own is used, which needs TAKT_ADMIN_KEY and the controller's
---deploy-allow. A credential is sealed, and wiped when the deployment ends.`,
+The forge credential comes from TAKT_GITHUB_TOKEN or --token-file. Without one the
+controller's own is used, which needs TAKT_ADMIN_KEY and the controller's
+--deploy-allow. A credential is stored sealed and deleted when the deployment ends.`,
 		Example: `  takt deploy --from my-org --to my-mirror --dry-run
   takt deploy --from my-org --to my-mirror --include 'api-*' --watch`,
 	}, func(ctx context.Context, s *session, _ []string) error {
@@ -54,16 +54,16 @@ the controller's own is used, which needs TAKT_ADMIN_KEY and the controller's
 	f.StringVar(&body.SourceOrg, "from", "", "organisation to copy")
 	f.StringVar(&body.TargetOrg, "to", "", "organisation to copy into")
 	f.StringSliceVar(&body.Include, "include", nil, "only repositories that match one of these patterns, such as 'api-*'")
-	f.StringSliceVar(&body.Exclude, "exclude", nil, "no repositories that match one of these patterns")
+	f.StringSliceVar(&body.Exclude, "exclude", nil, "skip repositories that match one of these patterns")
 	f.StringVar(&body.OnlyVisibility, "only-visibility", "", "only public, private or internal repositories")
 	f.StringVar(&body.Archived, "archived", "", "archived repositories: include, exclude or only (default include)")
 	f.StringVar(&body.Forks, "forks", "", "forks: include, exclude or only (default include)")
-	f.StringVar(&body.NameTemplate, "name-template", "", "names of the copies, of {name} and {owner} (default {name})")
-	f.StringVar(&body.Visibility, "visibility", "", "of the copies: keep, public, private or internal (default keep)")
-	f.BoolVar(&body.AllowPublish, "allow-publish", false, "let copies be seen by more people than their sources")
-	f.IntVar(&body.Concurrency, "concurrency", 0, "repositories at once, 1 to 32 (default: the controller's)")
-	f.BoolVar(&body.DryRun, "dry-run", false, "show what would be done, and do nothing")
-	f.BoolVarP(&watch, "watch", "w", false, "follow it to its end; failures are an exit code then")
+	f.StringVar(&body.NameTemplate, "name-template", "", "template for the names of the copies, with {name} and {owner} (default {name})")
+	f.StringVar(&body.Visibility, "visibility", "", "visibility of the copies: keep, public, private or internal (default keep)")
+	f.BoolVar(&body.AllowPublish, "allow-publish", false, "allow copies that more people can see than their sources")
+	f.IntVar(&body.Concurrency, "concurrency", 0, "repositories copied at once, 1 to 32 (default: the controller's)")
+	f.BoolVar(&body.DryRun, "dry-run", false, "only show what would be done")
+	f.BoolVarP(&watch, "watch", "w", false, "follow it until it ends; exit code 1 if something failed")
 	f.StringVar(&tokenFile, "token-file", "", "file that holds the forge credential")
 	return cmd
 }
@@ -92,7 +92,7 @@ func newDeploymentsCommand(env environment) *cobra.Command {
 				}
 			})
 		})
-	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "at most so many; 0 for all")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "maximum number of results; 0 for all")
 	return cmd
 }
 
@@ -109,8 +109,8 @@ credential, set TAKT_ADMIN_KEY.`,
 		d, err := s.deployment(ctx, args[0], true)
 		return showReply(s, d, err, func(w io.Writer, d api.Deployment) { cli.PrintDeployment(w, d, all) })
 	})
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "follow it to its end")
-	cmd.Flags().BoolVar(&all, "all", false, "list what went well, too")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "follow it until it ends")
+	cmd.Flags().BoolVar(&all, "all", false, "also list repositories that were copied")
 	cmd.AddCommand(
 		newDeploymentOrder(env, "cancel", "End a deployment: what is not copied yet is skipped", api.CancelDeployment),
 		newDeploymentOrder(env, "pause", "Stop the work on a deployment until it is resumed", api.PauseDeployment),
@@ -134,10 +134,9 @@ func newDeploymentRetry(env environment) *cobra.Command {
 	cmd := order(env, &cobra.Command{
 		Use:   "retry ID",
 		Short: "Retry what has failed",
-		Long: `Retry what has failed, or was skipped because the deployment was cancelled.
-
-A deployment that has ended needs the forge credential anew, from
-TAKT_GITHUB_TOKEN or --token-file.`,
+		Long: `Retry what has failed, or was skipped because the deployment was cancelled. A
+deployment that has ended needs the forge credential again, from TAKT_GITHUB_TOKEN
+or --token-file.`,
 		Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, c *client.Client, args []string) (done api.DeploymentRetried, err error) {
 		token, err := forgeToken(env, tokenFile)

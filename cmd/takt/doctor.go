@@ -30,28 +30,29 @@ func newDoctorCommand(env environment) *cobra.Command {
 	var file, pollWait string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find problems of a set-up, and how to fix them",
-		Long: `Find problems of a set-up, and how to fix them. Each check is ok, a
-warning (it works, but not as well or as safely as it could) or failed. Exit code 1 if
-one failed.
+		Short: "Find problems of a set-up, and say how to fix them",
+		Long: `Find problems of a set-up, and say how to fix them. Each check is ok, a warning (it
+works, but could be better or safer) or failed. Exit code 1 if one failed.
 
-Without --url (or TAKT_URL): this machine, with the settings of 'takt serve', before
-its first start or while it runs: settings, data directory, keys and their modes,
-disk and its fsync, clock, limits, database, S3, certificate, and the public URL if
-takt runs. With --url: a controller from here, with its keys in TAKT_API_KEY and
-TAKT_ADMIN_KEY: health, clock, keys, tree, and what a proxy on the way does to streams
-and long polls. For that a worker named 'takt doctor', which takes no builds,
-registers, polls once, and is deleted.`,
+Without --url (or TAKT_URL) it checks this machine, with the settings of 'takt serve',
+before the first start or while takt runs: settings, data directory, keys and their
+modes, disk and fsync, clock, limits, database, S3 and certificate, and the public URL
+if takt runs.
+
+With --url it checks a controller from here, with its keys in TAKT_API_KEY and
+TAKT_ADMIN_KEY: health, clock, keys, tree, and whether a proxy in between passes streams and
+long polls. For that it registers a worker named 'takt doctor', which takes no builds,
+polls once and is deleted.`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
 	addFlags(f)
 	f.StringVar(&file, "config", "", "YAML file of settings")
-	f.StringVar(&r.url, "url", "", "controller to look at instead of this machine (TAKT_URL)")
+	f.StringVar(&r.url, "url", "", "controller to check instead of this machine (TAKT_URL)")
 	f.StringVar(&r.apiKeyFile, "api-key-file", "", "file that holds the API key, with --url")
-	f.StringVar(&r.caFile, "ca-file", "", "PEM file of the authorities to trust about an https controller, instead of the system's (TAKT_CA_FILE)")
+	f.StringVar(&r.caFile, "ca-file", "", "PEM file of certificate authorities to trust for an https controller, instead of the system's (TAKT_CA_FILE)")
 	f.BoolVar(&r.json, "json", false, "results as JSON, one value per line")
-	f.StringVar(&pollWait, "poll-wait", "30s", "how long the poll is open, 1s to 60s; as that of takt worker")
+	f.StringVar(&pollWait, "poll-wait", "30s", "how long the poll stays open, 1s to 60s; use that of your workers")
 	cmd.RunE = cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 		wait, err := time.ParseDuration(pollWait)
 		if err != nil || wait < time.Second || wait > time.Minute {

@@ -18,9 +18,9 @@ func newReadyCommand(env environment) *cobra.Command {
 	return order(env, &cobra.Command{
 		Use:   "ready",
 		Short: "Check that the controller is ready, for health checks",
-		Long: `Check that the controller is ready (GET /readyz): its database can be reached and is
-migrated, and it is not stopping. Asks once and needs no key. Exit code 5 if it is not
-ready.`,
+		Long: `Check that the controller is ready (GET /readyz): its database is reachable and
+migrated, and it is not stopping. Sends one request and needs no key. Exit code 5 if
+it is not ready.`,
 	}, calls(api.IsReady, func([]string) (in api.None, err error) { return in, nil }), func(w io.Writer, s api.Status) { fmt.Fprintln(w, s.Status) })
 }
 

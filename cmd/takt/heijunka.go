@@ -13,11 +13,11 @@ import (
 func newHeijunkaCommand(env environment) *cobra.Command {
 	cmd := ask(env, &cobra.Command{
 		Use:   "heijunka",
-		Short: "Show how the load is levelled, and change it",
-		Long: `Show how the load is levelled: admission, pools, balance and bursts. The
-commands below change it; each needs a reason, which is audited. Changes of
-limits, bounds and affinity are saved, hold on all controllers, and end by
-themselves with --for. Needs the admin key in TAKT_ADMIN_KEY.`,
+		Short: "Show and change the load levelling",
+		Long: `Show the load levelling: admission, pools, balance and bursts. The commands below
+change it; each needs a reason, which is audited. Changes of limits, bounds and
+affinity are saved and apply to all controllers; with --for they end by themselves.
+Needs the admin key in TAKT_ADMIN_KEY.`,
 	}, calls(api.ShowHeijunka, func([]string) (in api.None, err error) { return in, nil }), cli.PrintHeijunka)
 	cmd.AddCommand(
 		newHeijunkaLimitsCommand(env), newHeijunkaScaleCommand(env), newHeijunkaRebalanceCommand(env),
@@ -59,10 +59,10 @@ func newHeijunkaLimitsCommand(env environment) *cobra.Command {
 	var reset bool
 	cmd := &cobra.Command{Use: "limits --reason TEXT", Short: "Change the limits of admission"}
 	fs := cmd.Flags()
-	fs.IntVar(&soft, "soft", 0, "load from which it is critical")
-	fs.IntVar(&hard, "hard", 0, "most requests that are admitted at once")
-	fs.Float64Var(&reserved, "reserved", 0, "share that is for workers' requests, 0 to 1")
-	fs.BoolVar(&reset, "reset", false, "take back what was changed")
+	fs.IntVar(&soft, "soft", 0, "load at which it becomes critical")
+	fs.IntVar(&hard, "hard", 0, "maximum number of requests admitted at once")
+	fs.Float64Var(&reserved, "reserved", 0, "share reserved for workers' requests, 0 to 1")
+	fs.BoolVar(&reset, "reset", false, "restore the configured limits")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if fs.Changed("soft") || fs.Changed("hard") || fs.Changed("reserved") || reset {
 			return nil
@@ -83,16 +83,16 @@ func newHeijunkaScaleCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scale POOL --reason TEXT",
 		Short: "Change the size of a pool, or its bounds",
-		Long: `Change the size of a pool on this controller with --by or --workers; scaling
-goes on from there. Or change its bounds with --min and --max; the same for both
-pins it. --reset restores the configured bounds.`,
+		Long: `Change the number of a pool's places on this controller, with --by or --workers;
+scaling continues from there. Or change its bounds with --min and --max; equal bounds
+fix the size. --reset restores the configured bounds.`,
 		Args: cobra.ExactArgs(1),
 	}
 	fs := cmd.Flags()
-	fs.IntVar(&by, "by", 0, "so many workers more; less, if negative")
-	fs.IntVar(&to, "workers", 0, "so many workers")
-	fs.IntVar(&low, "min", 0, "fewest workers")
-	fs.IntVar(&high, "max", 0, "most workers")
+	fs.IntVar(&by, "by", 0, "add this many places; negative removes some")
+	fs.IntVar(&to, "workers", 0, "set this many places")
+	fs.IntVar(&low, "min", 0, "minimum number of places")
+	fs.IntVar(&high, "max", 0, "maximum number of places")
 	fs.BoolVar(&reset, "reset", false, "restore the configured bounds")
 	return change(env, cmd, api.ScalePool, func(args []string, reason, hold string) api.ScalePoolIn {
 		return api.ScalePoolIn{Name: args[0], Body: api.HeijunkaScale{
@@ -106,14 +106,14 @@ func newHeijunkaRebalanceCommand(env environment) *cobra.Command {
 	var reason string
 	var dry bool
 	cmd := order(env, &cobra.Command{
-		Use: "rebalance --reason TEXT", Short: "Move a worker from the least to the most loaded pool",
+		Use: "rebalance --reason TEXT", Short: "Move a place from the least to the most loaded pool",
 	}, calls(api.RebalanceHeijunka, func([]string) (in api.RebalanceHeijunkaIn, err error) {
 		if !dry {
 			err = needReason(reason)
 		}
 		return api.RebalanceHeijunkaIn{DryRun: dry, Body: api.Reason{Reason: reason}}, err
 	}), cli.PrintRebalance)
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be done, and why")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only show what would be done, and why")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required)")
 	return cmd
 }
@@ -122,10 +122,10 @@ func newHeijunkaAffinityCommand(env environment) *cobra.Command {
 	var reset bool
 	cmd := &cobra.Command{
 		Use:   "affinity DOMAIN [POOL]... --reason TEXT",
-		Short: "Change the pools that a domain prefers; without POOL: all of its list",
+		Short: "Set the pools that a domain prefers; without POOL, all that it may use",
 		Args:  cobra.MinimumNArgs(1),
 	}
-	cmd.Flags().BoolVar(&reset, "reset", false, "prefer the domain's own pool again")
+	cmd.Flags().BoolVar(&reset, "reset", false, "prefer only the domain's own pool again")
 	return change(env, cmd, api.ChangeHeijunkaAffinity, func(args []string, reason, hold string) api.HeijunkaAffinity {
 		return api.HeijunkaAffinity{Domain: args[0], Pools: args[1:], Reset: reset, For: hold, Reason: reason}
 	})

@@ -23,10 +23,10 @@ func newKeysCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
 		Short: "Make, list, limit and revoke keys with names",
-		Long: `Make, list, limit and revoke keys with names, which may do less than the API key, and end
-alone. docs/keys.md says what each scope allows. A key is shown once; TAKT_API_KEY takes
-it in place of the API key, and with the scope operate or admin TAKT_ADMIN_KEY too. Needs
-the admin key in TAKT_ADMIN_KEY.`,
+		Long: `Make, list, limit and revoke keys with names. Such a key may do less than the API key
+and can be revoked alone. docs/keys.md says what each scope allows. A key is shown once.
+Use it in TAKT_API_KEY in place of the API key, and with the scope operate or admin in
+TAKT_ADMIN_KEY too. These commands need the admin key in TAKT_ADMIN_KEY.`,
 	}
 	cmd.AddCommand(newKeysListCommand(env), newKeysCreateCommand(env), newKeysSetCommand(env), newKeysEnrollCommand(env), newKeysRevokeCommand(env))
 	return cmd
@@ -68,9 +68,9 @@ func newKeysCreateCommand(env environment) *cobra.Command {
 	var scopes []string
 	cmd := order(env, &cobra.Command{
 		Use: "create NAME --scope SCOPES", Short: "Make a key and show it, once", Args: cobra.ExactArgs(1),
-		Long: `Make a key and show it, once. takt keeps its SHA-256 only. A name is never used again,
-because it stands in builds and in the audit. The key can be used at once, at other
-controllers within a second. Needs the admin key in TAKT_ADMIN_KEY.`,
+		Long: `Make a key and show it, once; takt stores only its SHA-256. A name is never used
+again, because builds and the audit refer to it. The key is valid at once, and within a
+second on other controllers. Needs the admin key in TAKT_ADMIN_KEY.`,
 		Example: "  takt keys create ci --scope submit --expires 90d",
 	}, func(ctx context.Context, c *client.Client, args []string) (api.MadeKey, error) {
 		in.Name, in.Scopes = args[0], nil
@@ -82,8 +82,8 @@ controllers within a second. Needs the admin key in TAKT_ADMIN_KEY.`,
 		}
 		return client.Call(ctx, c, api.CreateKey, in)
 	}, printMadeKey)
-	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "what it may do: some of "+scopesText(store.Scopes()))
-	cmd.Flags().StringVar(&in.Expires, "expires", "", "when it ends, such as 90d or 12h from now (default: never)")
+	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "scopes: one or more of "+scopesText(store.Scopes()))
+	cmd.Flags().StringVar(&in.Expires, "expires", "", "when the key expires, such as 90d or 12h from now (default: never)")
 	cmd.Flags().IntVar(&in.Weight, "weight", 1, weightUsage)
 	cmd.Flags().IntVar(&in.MaxPending, "max-pending", 0, maxPendingUsage)
 	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the audit")
@@ -93,8 +93,8 @@ controllers within a second. Needs the admin key in TAKT_ADMIN_KEY.`,
 
 // How flags of the share of a key are described.
 const (
-	weightUsage     = "share of its builds beside those of other keys: 1 to 1000"
-	maxPendingUsage = "how many of its builds may be pending; more are refused; 0 is any number"
+	weightUsage     = "turns that the key has for each turn of a key of weight 1: 1 to 1000"
+	maxPendingUsage = "maximum number of the key's builds that may be pending; further submits are refused; 0: no limit"
 )
 
 func newKeysSetCommand(env environment) *cobra.Command {
@@ -103,9 +103,10 @@ func newKeysSetCommand(env environment) *cobra.Command {
 	var cmd *cobra.Command
 	cmd = ask(env, &cobra.Command{
 		Use: "set NAME", Short: "Set the weight of a key, and how many of its builds may be pending", Args: cobra.ExactArgs(1),
-		Long: `Set the weight of a key, and how many of its builds may be pending. While builds of several
-keys of one platform and priority wait, keys take turns, and one of weight 3 has three turns.
-Builds that wait keep their positions. Needs the admin key in TAKT_ADMIN_KEY.`,
+		Long: `Set the weight of a key, and how many of its builds may be pending. While builds of
+several keys wait for the same platform at the same priority, keys take turns, and a key
+of weight 3 has three turns for each turn of a key of weight 1. Builds that are pending keep
+their positions. Needs the admin key in TAKT_ADMIN_KEY.`,
 		Example: "  takt keys set ci --weight 3 --max-pending 100",
 	}, func(ctx context.Context, c *client.Client, args []string) (api.Key, error) {
 		in.Name = args[0]
@@ -138,7 +139,7 @@ It is shown once, can be used once, and expires. Needs the admin key in TAKT_ADM
 		in.Name = "enroll-" + strings.ToLower(rand.Text()[:12])
 		return client.Call(ctx, c, api.CreateKey, in)
 	}, printMadeKey)
-	cmd.Flags().StringVar(&in.Expires, "expires", "1h", "when it ends, if it was not used")
+	cmd.Flags().StringVar(&in.Expires, "expires", "1h", "when the token expires unless it was used")
 	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the audit")
 	return cmd
 }
@@ -146,10 +147,10 @@ It is shown once, can be used once, and expires. Needs the admin key in TAKT_ADM
 func newKeysRevokeCommand(env environment) *cobra.Command {
 	var why string
 	cmd := ask(env, &cobra.Command{
-		Use: "revoke NAME", Short: "End a key for ever", Args: cobra.ExactArgs(1),
-		Long: `End a key for ever, on all controllers: at once, and within two seconds on one that
-misses the notice. Sessions and streams that began with it end too. Needs the admin key in
-TAKT_ADMIN_KEY.`,
+		Use: "revoke NAME", Short: "Revoke a key for good", Args: cobra.ExactArgs(1),
+		Long: `Revoke a key for good. It becomes invalid on all controllers at once, or within two
+seconds on one that misses the notification. Its sessions and streams end too. Needs
+the admin key in TAKT_ADMIN_KEY.`,
 	}, func(ctx context.Context, c *client.Client, args []string) (api.None, error) {
 		return client.Call(ctx, c, api.RevokeKey, api.RevokeKeyIn{Name: args[0], Why: api.Why{Reason: why}})
 	}, func(w io.Writer, _ api.None) { fmt.Fprintln(w, "revoked") })

@@ -47,7 +47,7 @@ func newAuditCommand(env environment) *cobra.Command {
 			}
 		})
 	})
-	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "at most so many; 0 for all")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "maximum number of results; 0 for all")
 	cmd.AddCommand(newAuditCheckCommand(env))
 	return cmd
 }
@@ -56,9 +56,9 @@ func newAuditCheckCommand(env environment) *cobra.Command {
 	return clientCommand(env, &cobra.Command{
 		Use:   "check",
 		Short: "Check the invariants of the database",
-		Long: `Check the invariants of the database, which always have to hold; the controller does so
-each minute. 'takt repair' mends what can be mended without losing anything. Needs
-the admin key in TAKT_ADMIN_KEY. Exit code 1 if something does not hold.`,
+		Long: `Check the invariants of the database; the controller does so every minute. 'takt
+repair' repairs what can be repaired without losing anything. Needs the admin key in
+TAKT_ADMIN_KEY. Exit code 1 if an invariant is broken.`,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		return invariants(ctx, s, api.CheckInvariants, api.None{}, "broken")
 	})
@@ -70,10 +70,10 @@ func newRepairCommand(env environment) *cobra.Command {
 	cmd := clientCommand(env, &cobra.Command{
 		Use:   "repair --reason TEXT",
 		Short: "Repair broken invariants of the database",
-		Long: `Repair what 'takt audit check' finds, where that loses nothing: counts and states that
-contradict the builds, such as those that a restored backup may have. What only a
-person can judge is left as it is. --dry-run shows what would be repaired. Needs the
-admin key in TAKT_ADMIN_KEY. Exit code 1 if something does not hold afterwards.`,
+		Long: `Repair what 'takt audit check' finds where nothing is lost by it: counts and states
+that contradict the builds, as a restored backup may have. Whatever needs a person's
+decision is left alone. --dry-run shows what would be repaired. Needs the admin key in
+TAKT_ADMIN_KEY. Exit code 1 if an invariant is still broken afterwards.`,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		if dry {
 			return invariants(ctx, s, api.CheckInvariants, api.None{}, "to repair")
@@ -122,10 +122,10 @@ func newRestartCommand(env environment) *cobra.Command {
 	cmd := clientCommand(env, &cobra.Command{
 		Use:   "restart PATH --reason TEXT",
 		Short: "Restart a part of the controller's supervision tree",
-		Long: `Restart a part of the controller's supervision tree, such as database/pool, in
-order and without counting against restart budgets, and wait until it is well
-again. 'takt restart takt' restarts all of it in the running process. Needs the
-admin key in TAKT_ADMIN_KEY.`,
+		Long: `Restart a part of the controller's supervision tree, such as database/pool, and wait
+until it is running again. Processes stop in order, and the restart does not count against
+restart budgets. 'takt restart takt' restarts the whole tree without ending the operating
+system's process. Needs the admin key in TAKT_ADMIN_KEY.`,
 		Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, s *session, args []string) error {
 		o.Path = strings.Trim(args[0], "/")
@@ -152,7 +152,7 @@ admin key in TAKT_ADMIN_KEY.`,
 	cmd.Flags().StringVar(&o.Reason, "reason", "", "why, for the audit (required)")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be restarted, and how many requests are under way")
 	durationFlag(cmd.Flags(), &o.Timeout, "timeout", 10*time.Second, "how long to wait until all is well, at most 60s")
-	cmd.Flags().BoolVar(&o.Force, "force", false, "insist where the controller asks for it")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "do it even where the controller asks for confirmation")
 	return cmd
 }
 
@@ -173,7 +173,7 @@ database/pool. Needs the admin key in TAKT_ADMIN_KEY.`,
 		return showReply(s, root, err, cli.PrintTree)
 	})
 	cmd.Flags().BoolVar(&all, "all", false, "list the children of dynamic supervisors too")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every second, until interrupted")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "refresh every second, until interrupted")
 	return cmd
 }
 

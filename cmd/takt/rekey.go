@@ -31,13 +31,13 @@ func newRekeyCommand() *cobra.Command {
 		Use:   "rekey",
 		Short: "Seal everything with the current encryption key",
 		Long: `Seal everything with the current encryption key: certificates, forge credentials
-and HubSpot's tokens that one of TAKT_OLD_ENCRYPTION_KEYS has sealed. Works on the
+and HubSpot's tokens that are sealed with one of TAKT_OLD_ENCRYPTION_KEYS. Works on the
 data directory, database and bucket of 'takt serve', with the same settings.
 
-Safe while takt serves, and to be interrupted: run again, it goes on where it
-stopped. Exit code 0 means that nothing is left under an old key; the output has
-the time after which old keys can be removed. Start every controller with the new
-key first; see docs/operate.md.`,
+Safe while takt serves. If interrupted, run it again; it continues where it stopped.
+Exit code 0 means that nothing is left under an old key; the output says when the
+old keys can be removed. Start every controller with the new key first; see
+docs/operate.md.`,
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only count what each key has sealed")
 	return upkeepCommand(cmd, "", sameUser, func(ctx context.Context, u *upkeep, _ []string) error {

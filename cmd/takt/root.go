@@ -35,7 +35,7 @@ func newRootIn(env environment) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "takt",
 		Short: "Hand builds to a fleet of workers",
-		Long: `takt hands builds to a fleet of workers and loses none.
+		Long: `takt queues builds and hands them to your own build machines, without losing any.
 
 Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 refused, 5 controller
 not available, 6 the build failed, 7 the worker can't run builds,

@@ -50,8 +50,8 @@ func newServeCommand() *cobra.Command {
 		Long: `Run the controller until SIGTERM or SIGINT.
 
 Settings come from flags, then the environment, then the YAML file of --config,
-then defaults. Without a database URL a PostgreSQL server of its own is run in
-the data directory; without keys, random ones are made and kept there.`,
+then defaults. Without a database URL, takt runs its own PostgreSQL server in the
+data directory. Without keys, it makes random ones and keeps them there.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := load(realSources(file, cmd.Flags()))
@@ -131,7 +131,7 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 		log.Info().Str("file", f).Msg("made a random key")
 	}
 	if len(cfg.unused) > 0 {
-		log.Warn().Strs("settings", cfg.unused).Strs("services", cfg.Services).Msg("settings of services that are left out are ignored")
+		log.Warn().Strs("settings", cfg.unused).Strs("services", cfg.Services).Msg("ignoring settings of services that are left out")
 	}
 	keepHeadroom()
 	c := &controller{cfg: cfg, log: log, recent: recent, metrics: metrics.New(), welcome: io.Discard}
@@ -349,7 +349,7 @@ func (c *controller) warnOfPlainHTTP() {
 		return
 	}
 	c.log.Warn().Str("address", c.listener.Addr().String()).
-		Msg("others can reach this address and it has no TLS: keys, tokens and certificates travel in clear; set --tls-cert and --tls-key, or keep it behind a proxy that speaks TLS")
+		Msg("listening without TLS on an address that others can reach: keys, tokens and certificates are sent unencrypted; set --tls-cert and --tls-key, or use a proxy that speaks TLS")
 }
 
 // laterSchema warns that a later release migrated the database.
@@ -365,7 +365,7 @@ func (c *controller) run(ctx context.Context) error {
 	begin := time.Now()
 	switch err := c.start(ctx); {
 	case err != nil && ctx.Err() != nil:
-		c.log.Info().AnErr("cause", err).Msg("stopping before it has served")
+		c.log.Info().AnErr("cause", err).Msg("stopping during the start")
 		return nil
 	case err != nil:
 		return err
@@ -380,7 +380,7 @@ func (c *controller) run(ctx context.Context) error {
 	c.notify(daemon.SdNotifyReady, c.status())
 	watchdog, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
-		c.log.Warn().Err(err).Msg("the watchdog of systemd is not fed")
+		c.log.Warn().Err(err).Msg("systemd watchdog not notified")
 	}
 	defer feed(ctx, watchdog, c.tree.Responds, func() { c.notify(daemon.SdNotifyWatchdog, c.status()) })()
 	return c.wait(ctx)
@@ -425,19 +425,19 @@ func (c *controller) wait(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-c.tree.Terminated():
-			c.log.Info().Msg("stopping for an operator: running requests get time to end")
+			c.log.Info().Msg("stopping for an operator; waiting for running requests")
 			return nil
 		case <-c.tree.Done():
 		}
 		if ctx.Err() != nil {
-			c.log.Info().Msg("stopping: running requests get time to end")
+			c.log.Info().Msg("stopping; waiting for running requests")
 			return nil //nolint:nilerr // as ordered, also while it starts again
 		}
 		reason := c.tree.Reason()
 		if !errors.Is(reason, actors.ErrRestart) {
 			return fmt.Errorf("the supervision tree gave up: %w", reason)
 		}
-		c.log.Info().Msg("starting the tree again, for an operator")
+		c.log.Info().Msg("restarting the tree for an operator")
 		if err := c.start(ctx); err != nil && ctx.Err() == nil { // otherwise it stops as ordered
 			return err
 		}
@@ -452,7 +452,7 @@ const stopLimit = 90 * time.Second
 // Meanwhile probes are answered, by the endpoint and then beside the tree; with a socket of
 // systemd's, new connections wait for the next start.
 func (c *controller) stop(ctx context.Context) (leaked []string) {
-	c.notify(daemon.SdNotifyStopping, "running requests get time to end")
+	c.notify(daemon.SdNotifyStopping, "waiting for running requests")
 	if c.activated {
 		c.server.HandOver(ctx)
 	} else if c.listener != nil {

@@ -118,7 +118,7 @@ func TestServicesCanBeLeftOut(t *testing.T) {
 				}
 			}
 			require.Regexp(t, "(?m)"+ofServices[only].metrics.String(), text)
-			warned := strings.Contains(c.Output(), "settings of services that are left out are ignored")
+			warned := strings.Contains(c.Output(), "ignoring settings of services that are left out")
 			require.Equal(t, only != api.ServiceThrottle, warned)
 			require.NoError(t, c.Stop(t.Context(), patience))
 		})

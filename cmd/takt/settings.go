@@ -88,20 +88,20 @@ func controllerSettings(c *Config) []setting {
 			"address to listen on; port 0 picks a free one, written to DATA_DIR/address; --port, -p or PORT change the port alone"),
 		row("data-dir", text(&c.DataDir), "files, embedded database, keys").unset("takt in $XDG_STATE_HOME or ~/.local/state"),
 		row("database-url", text(&c.DatabaseURL),
-			"external PostgreSQL 14 or newer; empty runs an embedded one").also("DATABASE_URL").secret(),
+			"URL of an external PostgreSQL 14 or newer; empty runs an embedded one").also("DATABASE_URL").secret(),
 		row("database-direct-url", text(&c.DatabaseDirectURL),
-			"PostgreSQL itself, for notifications and migrations, if database-url is PgBouncer in transaction mode").secret(),
-		row("db-pool", number(&c.DatabasePool), "most connections to PostgreSQL"),
+			"URL of PostgreSQL itself, for notifications and migrations, if database-url is PgBouncer in transaction mode").secret(),
+		row("db-pool", number(&c.DatabasePool), "maximum number of connections to PostgreSQL"),
 		row("services", serviceList(&c.Services),
-			"what this controller does; what is left out has no routes, pages, processes and metrics, and its settings are ignored"),
-		row("public-url", text(&c.PublicURL), "how workers and HubSpot reach this controller; the URL that HubSpot signs"),
+			"services that this controller runs; one that is left out has no routes, pages, processes or metrics, and its settings are ignored"),
+		row("public-url", text(&c.PublicURL), "URL at which workers and HubSpot reach this controller, and which HubSpot signs"),
 		row("tls-cert", text(&c.TLSCert),
-			"certificate chain (PEM) to serve HTTPS with (TLS 1.2 and newer, HTTP/2); read anew when it changes"),
+			"certificate chain (PEM) for HTTPS (TLS 1.2 and newer, HTTP/2); reloaded when it changes"),
 		row("tls-key", text(&c.TLSKey), "its private key (PEM)"),
 		row("trusted-proxies", networks(&c.TrustedProxies),
-			"networks, such as 10.0.0.0/8,192.0.2.1, whose X-Forwarded-For names the remote address"),
+			"networks, such as 10.0.0.0/8,192.0.2.1, whose X-Forwarded-For is trusted for the remote address"),
 		row("log", text(&c.Log), "level and format: debug|info|warn|error[,json|console]"),
-		row("otlp", text(&c.OTLP), "collector that gets traces (OTLP over HTTP), such as http://127.0.0.1:4318; "+
+		row("otlp", text(&c.OTLP), "collector to send traces to (OTLP over HTTP), such as http://127.0.0.1:4318; "+
 			"the other OTEL_ variables apply too").also(otlpVariable).unset("no traces"),
 	)
 }
@@ -109,14 +109,14 @@ func controllerSettings(c *Config) []setting {
 func keySettings(c *Config) []setting {
 	return group("Keys",
 		row("api-key", text(&c.APIKey),
-			"key of workers and submitters, at least 16 of [A-Za-z0-9_-]").
-			also("CONTROLLER_API_KEY").unset("made, kept in DATA_DIR/api-key").secret(),
-		row("admin-key", text(&c.AdminKey), "key of operators, likewise").unset("made, kept in DATA_DIR/admin-key").secret(),
+			"key of workers and submitters, at least 16 characters of [A-Za-z0-9_-]").
+			also("CONTROLLER_API_KEY").unset("generated and kept in DATA_DIR/api-key").secret(),
+		row("admin-key", text(&c.AdminKey), "key of operators, with the same form").unset("generated and kept in DATA_DIR/admin-key").secret(),
 		row("encryption-key", text(&c.EncryptionKey),
 			"32 bytes in base64: seals certificates and credentials at rest and signs workers' tokens; the same on all controllers").
-			also("ENCRYPTION_KEY").unset("made, kept in DATA_DIR/encryption-key; required with a database URL").secret(),
+			also("ENCRYPTION_KEY").unset("generated and kept in DATA_DIR/encryption-key; required with a database URL").secret(),
 		row("old-encryption-keys", text(&c.OldEncryptionKeys),
-			"keys that were or will be the current one, parted by commas: what they sign or seal is read; see takt rekey").secret(),
+			"former and future encryption keys, separated by commas; data sealed and tokens signed with them remain valid; see takt rekey").secret(),
 	)
 }
 
@@ -124,21 +124,21 @@ func buildSettings(c *Config) []setting {
 	check := duration(&c.CheckInterval)
 	check.get = func() string { return c.checkInterval().String() }
 	return append(group("Builds and workers",
-		row("base-image-id", text(&c.BaseImageID), "image that workers are told to build in").also("BASE_IMAGE_ID"),
+		row("base-image-id", text(&c.BaseImageID), "container image named to workers in each job").also("BASE_IMAGE_ID"),
 		row("queue-limit", number(&c.QueueLimit), "submits are refused while more builds than this are pending"),
-		row("platforms", platforms(&c.Platforms), "platforms that builds may be for, separated by commas"),
-		row("unmatched-ttl", limit(&c.UnmatchedTTL), "a build fails when no known worker could take it for so long, by its platform and labels; or off"),
-		row("build-token-life", duration(&c.BuildTokenLife), "how long a build's token opens its build, from the submit on"),
+		row("platforms", platforms(&c.Platforms), "accepted platforms, separated by commas"),
+		row("unmatched-ttl", limit(&c.UnmatchedTTL), "how long a build may wait while no known worker could take it, by platform and labels, before it fails; or off"),
+		row("build-token-life", duration(&c.BuildTokenLife), "how long a build's token is valid after the submit"),
 		row("build-timeout", duration(&c.BuildTimeout), "silence after which a build's attempt is lost"),
 		row("worker-timeout", duration(&c.WorkerTimeout), "silence after which a worker is offline"),
 		row("check-interval", check,
-			"time between two looks for silence: a fifth of the shorter time-out, from 1s to 1m, unless it is set"),
+			"time between two checks for silence (default: a fifth of the shorter time-out, from 1s to 1m)"),
 		row("on-build-timeout", text(&c.OnBuildTimeout),
-			"requeue: a silent worker's build waits again while it has attempts; fail: it fails at once"),
-		row("build-max-attempts", number(&c.BuildMaxAttempts), "attempts that a build has"),
-		row("max-parked", number(&c.MaxParked), "polls that may wait at once; connections may be twice as many, at least 1024; 0: 20000, or what the limit of open files allows"),
-		row("poll-rate", number(&c.PollRate), "polls a second that one worker may send; 0: no limit"),
-		row("register-rate", number(&c.RegisterRate), "registrations a second from one remote address; 0: no limit"),
+			"what happens to a silent worker's build: requeue it while it has attempts left, or fail it at once"),
+		row("build-max-attempts", number(&c.BuildMaxAttempts), "maximum number of attempts for a build"),
+		row("max-parked", number(&c.MaxParked), "maximum number of parked polls; the connection limit is twice that, at least 1024; 0: 20000, or fewer if the limit of open files requires it"),
+		row("poll-rate", number(&c.PollRate), "maximum polls per second for each worker; 0: no limit"),
+		row("register-rate", number(&c.RegisterRate), "maximum registrations per second for each remote address; 0: no limit"),
 		row("spare-critical-workers", boolean(&c.SpareCritical), "give no builds to workers whose last diagnostic report is critical"),
 		row("quarantine", quarantine(&c.Quarantine),
 			"K/N: give no builds to a worker when K of its last N attempts ended by its own fault (the build command could not be "+
@@ -150,16 +150,16 @@ func buildSettings(c *Config) []setting {
 
 func fileSettings(c *Config) []setting {
 	return group("Files",
-		row("storage", text(&c.Storage), "where files go: local, s3, or dual (both; S3 may be away)"),
-		row("s3-endpoint", text(&c.S3.Endpoint), "URL of any S3-compatible server; once given, files are read from there too"),
-		row("s3-bucket", text(&c.S3.Bucket), "bucket, which has to exist"),
+		row("storage", text(&c.Storage), "where files are stored: local, s3, or dual (both; S3 may be unavailable)"),
+		row("s3-endpoint", text(&c.S3.Endpoint), "URL of an S3-compatible server; once set, files are also read from there"),
+		row("s3-bucket", text(&c.S3.Bucket), "bucket, which must exist"),
 		row("s3-region", text(&c.S3.Region), "region of the bucket"),
-		row("s3-prefix", text(&c.S3.Prefix), "put before every key"),
+		row("s3-prefix", text(&c.S3.Prefix), "prefix of every object key"),
 		row("s3-access-key", text(&c.S3.AccessKey), "access key of the bucket").secret(),
 		row("s3-secret-key", text(&c.S3.SecretKey), "secret key of the bucket").secret(),
 		row("retain", retention(&c.Retain),
-			"how long things are kept once their build has ended, such as source=720h,logs=2160h; "+
-				"kinds: source, certs, result, logs, and diagnostics for the reports of workers").unset("all for ever"),
+			"how long files are kept after their build has ended, such as source=720h,logs=2160h; "+
+				"kinds: source, certs, result, logs, and diagnostics (workers' reports)").unset("everything, for ever"),
 	)
 }
 
@@ -168,13 +168,13 @@ func heijunkaSettings(c *Config) []setting {
 	soft.get = func() string { return strconv.Itoa(c.Heijunka.config().Limits.Soft) }
 	hard.get = func() string { return strconv.Itoa(c.Heijunka.config().Limits.Hard) }
 	return group("Load levelling",
-		row("heijunka", switchedOff(&c.Heijunka.Off), "on, or off: requests are let through unlevelled"),
-		row("heijunka-preset", text(&c.Heijunka.Preset), "sizes of limits and pools: small, medium or large"),
-		row("heijunka-soft-limit", soft, "admitted requests from which the load is critical"),
-		row("heijunka-hard-limit", hard, "most requests that are admitted at once"),
-		row("heijunka-reserved", fraction(&c.Heijunka.Reserved), "share of the limits that is for workers' requests"),
+		row("heijunka", switchedOff(&c.Heijunka.Off), "on, or off to admit all requests"),
+		row("heijunka-preset", text(&c.Heijunka.Preset), "preset sizes of limits and pools: small, medium or large"),
+		row("heijunka-soft-limit", soft, "load at which it becomes critical, in admitted requests"),
+		row("heijunka-hard-limit", hard, "maximum number of requests admitted at once"),
+		row("heijunka-reserved", fraction(&c.Heijunka.Reserved), "share of the limits reserved for workers' requests"),
 		row("heijunka-pools", value{c.Heijunka.pools, c.Heijunka.setPools},
-			"pools that differ from the preset: NAME=initial/min/max/overflow/queue, by commas"),
+			"pools that differ from the preset: NAME=initial/min/max/overflow/queue, separated by commas"),
 	)
 }
 
@@ -182,17 +182,17 @@ func hubspotSettings(c *Config) []setting {
 	return group("Throttle",
 		row("hubspot-client-id", text(&c.HubSpot.App.ClientID), "id of the HubSpot app").also("HUBSPOT_CLIENT_ID"),
 		row("hubspot-client-secret", text(&c.HubSpot.App.ClientSecret),
-			"its secret, which signs webhooks; without it all are refused").also("HUBSPOT_CLIENT_SECRET").secret(),
+			"its secret, which signs webhooks; without it all webhooks are refused").also("HUBSPOT_CLIENT_SECRET").secret(),
 		row("hubspot-redirect-url", text(&c.HubSpot.App.RedirectURL),
-			"where HubSpot sends installers back to").also("HUBSPOT_REDIRECT_URI").unset("the callback below public-url"),
-		row("hubspot-scopes", text(&c.HubSpot.App.Scopes), "scopes that the app asks for").also("HUBSPOT_SCOPES"),
+			"where HubSpot redirects to after an installation").also("HUBSPOT_REDIRECT_URI").unset("the callback below public-url"),
+		row("hubspot-scopes", text(&c.HubSpot.App.Scopes), "scopes that the app requests").also("HUBSPOT_SCOPES"),
 		row("hubspot-api-url", text(&c.HubSpot.Client.API),
-			"base of another HubSpot, a stand-in: completions, tokens and the page on which the app is installed are below it").
+			"base URL of a stand-in for HubSpot, for completions, tokens and the installation page").
 			unset("the real one"),
 		row("hubspot-timeout", duration(&c.HubSpot.Client.Timeout),
 			"how long a call to HubSpot may take; a claim lasts half as long again"),
 		row("hubspot-reply", text(&c.HubSpot.Reply),
-			"answer to a waiting action: 204, or block: 200 with BLOCK and the expiration, for live portals"),
+			"reply to a waiting action: 204, or block (200 with BLOCK and the expiration) for live portals"),
 		row("hubspot-expiration", duration(&c.HubSpot.Expiration), "how long HubSpot waits for an action"),
 	)
 }
@@ -200,12 +200,12 @@ func hubspotSettings(c *Config) []setting {
 func deploySettings(c *Config) []setting {
 	return group("Deployments",
 		row("github-url", text(&c.Deploy.GitHubURL),
-			"REST interface of the forge that deployments work on; https://HOST/api/v3/ of a GitHub Enterprise Server"),
+			"REST API of the forge for deployments; https://HOST/api/v3/ for a GitHub Enterprise Server"),
 		row("github-token", text(&c.Deploy.GitHubToken),
-			"takt's own credential for deployments, which needs the admin key and deploy-allow; others bring their own").secret(),
+			"takt's own credential for deployments, which needs the admin key and deploy-allow; other callers send their own").secret(),
 		row("deploy-allow", pairs(&c.Deploy.Allow),
-			"what takt's own credential may copy: SOURCE=TARGET, two organisations, by commas").unset("nothing"),
+			"pairs of organisations between which takt's own credential may copy, as SOURCE=TARGET, separated by commas").unset("nothing"),
 		row("deploy-per-hour", number(&c.Deploy.PerHour),
-			"repositories that are made with one credential per hour; per minute 80, or a sixtieth if that is more"),
+			"maximum repositories created per hour with one credential; per minute 80, or a sixtieth of this if that is more"),
 	)
 }

@@ -23,8 +23,7 @@ func newStorageCommand() *cobra.Command {
 		Use:   "storage",
 		Short: "Check and copy the files of builds",
 		Long: `Check and copy the files of builds. These commands work on the data directory,
-database and bucket of 'takt serve', with the same settings, whether takt runs
-or not.`,
+database and bucket of 'takt serve', with the same settings, whether takt runs or not.`,
 	}
 	cmd.AddCommand(newStorageVerifyCommand(), newStorageMigrateCommand())
 	return cmd
@@ -113,13 +112,13 @@ func newStorageVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check files for loss or damage",
-		Long: `Check whether every file that the database names is where it says and has its
-size, with --digest also its content, and list files that nothing names (the
-janitor removes them once they are a day old). Exit code 1 if one is missing or
-damaged. Changes nothing; safe while takt serves.`,
+		Long: `Check that every file that the database names exists and has its size, with
+--digest also its content, and list files that the database does not name (the janitor
+removes them once they are a day old). Exit code 1 if a file is missing or damaged.
+Changes nothing; safe while takt serves.`,
 	}
 	cmd.Flags().BoolVar(&o.Digest, "digest", false, "read every file and compare its SHA-256")
-	cmd.Flags().BoolVar(&o.AnyCopy, "any-copy", false, "one good copy of two is enough, as with a disk for each of several controllers")
+	cmd.Flags().BoolVar(&o.AnyCopy, "any-copy", false, "accept one good copy of two, as where each of several controllers has its own disk")
 	anything := func(Config) error { return nil }
 	return upkeepCommand(cmd, "verifying", anything, func(ctx context.Context, u *upkeep, _ []string) error {
 		sum, err := u.inventory.Verify(ctx, o, u.finding)
@@ -142,15 +141,15 @@ func newStorageMigrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate --to s3|local|dual",
 		Short: "Copy files between the disk and S3",
-		Long: `Copy every file to S3, to this disk, or to both, unless it is there already,
-checking its digest. What was copied is read from there at once, whatever
---storage says; set that to have new files go there as well.
+		Long: `Copy every file to S3, to this disk, or to both, unless it is there already, and
+check its digest. Copies are used at once, whatever --storage says; change that setting
+to store new files there as well.
 
-Safe while takt serves, and to be interrupted: run again, it goes on where it
-stopped. Exit code 1 if there was nothing good to copy of a file.`,
+Safe while takt serves. If interrupted, run it again; it continues where it stopped.
+Exit code 1 if some file has no good copy.`,
 	}
 	cmd.Flags().StringVar(&to, "to", "", "s3, local or dual (required)")
-	cmd.Flags().BoolVar(&prune, "prune", false, "then remove the copies in the other place, each once the one that stays was read")
+	cmd.Flags().BoolVar(&prune, "prune", false, "afterwards remove each copy in the other place, once the remaining one has been read")
 	check := func(cfg Config) error {
 		switch mode := storage.Mode(to); {
 		case !mode.Valid():

@@ -37,32 +37,34 @@ func newSubmitCommand(env environment) *cobra.Command {
 	cmd := clientCommand(env, &cobra.Command{
 		Use:   "submit --platform PLATFORM SOURCE",
 		Short: "Submit a build",
-		Long: `Submit a build. SOURCE is a zip archive, or a directory, which is packed:
-everything in it except .git.
+		Long: `Submit a build. SOURCE is a zip archive, or a directory, of which takt packs
+everything except .git.
 
-Prints the build's id. The build's access token is kept in the state directory,
-so that status, logs and download of this build work without the API key.
+Prints the build's id. The build's token is kept in the state directory, so status,
+logs and download of this build work without the API key.
 
---require and --prefer are conditions on the labels of workers (takt worker
---label), separated by commas, which must all be met:
+--require and --prefer are conditions on the labels of workers (takt worker --label),
+separated by commas. All of them must be met:
+
   xcode            the worker has this label; !xcode: it does not
   xcode>=16        also = != < <= >; versions are compared as versions
   pool in (a,b)    the label has one of these values
-A build waits until a worker that meets --require takes it. It goes to one that
-meets --prefer if such a worker waits for work, or else to any other.`,
+
+A build waits until a worker that meets --require takes it. If a worker that meets
+--prefer is waiting for work it gets the build, otherwise any other worker does.`,
 		Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, s *session, args []string) error { return submitBuild(ctx, s, o, args[0]) })
 	f := cmd.Flags()
-	f.StringVarP(&o.platform, "platform", "p", "", "ios, android, or another one that the controller is set up for")
+	f.StringVarP(&o.platform, "platform", "p", "", "ios, android, or another platform that the controller accepts")
 	f.StringVar(&o.certs, "certs", "", "zip archive of certificates")
 	f.BoolVarP(&o.wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
 	f.BoolVarP(&o.follow, "follow", "f", false, "show the log while waiting (implies --wait)")
 	f.StringVarP(&o.download, "download", "o", "", "write the result to this file (implies --wait)")
-	f.StringArrayVarP(&o.labels, "label", "l", nil, "name=value, more than once if you like; builds with the same cache=… prefer the same worker")
-	f.StringVar(&o.require, "require", "", "what the labels of the worker must meet, such as 'xcode>=16, !gpu'")
-	f.StringVar(&o.prefer, "prefer", "", "what the labels of the worker should meet")
+	f.StringArrayVarP(&o.labels, "label", "l", nil, "name=value; may be repeated; builds with the same cache=… prefer the same worker")
+	f.StringVar(&o.require, "require", "", "conditions that the worker's labels must meet, such as 'xcode>=16, !gpu'")
+	f.StringVar(&o.prefer, "prefer", "", "conditions that the worker's labels should meet")
 	f.IntVar(&o.priority, "priority", 0, "-10 to 10; higher is built first")
-	f.StringVar(&o.key, "idempotency-key", "", "the same key and the same content within 24 hours make one build (default: a random key for this run)")
+	f.StringVar(&o.key, "idempotency-key", "", "submits with the same key and content within 24 hours make only one build (default: a random key)")
 	complete(cmd, "platform", "ios", "android")
 	return cmd
 }

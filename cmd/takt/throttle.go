@@ -18,7 +18,7 @@ import (
 func newThrottleCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "throttle",
-		Short: "Show and change the pace of HubSpot's workflow actions",
+		Short: "Show and change the rate of HubSpot's workflow actions",
 	}
 	cmd.AddCommand(
 		newQueuesCommand(env), newRateCommand(env),
@@ -37,8 +37,8 @@ func newQueuesCommand(env environment) *cobra.Command {
 		Short: "Show queues, those with the oldest waiting action first",
 		Long:  "Show queues, those with the oldest waiting action first. Needs the admin key in TAKT_ADMIN_KEY.",
 	}
-	cmd.Flags().Int64Var(&portal, "portal", 0, "only those of this portal")
-	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many; 0 for all")
+	cmd.Flags().Int64Var(&portal, "portal", 0, "only queues of this portal")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "maximum number of results; 0 for all")
 	return ask(env, cmd, func(ctx context.Context, c *client.Client, _ []string) ([]api.ThrottleQueue, error) {
 		if limit < 0 {
 			return nil, cli.Usage("--limit must not be negative")
@@ -90,17 +90,16 @@ func newRateCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "config PORTAL [ACTION]", SuggestFor: []string{"set", "rate"},
 		Short: "Show, set or delete how many completions an action may have in a period",
-		Long: `Show a portal's rates, or that of one action definition.
-
-With --max, --time and --unit the rate is set; it applies to what waits at once.
-With --delete new actions are refused; those that wait keep their rate.`,
+		Long: `Show the rates of a portal, or the rate of one action definition. --max, --time and
+--unit set the rate, which applies to waiting actions at once. With --delete new
+actions are refused; waiting ones keep their rate.`,
 		Example: "  takt throttle config 62515 10860211 --max 10 --time 1 --unit second",
 		Args:    cobra.RangeArgs(1, 2),
 	}
-	cmd.Flags().IntVar(&set.MaxThroughput, "max", 0, "set: the most completions in any period")
-	cmd.Flags().IntVar(&set.TimePeriod, "time", 1, "set: length of the period, in units")
-	cmd.Flags().StringVar(&set.TimeUnit, "unit", "second", "set: second, minute, hour or day")
-	cmd.Flags().BoolVar(&remove, "delete", false, "delete it")
+	cmd.Flags().IntVar(&set.MaxThroughput, "max", 0, "maximum number of completions in any period")
+	cmd.Flags().IntVar(&set.TimePeriod, "time", 1, "length of the period, in units")
+	cmd.Flags().StringVar(&set.TimeUnit, "unit", "second", "unit of the period: second, minute, hour or day")
+	cmd.Flags().BoolVar(&remove, "delete", false, "delete the rate")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before --delete")
 	cmd.Flags().StringVar(&set.Reason, "reason", "", "why, for the audit")
 	return clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
@@ -192,6 +191,6 @@ func newPauseCommand(env environment, name, short string, e api.Endpoint[api.Que
 }
 
 func newRedriveCommand(env environment) *cobra.Command {
-	cmd, call := queueOrder("redrive", "Try what failed in a queue again now, with new tries", api.RedriveQueue)
+	cmd, call := queueOrder("redrive", "Retry everything that failed in a queue now, resetting the attempt count", api.RedriveQueue)
 	return order(env, cmd, call, func(w io.Writer, done api.Redriven) { fmt.Fprintf(w, "actions tried again: %d\n", done.Actions) })
 }

@@ -17,14 +17,14 @@ func newTimeoutsCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "timeouts",
 		Short: "Show and set the time-outs of builds and workers",
-		Long: `Show after how much silence a build or a worker counts as lost, and how often that is
-checked. With --build, --worker or --check they are set, for all controllers, until they
-are set again. Needs the admin key in TAKT_ADMIN_KEY.`,
+		Long: `Show after how much silence a build's attempt is lost or a worker is offline, and how
+often that is checked. --build, --worker and --check change it on all controllers,
+until it is changed again. Needs the admin key in TAKT_ADMIN_KEY.`,
 		Example: "  takt timeouts --worker 10m --reason 'the minis sleep'",
 	}
-	durationFlag(cmd.Flags(), &build, "build", 0, "set: silence after which a build is taken from its worker")
-	durationFlag(cmd.Flags(), &worker, "worker", 0, "set: silence after which a worker is offline")
-	durationFlag(cmd.Flags(), &check, "check", 0, "set: time between two checks")
+	durationFlag(cmd.Flags(), &build, "build", 0, "silence after which a build is taken from its worker")
+	durationFlag(cmd.Flags(), &worker, "worker", 0, "silence after which a worker is offline")
+	durationFlag(cmd.Flags(), &check, "check", 0, "time between two checks")
 	reason := reasonFlag(cmd)
 	return ask(env, cmd, func(ctx context.Context, c *client.Client, _ []string) (api.HeartbeatSettings, error) {
 		set := api.HeartbeatSettings{Reason: *reason}

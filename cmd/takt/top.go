@@ -25,11 +25,11 @@ func newTopCommand(env environment) *cobra.Command {
 	return clientCommand(env, &cobra.Command{
 		Use:   "top",
 		Short: "Watch fleet, queue, load and tree in the terminal, and act on them",
-		Long: `Watch fleet, queue, load and tree in the terminal, and act on them. Needs the
-admin key in TAKT_ADMIN_KEY for load and tree.
+		Long: `Watch fleet, queue, load and tree in the terminal, and act on them. Needs the admin
+key in TAKT_ADMIN_KEY for load and tree.
 
 Keys: Tab or 1 2 3 for fleet, queue and tree; arrows, PgUp and PgDn select; / filters;
-s sorts by the next column, r turns the order round; d drains the selected worker, or
+s sorts by the next column, r reverses the order; d drains the selected worker or
 resumes it; R restarts the selected part of the tree; q quits. Drain and restart ask
 for a reason, which is audited, and for confirmation.`,
 	}, func(ctx context.Context, s *session, _ []string) error {

@@ -49,53 +49,55 @@ func newWorkerCommand(env environment) *cobra.Command {
 		Long: `Take builds from a controller and run a command for each of them.
 
 The command runs in a clean directory that holds the unpacked source, with
+
   TAKT_BUILD_ID  TAKT_PLATFORM  TAKT_ATTEMPT
   TAKT_SOURCE    that directory
   TAKT_CERTS     the unpacked certificates, if there are any
-  TAKT_OUTPUT    the file that it must produce
-and else only PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR, and
-what --env names. What it prints becomes the build's log. Exit code 0 and the
-file at TAKT_OUTPUT make a completed build.
+  TAKT_OUTPUT    the file that it must write
 
---timeout, --cpus, --memory and --disk limit each build, and a build that is ended
-by one says by which. With --image the engine holds those of CPU and memory; with
---exec cgroup v2 does, if the worker's own cgroup was delegated to it (Delegate=yes
-in its systemd unit). Where neither can, the worker says so at its start, in its
-diagnostics and in the log of each build. --disk is looked at all the time: the
-build's directory, which TMPDIR is in, and what its container writes elsewhere.
+Otherwise it gets only PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR, and
+the variables that --env names. Its output becomes the build's log. The build is completed
+if the command ends with exit code 0 and the file at TAKT_OUTPUT exists.
 
---exec runs CMD with sh -c: no sandbox, but in a process group of its own and without
-the worker's keys. If takt is root, --user names the users that builds run as, one for
-each of the --concurrency builds at once. Nothing else may use them: before and after
-each build all of their processes are killed.
+--exec runs CMD with sh -c. That is no sandbox, but the command has a process group of
+its own and does not get the worker's keys. If takt runs as root, --user names the users
+that builds run as, one for each of the --concurrency builds. Nothing else may use these
+users: all of their processes are killed before and after each build.
 
---image runs each build in a container of its own: the image's command, or CMD if --exec
-is given too. It is pulled ahead unless it is here; the oldest of those that were pulled
-are removed when they take up more than --image-cache. --image from-job takes the image
-that the controller names (its --base-image-id), if --allow-image has it. While the image
-may not be used, or can't be pulled, the worker gives builds back and pauses.
-A container has the capabilities of --image-cap only, gets no more by setuid programs, and
-has at most 4096 processes and threads. By default it is in the engine's network, from which
-it reaches what this machine does; --network none closes that.
+--image runs each build in a container of its own, with the image's command, or with CMD
+if --exec is given too. The image is pulled when the worker starts; the oldest of those
+pulled are removed when they take up more than --image-cache. --image from-job takes the
+image that the controller names (its --base-image-id), if --allow-image permits it. While
+the image is not permitted or can't be pulled, the worker gives builds back and pauses.
 
-The command or the engine must be there: it is looked for at the start and before
-each build. If it is missing the worker gives the build back and pauses until it is
-there again, which shows in takt workers; a worker that ends in such a state, or can't
-begin, ends with exit code 7. A build whose command can't be started, or that fails by
-the container engine or a full disk before its command begins, is given back too, to
-run elsewhere. If that happens often the controller quarantines the worker (takt serve
---quarantine). How the build command itself ends, also with exit code 126 or 127, is
-never held against the worker.
+A container has only the capabilities of --image-cap, gains none from setuid programs, and
+has at most 4096 processes and threads. By default it uses the engine's network, from which
+it can reach whatever this machine can reach; --network none prevents that.
 
-It sends a diagnostic report at its start, when builds can't be run or can again, and
-at SIGUSR1: takt workers shows the verdict. While it builds, takt workers and the
-dashboard show its processor, memory and disk, and the phase of the build.
+--timeout, --cpus, --memory and --disk limit each build; a build that exceeds one fails
+with an error that names it. The container engine enforces CPU and memory limits, or with
+--exec cgroup v2, if the worker's cgroup was delegated to it (Delegate=yes in its systemd
+unit). Where neither is possible, the worker says so when it starts, in its diagnostics and in
+each build's log. --disk counts the build's directory, TMPDIR included, and what its
+container writes elsewhere, about once a second.
 
-With --enroll the worker gets a key of its own, which may do no more than be a worker and
-can be revoked alone. The token is spent by that; a worker that has its key needs no other.
+The worker checks when it starts and before each build that the command or the engine is
+available. If not, it gives the build back and pauses until it is available again; takt
+workers shows that. A worker that stops in this state, or can't start, ends with exit
+code 7. A build is also given back, for another worker, if its command can't be started or
+if the engine or a full disk makes it fail before its command begins. A worker to which
+that happens often is quarantined (takt serve --quarantine). The exit code of the build
+command itself, 126 and 127 included, never counts against the worker.
 
-The first SIGTERM or SIGINT makes the worker take no further builds, finish those
-it has, and unregister. The second kills them and reports them as failed.`,
+The worker sends a diagnostic report when it starts, when it becomes unable or able to run
+builds, and on SIGUSR1; takt workers shows the verdict. During a build, takt workers and
+the dashboard show the machine's processor, memory and disk, and the phase of the build.
+
+With --enroll the worker gets a key of its own, which permits only what a worker needs and
+can be revoked alone. The token can be used once, and is not needed again.
+
+On the first SIGTERM or SIGINT the worker takes no more builds, finishes those that it
+has, and unregisters. On the second it kills them and reports them as failed.`,
 		Args: cobra.NoArgs,
 	}
 	o.addFlags(cmd)
@@ -124,7 +126,7 @@ it has, and unregister. The second kills them and reports them as failed.`,
 			log.Warn().Err(hidden).Msg("builds' commands may be able to read this worker's keys")
 		}
 		if o.image.Image == "" && len(o.Owners) == 0 && os.Geteuid() == 0 {
-			log.Warn().Msg("builds run as root: they can read this worker's API key and all else on this machine; use --user or --image")
+			log.Warn().Msg("builds run as root: they can read this worker's API key and everything else on this machine; use --user or --image")
 		}
 		if len(o.Owners) > 0 && runtime.GOOS != "linux" {
 			log.Warn().Msg("builds can use setuid programs such as sudo: preventing that needs Linux")
@@ -159,32 +161,32 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.image.Image, "image", "", "container image to run each build in, or from-job for the one that the controller names")
 	f.StringSliceVar(&o.image.Allow, "allow-image", nil, "images that --image from-job may use, such as ghcr.io/acme/*; may be repeated")
 	o.image.CacheLimit = 50 << 30
-	f.Var((*size)(&o.image.CacheLimit), "image-cache", "most that the images may take up that were pulled for builds")
+	f.Var((*size)(&o.image.CacheLimit), "image-cache", "maximum size of the images pulled for builds")
 	f.StringVar(&o.image.Engine, "engine", "", "container engine (default: docker or podman, whichever is found first)")
-	f.StringVar(&o.image.Network, "network", "", "the container's network, such as none, or one that you made for builds (default: the engine's)")
+	f.StringVar(&o.image.Network, "network", "", "the container's network: none, or the name of one that you made for builds (default: the engine's)")
 	f.StringSliceVar(&o.image.Caps, "image-cap", runner.UsualCaps(), "the container's capabilities; '' for none")
-	f.StringSliceVar(&o.users, "user", nil, "the command's user: of --image any (default: the image's); of --exec, if takt is root, one of this machine for each build at once, such as build1,build2, which nothing else uses (default: takt's own)")
-	f.StringArrayVar(&o.env, "env", nil, "NAME or NAME=value: a further variable for the command; may be repeated")
-	f.StringSliceVarP(&o.platforms, "platform", "p", nil, "what to build, such as ios; may be repeated (default ios and android)")
+	f.StringSliceVar(&o.users, "user", nil, "user of the command. With --image, any (default: the image's). With --exec, if takt runs as root, one user for each concurrent build, such as build1,build2, which nothing else uses (default: takt's own)")
+	f.StringArrayVar(&o.env, "env", nil, "NAME or NAME=value: another variable for the command; may be repeated")
+	f.StringSliceVarP(&o.platforms, "platform", "p", nil, "platform to build for, such as ios; may be repeated (default ios and android)")
 	f.StringArrayVarP(&o.labels, "label", "l", nil, "NAME=value, such as xcode=16.2, which builds can require or prefer; may be repeated")
 	f.StringVar(&o.Name, "name", "", "name shown to people (default: the host's)")
 	f.StringVar(&o.StateDir, "state-dir", "", "id, token and builds of this worker (default: workers/NAME in the state directory)")
-	f.StringVar(&o.enroll, "enroll", "", "token of takt keys enroll, with which this worker gets a key of its own; it is kept in --state-dir and used from then on")
+	f.StringVar(&o.enroll, "enroll", "", "token of takt keys enroll, with which this worker gets a key of its own; the key is kept in --state-dir")
 	f.StringVar(&o.IDFile, "id-file", "", "file that holds the worker's id (default: worker-id in --state-dir)")
-	f.IntVarP(&o.Concurrency, "concurrency", "c", 1, "builds at once")
+	f.IntVarP(&o.Concurrency, "concurrency", "c", 1, "number of builds at once")
 	durationFlag(f, &o.Timeout, "timeout", time.Hour, "time limit of a build's command")
 	f.Float64Var(&o.Resources.CPUs, "cpus", 0, "CPU limit of a build, in cores (default: none)")
 	f.Var((*size)(&o.Resources.Memory), "memory", "memory limit of a build, such as 4GiB (default: none)")
 	f.Var((*size)(&o.Resources.Disk), "disk", "disk limit of a build, such as 20GiB (default: none)")
-	f.BoolVar(&o.Keep, "keep", false, "leave the builds' directories in place")
+	f.BoolVar(&o.Keep, "keep", false, "keep the builds' directories")
 	durationFlag(f, &o.PollWait, "poll-wait", 30*time.Second, "how long a poll may stay open, 1s to 60s")
 	durationFlag(f, &o.Heartbeat, "heartbeat", 15*time.Second, "time between two heartbeats of a build")
 	durationFlag(f, &o.KillGrace, "kill-grace", 10*time.Second, "time between SIGTERM and SIGKILL")
 	durationFlag(f, &o.Patience, "patience", 6*time.Hour, "how long to try to reach an absent controller with a result")
 	o.Limits.Bytes = 8 << 30
-	f.Var((*size)(&o.Limits.Bytes), "unpack-limit", "most that an archive may unpack to")
+	f.Var((*size)(&o.Limits.Bytes), "unpack-limit", "maximum unpacked size of an archive")
 	f.StringVar(&o.log, "log", "info", "level and format: debug|info|warn|error[,json|console] (default format: console on a terminal, else json)")
-	f.StringVar(&o.otlp, "otlp", "", "collector that gets traces (OTLP over HTTP), such as http://127.0.0.1:4318 (OTEL_EXPORTER_OTLP_ENDPOINT)")
+	f.StringVar(&o.otlp, "otlp", "", "collector to send traces to (OTLP over HTTP), such as http://127.0.0.1:4318 (OTEL_EXPORTER_OTLP_ENDPOINT)")
 	complete(cmd, "platform", "ios", "android")
 }
 

@@ -25,16 +25,15 @@ func newWorkersCommand(env environment) *cobra.Command {
 		Short: "Show the fleet and take workers out of it",
 		Long: `Show the fleet and take workers out of it. Without a subcommand: list.
 
-A drained worker gets no builds and finishes those that it has. It stays drained,
-over restarts and new registrations, until it is resumed. A deleted worker is gone
-at once: its builds are pending again and its tokens void; should it still run,
-it may register anew.
+A drained worker gets no new builds and finishes those that it has. It stays drained,
+even after a restart or new registration, until it is resumed. A deleted worker is gone at
+once: its builds are pending again and its tokens are revoked. If it still runs, it can
+register again.
 
 A worker is quarantined when too many of its last attempts ended by its own fault, or
-failed there and completed on another worker when they were tried again (takt
-serve --quarantine). It gets no builds, for a minute first and at most for half an
-hour, then one as a trial. The quarantine ends when the worker has run that, or with
-resume.`,
+failed there and completed on another worker (takt serve --quarantine). It gets no
+builds for a while, from a minute up to half an hour, then one as a trial. The
+quarantine ends when the worker has run that build, however it ended, or with resume.`,
 		Args:    cobra.NoArgs,
 		PreRunE: list.PreRunE, RunE: list.RunE,
 	}
@@ -42,7 +41,7 @@ resume.`,
 	cmd.AddCommand(
 		list,
 		newWorkerOrder(env, "show", "Show a worker", api.ShowWorker, func(id api.WorkerID, _ string) api.WorkerPath { return api.WorkerPath{ID: id} }, printWorker),
-		newWorkerOrder(env, "drain", "Give a worker no more builds", api.DrainWorker, workerOrder, printWorkerStatus),
+		newWorkerOrder(env, "drain", "Give a worker no new builds", api.DrainWorker, workerOrder, printWorkerStatus),
 		newWorkerOrder(env, "resume", "Give a drained or quarantined worker builds again", api.ResumeWorker, workerOrder, printWorkerStatus),
 		newWorkersDeleteCommand(env),
 	)
@@ -66,7 +65,7 @@ func newWorkersListCommand(env environment) *cobra.Command {
 			})
 		})
 	cmd.Flags().StringVar(&f.State, "status", "", "only workers in this state, such as silent")
-	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 0, "at most so many; 0 for all")
+	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 0, "maximum number of results; 0 for all")
 	oneOf(cmd, "status", store.WorkerStates()...)
 	return cmd
 }

@@ -83,7 +83,7 @@ func (k *cutoff) expire() {
 		k.body.expire()
 	}
 	k.server.Log.Warn().Str("route", k.work.Route).Str("request_id", k.work.ID).Dur("grace", k.server.Config.RequestGrace).
-		Msg("request did not end when it was told to: its connection is cut off")
+		Msg("request did not end when cancelled; closing its connection")
 	hangUp(k.c)() // HTTP/2 resets the stream by itself
 }
 

@@ -226,7 +226,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		end()
 	}
 	if rerr := borrowed.giveBack(); rerr != nil {
-		s.Log.Warn().Err(rerr).Msg("listener could not be given back")
+		s.Log.Warn().Err(rerr).Msg("listening socket not released")
 	}
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil

@@ -49,7 +49,7 @@ func diskFault(err error) error {
 // and returns when builds can be run again, or ctx has ended.
 func (w *Worker) awaitRepair(ctx context.Context, unfit error) {
 	w.unable(unfit)
-	w.log.Error().Err(unfit).Msg("paused: no builds until this is repaired")
+	w.log.Error().Err(unfit).Msg("paused: no builds until this is fixed")
 	// Registering lists the builds that run here. The others are pending again, and use
 	// up no attempt as long as nothing was fetched.
 	_ = w.forever("register").Do(ctx, w.register)
