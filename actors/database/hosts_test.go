@@ -132,6 +132,34 @@ func TestAPrimaryThatHangs(t *testing.T) {
 	}
 }
 
+// A server stands still after a call on it was given up and while another one waits. The pool
+// closes in time all the same: pgx would wait 15 s for the server to end such connections.
+func TestAPoolOfAServerThatHangsCloses(t *testing.T) {
+	t.Parallel()
+	server := newNode(t, nil)
+	source, err := URL(server.URL())
+	require.NoError(t, err)
+	b := startPool(t, PoolConfig{Source: source, CheckEvery: time.Hour})
+	soon(t, "the pool", b.pool.Ready)
+	pool := b.sink.current()
+	server.Signal(syscall.SIGSTOP)
+	defer server.Signal(syscall.SIGCONT)
+	given, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, errors.New("given up"))
+	defer cancel()
+	require.Error(t, pool.Ping(given))
+	waiting := make(chan error, 1)
+	go func() { waiting <- pool.Ping(context.WithoutCancel(t.Context())) }()
+	soon(t, "the other call", func() bool { return pool.Stat().AcquiredConns() > 0 })
+
+	begun := time.Now()
+	b.stop(t)
+	took := time.Since(begun)
+	t.Logf("the pool closed in %s", took.Round(time.Millisecond))
+	require.Less(t, took, 7*time.Second, "of the ten that it may take")
+	require.Zero(t, b.sys.Leaked())
+	require.Error(t, <-waiting)
+}
+
 // The primary is killed, its standby promoted, and then the old primary comes back alone. takt
 // remembers, also after a restart, that it has written to a later timeline.
 func TestAFormerPrimaryIsRefused(t *testing.T) {

@@ -136,7 +136,9 @@ func (l *lease) check(ctx context.Context) error {
 
 // close ends the pool and returns when all connections are back. Running queries may take
 // until drain. They are then cancelled in the database. One second later their
-// connections are closed, so that calls on them fail at once.
+// connections are closed, so that calls on them fail at once. After another second close
+// returns in any case, because pgx waits up to 15 s for a database that stands still when it
+// ends the connections of interrupted calls.
 func (l *lease) close(ctx context.Context, drain time.Duration, log zerolog.Logger) {
 	l.probe.close()
 	defer time.AfterFunc(drain, func() { l.cancel(context.WithoutCancel(ctx)) }).Stop()
@@ -144,7 +146,15 @@ func (l *lease) close(ctx context.Context, drain time.Duration, log zerolog.Logg
 		log.Error().Msg("database connection held for too long; closing it")
 		l.cut()
 	}).Stop()
-	l.pool.Close()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		l.pool.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(drain + 2*time.Second):
+	}
 }
 
 // cut closes all connections, so that calls on them fail at once.

@@ -266,7 +266,7 @@ func (s *poolServer) HandleInfo(c *otp.Ctx, msg any) {
 func (s *poolServer) Terminate(c *otp.Ctx, reason error) {
 	s.handle.proc.CompareAndSwap(c.Self(), nil)
 	if s.lease != nil {
-		s.retire(c, s.takeBack(reason))
+		s.retire(c, s.takeBack(reason), s.cfg.Drain)
 	}
 	if s.attempt == nil {
 		return
@@ -275,7 +275,7 @@ func (s *poolServer) Terminate(c *otp.Ctx, reason error) {
 	select {
 	case out := <-s.attempt:
 		if out.lease != nil {
-			s.retire(c, out.lease)
+			s.retire(c, out.lease, s.cfg.Drain)
 		}
 	case <-c.Context().Done():
 	}

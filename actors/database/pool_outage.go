@@ -72,7 +72,7 @@ func (s *poolServer) answered(c *otp.Ctx, l *lease, err error) (next time.Durati
 	c.Suspend(describe(err))
 	s.takeBack(err)
 	l.cut() // calls that hang would keep others waiting, also at the next host
-	s.retire(c, l)
+	s.retire(c, l, 0)
 	if errors.Is(err, errMoved) {
 		s.attempts.Start(c)
 	} else {
@@ -100,9 +100,9 @@ func (s *poolServer) hurry(c *otp.Ctx) {
 	}
 }
 
-// retire closes a lease in a goroutine.
-func (s *poolServer) retire(c *otp.Ctx, l *lease) {
-	drain, log := s.cfg.Drain, c.Logger()
+// retire closes a lease in a goroutine. Running queries may take until drain.
+func (s *poolServer) retire(c *otp.Ctx, l *lease, drain time.Duration) {
+	log := c.Logger()
 	c.Async(func(ctx context.Context) any {
 		begun := time.Now()
 		l.close(ctx, drain, *log)
@@ -115,7 +115,7 @@ func (s *poolServer) retire(c *otp.Ctx, l *lease) {
 func (s *poolServer) inherit(c *otp.Ctx) {
 	if left := s.handle.up.Load(); left != nil {
 		s.lease = left.lease
-		s.retire(c, s.takeBack(otp.ErrKilled))
+		s.retire(c, s.takeBack(otp.ErrKilled), s.cfg.Drain)
 	}
 }
 

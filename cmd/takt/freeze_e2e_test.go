@@ -16,6 +16,7 @@ import (
 
 	"takt/http/api"
 	"takt/http/client"
+	"takt/store"
 )
 
 // A PostgreSQL that stands still for about as long as the build time-out takes no
@@ -170,6 +171,51 @@ func TestAControllerFrozenInTransactionsHoldsUpNoOtherWorker(t *testing.T) {
 		require.NoError(t, <-failed)
 	}
 	require.ElementsMatch(t, want, got)
+}
+
+// takt is stopped while its PostgreSQL stands still, with requests in flight: it ends within
+// the time that docs/operate.md names.
+func TestTaktStopsWhileItsDatabaseStandsStill(t *testing.T) {
+	t.Parallel()
+	n, _ := newPostgres(t)
+	require.NoError(t, n.Start("-c", "fsync=off"))
+	t.Cleanup(n.Stop)
+	answerOf(t, n, "SELECT 'up'")
+	s := newSite(t)
+	settings := append(sharedKeys(), "TAKT_DATABASE_URL="+n.URL())
+	source := zipOf(t, map[string]string{"order.txt": "x"})
+	for _, since := range []time.Duration{100 * time.Millisecond, 5 * time.Second} {
+		c := s.controller(fmt.Sprint("after ", since), settings...)
+		w := register(t, c, 1)
+		submit(t, c, source)
+		job := w.poll(t)
+		n.Signal(syscall.SIGSTOP)
+		ctx, stop := context.WithCancelCause(t.Context())
+		var calls sync.WaitGroup
+		for range 5 {
+			calls.Go(func() {
+				for ctx.Err() == nil {
+					_, _ = c.Client.Heartbeat(ctx, client.Held{BuildID: job.ID, WorkerID: w.id, Attempt: job.Attempt}, nil)
+					_, _ = c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes(source)})
+					_, _ = client.Call(ctx, c.Client, api.ListBuilds, api.BuildFilter{Limit: 10})
+				}
+			})
+		}
+		<-time.After(since)
+		begun := time.Now()
+		require.NoError(t, c.Signal(syscall.SIGTERM))
+		select {
+		case <-c.Done():
+		case <-time.After(stopLimit):
+		}
+		took := time.Since(begun)
+		n.Signal(syscall.SIGCONT)
+		stop(nil)
+		calls.Wait()
+		t.Logf("%s after PostgreSQL stood still takt stopped in %s", since, took.Round(time.Millisecond))
+		require.NoError(t, c.Failure())
+		require.Less(t, took, 20*time.Second)
+	}
 }
 
 // frozen stops postmaster and all its children for length.
