@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +20,8 @@ import (
 
 	"takt/actors/database"
 	"takt/cmd/internal/cli"
+	"takt/http/api"
+	"takt/http/edge"
 	"takt/storage"
 	"takt/storage/backup"
 	"takt/storage/inventory"
@@ -289,6 +293,14 @@ func (u *upkeep) restore(ctx context.Context, dir *backup.Dir, m backup.Manifest
 	if bad > 0 && !partial {
 		return fmt.Errorf("%d files of the backup are missing or damaged; nothing was put into the database: --partial restores the rest", bad)
 	}
+	to.Report = func(r store.DiagnosticReport) error {
+		content, err := edge.Marshal(api.NewDiagnosticReport(r))
+		if err != nil {
+			return err
+		}
+		file := store.File{Name: r.File.Name, Size: int64(len(content)), SHA256: sha256.Sum256(content)}
+		return u.files.Restore(ctx, store.FileRow{File: file}, to.Suffix, readable{bytes.NewReader(content), io.NopCloser(nil)})
+	}
 	to.Audit = store.AuditEntry{Actor: "takt restore", Action: "restore", Target: "backup " + m.Name, Outcome: "ok"}
 	u.Status("restoring the database")
 	if err = dir.ReadDump(m, func(r io.Reader) error { return postgres.Load(ctx, conn, r, to.Finish) }); err != nil {
@@ -301,6 +313,12 @@ func (u *upkeep) restore(ctx context.Context, dir *backup.Dir, m backup.Manifest
 	})
 	u.Note("start takt serve with the same settings and encryption key; workers register again by themselves")
 	return err
+}
+
+// readable is content in memory.
+type readable struct {
+	*bytes.Reader
+	io.Closer
 }
 
 // restoreFile stores the file of a row of the dump. It returns a finding if no copy of it

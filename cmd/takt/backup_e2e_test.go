@@ -79,6 +79,18 @@ func accountOf(t *testing.T, c *process.Controller, id string) (a account) {
 	return a
 }
 
+// reportsIn returns the contents of the diagnostic reports' files in a storage, in order.
+func reportsIn(t *testing.T, storage string) (contents []string) {
+	t.Helper()
+	for _, path := range pathsIn(filepath.Join(storage, "diagnostics")) {
+		raw, err := os.ReadFile(path)
+		require.NoError(t, err)
+		contents = append(contents, string(raw))
+	}
+	slices.Sort(contents)
+	return contents
+}
+
 // TestABackupBringsBackALostMachine loses database, files and keys' directory.
 func TestABackupBringsBackALostMachine(t *testing.T) {
 	t.Parallel()
@@ -131,6 +143,21 @@ func TestABackupBringsBackALostMachine(t *testing.T) {
 			require.NoError(t, w.Stop(t.Context(), patience))
 			queues, err := old.Client.ThrottleQueues(t.Context(), 0, 0)
 			require.NoError(t, err)
+			ill, err := old.Client.Register(t.Context(), api.Register{Name: "ill", Capabilities: json.RawMessage(`{"platforms":["ios"]}`)})
+			require.NoError(t, err)
+			for n := range 2 {
+				_, err = client.Call(t.Context(), old.Client, api.ReportDiagnostics, api.PostDiagnostic{
+					WorkerID: ill.ID, Status: string(store.Warning), RunAt: 1_750_000_000_123, DurationMS: int64(n), AutoFixed: n == 1,
+					Checks: []api.DiagnosticCheck{{Name: "disk <&>", Status: "warn", Message: "two\tlines\n\\. \u00e9", Details: json.RawMessage(`{"free": [1, 2.50]}`)}},
+				})
+				require.NoError(t, err)
+			}
+			stored := filepath.Join(old.DataDir, "files")
+			if bucket != nil {
+				stored = bucket.Dir
+			}
+			reports := reportsIn(t, stored)
+			require.GreaterOrEqual(t, len(reports), 2)
 
 			// Beside a takt that serves; the second one copies only what is new.
 			first := s.succeeds(settings, "backup", dir)
@@ -170,6 +197,10 @@ func TestABackupBringsBackALostMachine(t *testing.T) {
 			}
 			settings, bucket = place(!c.external, c.restored)
 			s.succeeds(append(settings, "TAKT_DATA_DIR="+filepath.Join(s.Dir, "new")), "restore", dir)
+			if stored = filepath.Join(s.Dir, "new", "files"); c.restored == "s3" {
+				stored = bucket.Dir
+			}
+			require.Equal(t, reports, reportsIn(t, stored))
 			now := s.controller("new", settings...)
 			next, err := now.Client.Register(t.Context(), api.Register{Name: "next", Capabilities: json.RawMessage(`{"platforms":["ios"]}`)})
 			require.NoError(t, err)
@@ -228,16 +259,19 @@ func blockLoad(t *testing.T, url string, work func(reached func())) {
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 
-// filesIn counts the files below a directory.
-func filesIn(dir string) (n int) {
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error { // it may change meanwhile
+// pathsIn lists the files below a directory.
+func pathsIn(dir string) (paths []string) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error { // it may change meanwhile
 		if err == nil && d.Type().IsRegular() {
-			n++
+			paths = append(paths, path)
 		}
 		return nil
 	})
-	return n
+	return paths
 }
+
+// filesIn counts the files below a directory.
+func filesIn(dir string) int { return len(pathsIn(dir)) }
 
 // killed starts a command, kills it once there are files below dir, and returns when it has
 // ended.

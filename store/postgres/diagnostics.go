@@ -59,8 +59,10 @@ const reportFileColumns = `name, location, coalesce(object, '') AS object`
 
 const sqlHasWorker = `/* has_worker */ SELECT true FROM workers WHERE id = $1`
 
+const reportColumns = `id, worker_id, status, run_at, duration_ms * interval '1 ms', auto_fixed, checks, name, location, coalesce(object, '')`
+
 const sqlReports = `/* reports */
-SELECT id, worker_id, status, run_at, duration_ms * interval '1 ms', auto_fixed, checks, name, location, coalesce(object, '')
+SELECT ` + reportColumns + `
 FROM diagnostic_reports WHERE worker_id = $1 ORDER BY seq DESC LIMIT $2`
 
 // Reports returns up to limit diagnostic reports of a worker, the newest first.

@@ -243,6 +243,9 @@ type Restored struct {
 	CopyPending bool
 	// Lost names the files that were not restored.
 	Lost []string
+	// Report stores the file of a diagnostic report anew, which is in no backup, because the
+	// row has all of it.
+	Report func(store.DiagnosticReport) error
 	// Audit is the entry about it.
 	Audit store.AuditEntry
 }
@@ -263,7 +266,8 @@ FROM lost WHERE builds.seq = lost.seq`
 const (
 	sqlForgetLost    = `/* forget_lost */ DELETE FROM build_files WHERE name = ANY ($1)`
 	sqlPlaceFiles    = `/* place_files */ UPDATE build_files SET location = $1, object = name || nullif($2, ''), copy_due = CASE WHEN $3 THEN '-infinity'::timestamptz END`
-	sqlPlaceReports  = `/* place_reports */ UPDATE diagnostic_reports SET location = 'local', object = NULL`
+	sqlPlaceReports  = `/* place_reports */ UPDATE diagnostic_reports SET location = $1, object = name || nullif($2, '')`
+	sqlAllReports    = `/* all_reports */ SELECT ` + reportColumns + ` FROM diagnostic_reports ORDER BY seq`
 	sqlRenewIdentity = `/* renew_identity */ UPDATE settings SET value = to_jsonb(gen_random_uuid()::text), updated_at = now() WHERE key = 'installation'`
 )
 
@@ -274,7 +278,19 @@ func (r Restored) Finish(ctx context.Context, tx pgx.Tx) error {
 	batch.Queue(sqlFailLost, r.Lost)
 	batch.Queue(sqlForgetLost, r.Lost)
 	batch.Queue(sqlPlaceFiles, string(r.Location), r.Suffix, r.CopyPending)
-	batch.Queue(sqlPlaceReports)
+	batch.Queue(sqlPlaceReports, string(r.Location), r.Suffix)
+	batch.Queue(sqlAllReports).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			report, err := scanReport(rows)
+			if err == nil {
+				err = r.Report(report)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("recording where files are: %w", err)
 	}
