@@ -25,6 +25,10 @@ type memory struct {
 	// postponed are polls for which a timer is to be set, see postpone.
 	postponed []*poll
 	last      uint64 // the number of the newest poll
+	// turn is the next of known, which returns a part of many sessions each time, or all of
+	// them if lost: notifications were.
+	turn int
+	lost bool
 	// patient is how many polls wait for a batch, are in one or are parked. limit bounds it.
 	patient, limit int
 	// away is true during an outage of the database. Parked polls then stay parked.

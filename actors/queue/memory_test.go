@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"container/list"
 	"errors"
 	"slices"
 	"testing"
@@ -827,4 +828,70 @@ func TestMemoryWithoutADatabase(t *testing.T) {
 		s.takesBack(b, nothing("first"))
 		require.NoError(t, s.answered(first).err)
 	})
+}
+
+// The rows of many sessions are read a part at a time, and all at once after a loss of
+// notifications.
+func TestRowsOfManySessionsAreReadInTurn(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	const workers = 3*readAtOnce - 1
+	for n := range uint32(workers) {
+		s.file(&session{WorkerSession: store.WorkerSession{Number: n + 1}, known: true, seen: s.now})
+	}
+	read := map[uint32]int{}
+	for range 6 {
+		part := s.known(s.now)
+		require.LessOrEqual(t, len(part), readAtOnce)
+		for _, w := range part {
+			read[w.Number]++
+		}
+	}
+	require.Len(t, read, workers)
+	for n, times := range read {
+		require.Equal(t, 2, times, n)
+	}
+	for _, w := range s.byNumber {
+		w.next = &poll{session: w, state: parked} // otherwise the session would be forgotten
+	}
+	s.missed()
+	require.Len(t, s.known(s.now), workers)
+	require.LessOrEqual(t, len(s.known(s.now)), readAtOnce)
+}
+
+// A poll that parks a little out of order finds its place as fast among many as among few.
+func TestAPollParksAsFastAmongMany(t *testing.T) {
+	t.Parallel()
+	const polls = 2000
+	among := func(parkedBefore uint64) time.Duration {
+		best := time.Hour
+		for range 5 {
+			l := list.New()
+			for n := range parkedBefore {
+				(&poll{no: n + 1}).put(l, parked)
+			}
+			late := make([]*poll, polls) // two batches that end in the wrong order, again and again
+			for n := range late {
+				late[n] = &poll{no: parkedBefore + 1 + uint64(n^1)}
+			}
+			begun := time.Now()
+			for _, p := range late {
+				p.put(l, parked)
+			}
+			best = min(best, time.Since(begun))
+			last := uint64(0)
+			for e := l.Front(); e != nil; e = e.Next() {
+				require.Equal(t, last+1, e.Value.(*poll).no) //nolint:forcetypeassert // polls only
+				last++
+			}
+		}
+		return best
+	}
+	few, many := among(10), among(100_000)
+	t.Logf("%d polls parked in %s among few, in %s among 100 000", polls, few, many)
+	require.Less(t, many, 20*few+time.Millisecond)
+	returned, l := &poll{no: 1}, list.New()
+	(&poll{no: 2}).put(l, parked)
+	returned.put(l, parked)
+	require.Same(t, returned, l.Front().Value)
 }

@@ -78,18 +78,24 @@ func (p *poll) idle(queueSize int) {
 	})
 }
 
-// put puts p into a list, in the order of arrival.
+// put puts p into a list, in the order of arrival. It looks for the place from both ends,
+// because a poll that is put back has been there before most others, and one that a batch has
+// just served came with the last ones.
 func (p *poll) put(l *list.List, s state) {
 	p.in, p.state = l, s
-	if last := l.Back(); last == nil || last.Value.(*poll).no < p.no { //nolint:forcetypeassert // polls only
+	numberOf := func(e *list.Element) uint64 { return e.Value.(*poll).no } //nolint:forcetypeassert // polls only
+	front, back := l.Front(), l.Back()
+	for back != nil && numberOf(front) < p.no && numberOf(back) > p.no {
+		front, back = front.Next(), back.Prev()
+	}
+	switch {
+	case back == nil:
 		p.at = l.PushBack(p)
-		return
+	case numberOf(back) < p.no:
+		p.at = l.InsertAfter(p, back)
+	default:
+		p.at = l.InsertBefore(p, front)
 	}
-	next := l.Front()                  // one that comes back has been there before most others
-	for next.Value.(*poll).no < p.no { //nolint:forcetypeassert // as above
-		next = next.Next()
-	}
-	p.at = l.InsertBefore(p, next)
 }
 
 // unlist takes p out of the list that it is in.

@@ -165,17 +165,26 @@ func (m *memory) forgetIdle(s *session) {
 func (m *memory) missed() {
 	m.pending.counted = time.Time{}
 	m.pending.changes.Add(1)
+	m.lost = true
 	for _, s := range m.byNumber {
 		s.stale = true
 		m.forgetIdle(s)
 	}
 }
 
-// known returns the sessions whose rows are to be read again, and removes those of
+// readAtOnce is about how many sessions' rows are read again at once. With more sessions each
+// row is read less often, because to read 100 000 takes most of a second.
+const readAtOnce = 10_000
+
+// known returns the sessions whose rows are to be read again now, and removes those of
 // workers that have been silent.
 func (m *memory) known(now time.Time) (list []store.WorkerSession) {
 	m.dropProfiles()
-	list = make([]store.WorkerSession, 0, len(m.byNumber))
+	parts := 1 + len(m.byNumber)/readAtOnce
+	if m.turn++; m.lost {
+		m.lost, parts = false, 1
+	}
+	list = make([]store.WorkerSession, 0, min(len(m.byNumber), 2*readAtOnce))
 	for _, s := range m.byNumber {
 		if s.next != nil && s.next.state == parked {
 			s.seen = now
@@ -184,7 +193,7 @@ func (m *memory) known(now time.Time) (list []store.WorkerSession) {
 		case !s.known || s.batched != nil:
 		case now.Sub(s.seen) > silence:
 			m.forgetIdle(s)
-		default:
+		case int(s.Number)%parts == m.turn%parts:
 			s.asked = s.reads
 			list = append(list, s.WorkerSession)
 		}
