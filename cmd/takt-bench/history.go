@@ -29,6 +29,18 @@ INSERT INTO build_files (build, kind, name, size, sha256)
 	SELECT seq, kind, 'builds/' || id || '/' || kind, 1000, sha256(id::bytea) FROM b, unnest(ARRAY['source', 'result']) kind;
 `
 
+// fill makes so many builds.
+func (s *scale) fill(ctx context.Context, c *controller, builds int) error {
+	const step = 100_000
+	for i := 1; i <= builds; i += step {
+		s.say("history: %d of %d builds", i-1, builds)
+		if err := c.db.exec(ctx, fmt.Sprintf(fillHistory, i, min(i+step-1, builds), builds)); err != nil {
+			return err
+		}
+	}
+	return c.db.exec(ctx, "VACUUM (FREEZE, ANALYZE); CHECKPOINT;")
+}
+
 // history prints what a long history costs.
 func (s *scale) history(ctx context.Context) error {
 	site, name := s.Site, "history"
@@ -40,14 +52,7 @@ func (s *scale) history(ctx context.Context) error {
 		return err
 	}
 	if s.dir == "" {
-		const step = 100_000
-		for i := 1; i <= s.builds; i += step {
-			s.say("history: %d of %d builds", i-1, s.builds)
-			if err := c.db.exec(ctx, fmt.Sprintf(fillHistory, i, min(i+step-1, s.builds), s.builds)); err != nil {
-				return err
-			}
-		}
-		if err := c.db.exec(ctx, "VACUUM (FREEZE, ANALYZE); CHECKPOINT;"); err != nil {
+		if err := s.fill(ctx, c, s.builds); err != nil {
 			return err
 		}
 	}

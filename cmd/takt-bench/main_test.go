@@ -44,11 +44,11 @@ func TestScaleIsMeasured(t *testing.T) {
 	needs.Server(t, "PostgreSQL")
 	var out bytes.Buffer
 	code := cli.Execute(t.Context(), newRoot(), []string{
-		"scale", "costs", "connections", "streams", "history", "--takt", takttest.Build(t), "--duration", "1s", "--watch", "1s",
-		"--workers", "100", "--connections", "500", "--streams", "640", "--builds", "20000",
+		"scale", "costs", "connections", "streams", "history", "backups", "--takt", takttest.Build(t), "--duration", "1s", "--watch", "1s",
+		"--workers", "100", "--connections", "500", "--streams", "640", "--builds", "20000", "--files", "200",
 	}, &out, t.Output())
 	require.Zero(t, code, out.String())
-	for _, row := range []string{"| webhook | 64 |", "| connections | 500 | 500 parked |", "| streams | 640 | 640 parked |", "| history of | 20000 |", " builds | takt |"} {
+	for _, row := range []string{"| webhook | 64 |", "| connections | 500 | 500 parked |", "| streams | 640 | 640 parked |", "| history of | 20000 |", "| restore | 20000 | 200 of 64 KiB |", " builds | takt |"} {
 		require.Contains(t, out.String(), row)
 	}
 }

@@ -35,7 +35,7 @@ import (
 // scale is what `takt-bench scale` measures, each at a size and at a tenth of it.
 type scale struct {
 	run
-	workers, connections, streams, builds int
+	workers, connections, streams, builds, files, fileSize int
 	// dir is the data directory of a stopped takt whose history is measured as it is.
 	dir string
 	// watch is how long parked polls are watched.
@@ -44,14 +44,14 @@ type scale struct {
 
 func newScale() *cobra.Command {
 	s := &scale{}
-	parts := map[string]func(context.Context) error{"costs": s.costs, "connections": s.parkedConnections, "streams": s.parkedStreams, "history": s.history}
+	parts := map[string]func(context.Context) error{"costs": s.costs, "connections": s.parkedConnections, "streams": s.parkedStreams, "history": s.history, "backups": s.backups}
 	cmd := &cobra.Command{
-		Use: "scale costs|connections|streams|history ...", Short: "Measure what work costs at two sizes, for docs/scale.md",
+		Use: "scale costs|connections|streams|history|backups ...", Short: "Measure what work costs at two sizes, for docs/scale.md",
 		Args: cobra.MinimumNArgs(1),
 		RunE: cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) (err error) {
 			for _, part := range args {
 				if parts[part] == nil {
-					return cli.Usage("%s is none of costs, connections, streams and history", part)
+					return cli.Usage("%s is none of costs, connections, streams, history and backups", part)
 				}
 			}
 			s.out, s.progress = cmd.OutOrStdout(), cmd.ErrOrStderr()
@@ -76,7 +76,9 @@ func newScale() *cobra.Command {
 	f.IntVar(&s.connections, "connections", 15_000, "parked polls of connections")
 	f.IntVar(&s.streams, "streams", 100_000, "parked polls of streams")
 	f.DurationVar(&s.watch, "watch", time.Minute, "how long parked polls are watched; in a minute each is answered once")
-	f.IntVar(&s.builds, "builds", 500_000, "ended builds of history, with ten log lines and two files each")
+	f.IntVar(&s.builds, "builds", 500_000, "ended builds of history and backups, with ten log lines each")
+	f.IntVar(&s.files, "files", 20_000, "files of backups")
+	f.IntVar(&s.fileSize, "file-size", 64<<10, "bytes of each file of backups")
 	f.StringVar(&s.dir, "dir", "", "data directory of a stopped takt to take for history, in place of making one; its oldest hundredth is removed")
 	return cmd
 }
@@ -295,7 +297,7 @@ func (s *scale) parkedStreams(ctx context.Context) error {
 	for _, n := range []int{s.streams / 10, s.streams} {
 		settings := []string{"TAKT_TLS_CERT=" + cert, "TAKT_TLS_KEY=" + key, "TAKT_CA_FILE=" + cert}
 		if err := errors.Join(s.parkedBy(ctx, "streams", n, settings, func(c *controller) (func() error, error) {
-			return c.parkStreams(ctx, n, pool)
+			return s.parkStreams(ctx, c, n, pool)
 		}), s.stopAll(ctx)); err != nil {
 			return err
 		}
@@ -304,21 +306,31 @@ func (s *scale) parkedStreams(ctx context.Context) error {
 }
 
 // parkStreams is park over HTTP/2.
-func (c *controller) parkStreams(ctx context.Context, n int, roots *x509.CertPool) (stop func() error, err error) {
+func (s *scale) parkStreams(ctx context.Context, c *controller, n int, roots *x509.CertPool) (stop func() error, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	var failed atomic.Pointer[error]
+	var registered atomic.Int64 // again
 	stop = func() error {
 		cancel(errors.New("measured"))
 		running.Wait()
+		s.say("%d workers had to register again", registered.Load())
 		if f := failed.Load(); f != nil {
 			return *f
 		}
 		return nil
 	}
-	keep := func(one *http.Client, p *poller) {
+	keep := func(one *http.Client, p *poller, i int) {
 		for ctx.Err() == nil {
-			if err := pollOnce(ctx, one, c.URL+"/api/workers/poll?wait=55", p); err != nil && ctx.Err() == nil {
+			err := pollOnce(ctx, one, c.URL+"/api/workers/poll?wait=55", p)
+			if errors.Is(err, errExpired) { // it was refused for longer than tokens last
+				var again *poller
+				if again, err = c.poller(ctx, i); err == nil {
+					p = again
+					registered.Add(1)
+				}
+			}
+			if err != nil && ctx.Err() == nil {
 				failed.CompareAndSwap(nil, &err)
 				return
 			}
@@ -337,7 +349,7 @@ func (c *controller) parkStreams(ctx context.Context, n int, roots *x509.CertPoo
 						failed.CompareAndSwap(nil, &err)
 						return
 					}
-					running.Go(func() { keep(one, p) })
+					running.Go(func() { keep(one, p, i) })
 				}
 			}
 		})
@@ -374,9 +386,14 @@ func pollOnce(ctx context.Context, c *http.Client, url string, p *poller) error 
 	if resp.StatusCode == http.StatusServiceUnavailable { // as a worker would
 		return pause(ctx, time.Second)
 	}
+	if resp.StatusCode == http.StatusUnauthorized {
+		return errExpired
+	}
 	p.idle = true
 	return p.Got(resp.StatusCode, body)
 }
+
+var errExpired = errors.New("the worker's token has expired")
 
 // selfSigned writes a certificate for the loopback address and its key.
 func selfSigned(cert, key string) (*x509.CertPool, error) {
