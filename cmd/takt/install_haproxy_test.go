@@ -43,9 +43,9 @@ type crew struct {
 
 // failedCall is a call that was answered with 5xx, or not at all.
 type failedCall struct {
-	begun   time.Time
-	refused bool // by takt, to be repeated
-	what    string
+	begun, ended time.Time
+	refused      bool // by takt, to be repeated
+	what         string
 }
 
 // call makes a call until it succeeds, as takt's own clients do.
@@ -62,7 +62,7 @@ func (c *crew) call(ctx context.Context, what string, f func(context.Context) er
 		err := f(ctx)
 		if client.Temporary(err) && ctx.Err() == nil {
 			c.mu.Lock()
-			c.failed = append(c.failed, failedCall{begun, client.StatusOf(err) == 503 && client.RetryAfter(err) > 0, fmt.Sprintf("%s: %v", what, err)})
+			c.failed = append(c.failed, failedCall{begun, time.Now(), client.StatusOf(err) == 503 && client.RetryAfter(err) > 0, fmt.Sprintf("%s: %v", what, err)})
 			c.mu.Unlock()
 		}
 		return err
@@ -75,12 +75,12 @@ func (c *crew) call(ctx context.Context, what string, f func(context.Context) er
 	return err == nil
 }
 
-// work builds until ctx ends. A forgetful worker keeps its first build for ever.
-func (c *crew) work(ctx context.Context, forgetful bool) {
+// work builds until ctx ends, over calls. A forgetful worker keeps its first build for ever.
+func (c *crew) work(ctx context.Context, calls *client.Client, forgetful bool) {
 	var me api.Registered
 	instance := store.NewID()
 	if !c.call(ctx, "register", func(ctx context.Context) (err error) {
-		me, err = c.c.Register(ctx, api.Register{Name: "crew", Instance: instance, Capabilities: []byte("{}"), ActiveBuilds: []string{}})
+		me, err = calls.Register(ctx, api.Register{Name: "crew", Instance: instance, Capabilities: []byte("{}"), ActiveBuilds: []string{}})
 		return err
 	}) {
 		return
@@ -88,7 +88,7 @@ func (c *crew) work(ctx context.Context, forgetful bool) {
 	for {
 		var reply api.PollReply
 		if !c.call(ctx, "poll", func(ctx context.Context) (err error) {
-			reply, err = c.c.Poll(ctx, client.Poll{Token: me.AccessToken, WorkerID: me.ID, Instance: instance, Wait: 20 * time.Second, Active: []string{}})
+			reply, err = calls.Poll(ctx, client.Poll{Token: me.AccessToken, WorkerID: me.ID, Instance: instance, Wait: 20 * time.Second, Active: []string{}})
 			return err
 		}) {
 			return
@@ -111,7 +111,7 @@ func (c *crew) work(ctx context.Context, forgetful bool) {
 		}
 		result := client.Bytes([]byte("result of " + reply.Job.ID))
 		if !c.call(ctx, "result", func(ctx context.Context) error {
-			_, err := c.c.Upload(ctx, client.Upload{
+			_, err := calls.Upload(ctx, client.Upload{
 				Held:    client.Held{BuildID: reply.Job.ID, WorkerID: me.ID, Instance: instance, Attempt: reply.Job.Attempt},
 				Success: true, Result: &result,
 			})
@@ -165,9 +165,17 @@ func (c *crew) since(then time.Time) (failed []failedCall, most int) {
 	return failed, most
 }
 
-// startHAProxy starts HAProxy in front of three addresses. It returns a client that goes
-// through it, and a function that gives it a command.
-func startHAProxy(t *testing.T, dir string, addresses []string, keys client.Config) (through *client.Client, admin func(command string)) {
+// balancer is HAProxy in front of three controllers, and clients that go through it.
+type balancer struct {
+	*proxy
+	t *testing.T
+	// through keeps connections, over HTTP/2. plain has a connection with HTTP/1.1 for each call.
+	through, plain *client.Client
+}
+
+// startHAProxy starts HAProxy in front of three addresses. It logs each request that a
+// controller did not answer.
+func startHAProxy(t *testing.T, dir string, addresses []string, keys client.Config) *balancer {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(deployDir, "haproxy", "haproxy.cfg"))
 	require.NoError(t, err)
@@ -185,32 +193,84 @@ func startHAProxy(t *testing.T, dir string, addresses []string, keys client.Conf
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "takt.pem"), pem, 0o600))
 	port := freePort(t)
-	config = replaced(t, config, "bind :443", "bind 127.0.0.1:"+port, "/etc/haproxy/takt.pem", filepath.Join(dir, "takt.pem"), "/run/haproxy/admin.sock", filepath.Join(dir, "admin.sock"))
+	config = replaced(t, config, "bind :443", "bind 127.0.0.1:"+port, "/etc/haproxy/takt.pem", filepath.Join(dir, "takt.pem"), "/run/haproxy/admin.sock", filepath.Join(dir, "admin.sock"),
+		"global\n", "global\n\tlog stdout format raw local0\n",
+		"defaults\n", "defaults\n\tlog global\n\tlog-format \"ended %[date(0,ms)] %s %ts %ST %HM %HPO %HV %trg\"\n")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "haproxy.cfg"), []byte(config), 0o600))
-	p := &proxy{url: "https://localhost:" + port, caFile: filepath.Join(dir, "ca.pem"), dir: dir}
-	require.NoError(t, os.WriteFile(p.caFile, authority.PEM, 0o600))
-	startProxy(t, p, "", "haproxy", "-db", "-f", filepath.Join(dir, "haproxy.cfg"))
-	admin = func(command string) {
-		conn, err := new(net.Dialer).DialContext(t.Context(), "unix", filepath.Join(dir, "admin.sock"))
-		require.NoError(t, err)
-		defer conn.Close()
-		_, err = io.WriteString(conn, command+"\n")
-		require.NoError(t, err)
-		reply, err := io.ReadAll(conn)
-		require.NoError(t, err)
-		require.Empty(t, strings.TrimSpace(string(reply)))
-	}
+	b := &balancer{t: t, proxy: &proxy{url: "https://localhost:" + port, caFile: filepath.Join(dir, "ca.pem"), dir: dir}}
+	require.NoError(t, os.WriteFile(b.caFile, authority.PEM, 0o600))
+	startProxy(t, b.proxy, "", "haproxy", "-db", "-f", filepath.Join(dir, "haproxy.cfg"))
 	roots := x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM(authority.PEM))
-	keys.BaseURL, keys.RootCAs = p.url, roots
-	through, err = client.New(keys)
+	keys.BaseURL, keys.RootCAs = b.url, roots
+	b.through, err = client.New(keys)
 	require.NoError(t, err)
-	t.Cleanup(through.CloseIdle)
+	t.Cleanup(b.through.CloseIdle)
+	each := client.NewTransport()
+	each.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+	each.ForceAttemptHTTP2, each.DisableKeepAlives = false, true
+	keys.HTTPClient = &http.Client{Transport: each}
+	b.plain, err = client.New(keys)
+	require.NoError(t, err)
 	eventually(t, "it answers", func() bool {
-		_, err := client.Call(t.Context(), through, api.IsReady, api.None{})
+		_, err := client.Call(t.Context(), b.through, api.IsReady, api.None{})
 		return err == nil
 	})
-	return through, admin
+	return b
+}
+
+// admin gives HAProxy a command.
+func (b *balancer) admin(command string) {
+	conn, err := new(net.Dialer).DialContext(b.t.Context(), "unix", filepath.Join(b.dir, "admin.sock"))
+	require.NoError(b.t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, command+"\n")
+	require.NoError(b.t, err)
+	reply, err := io.ReadAll(conn)
+	require.NoError(b.t, err)
+	require.Empty(b.t, strings.TrimSpace(string(reply)))
+}
+
+// cut is a request that a controller took and did not answer in full. HAProxy logs none of
+// HTTP/2: it resets their streams as refused, so that the client repeats them.
+type cut struct {
+	at             time.Time
+	server, detail string
+}
+
+// cuts returns the requests that ended because the controller's connection did.
+func (b *balancer) cuts() (all []cut) {
+	raw, err := os.ReadFile(b.log)
+	require.NoError(b.t, err)
+	for line := range strings.Lines(string(raw)) {
+		var ms int64
+		var server, state string
+		if n, _ := fmt.Sscanf(line, "ended %d %s %s", &ms, &server, &state); n < 3 {
+			continue // not of a request
+		}
+		// S: the controller closed the connection.
+		if state[0] == 'S' {
+			all = append(all, cut{time.UnixMilli(ms), server, strings.TrimSpace(line)})
+		}
+	}
+	return all
+}
+
+// requireCuts checks that only requests at a killed controller were cut, right after the kill,
+// and that polls were among them.
+func (b *balancer) requireCuts(server string, killed time.Time) {
+	b.t.Helper()
+	polls := 0
+	all := b.cuts()
+	for _, c := range all {
+		require.Equal(b.t, server, c.server, c.detail)
+		require.WithinRange(b.t, c.at, killed.Add(-time.Second/100), killed.Add(time.Second), c.detail)
+		if strings.Contains(c.detail, " /api/workers/poll") {
+			polls++
+		}
+	}
+	b.t.Logf("%d requests, %d of them polls, were at %s when it was killed", len(all), polls, server)
+	require.Positive(b.t, polls, "the killed controller had polls")
 }
 
 // TestDeployHAProxy has three controllers behind HAProxy, with 200 workers and 20 submitters.
@@ -238,8 +298,8 @@ func TestDeployHAProxy(t *testing.T) { //nolint:paralleltest // it takes the who
 		three = append(three, s.controller(name, settings...))
 	}
 	addresses := []string{three[0].Address, three[1].Address, three[2].Address}
-	through, admin := startHAProxy(t, dir, addresses, client.Config{APIKey: three[0].APIKey, AdminKey: three[0].AdminKey})
-	c := &crew{c: through, handed: map[string]string{}}
+	b := startHAProxy(t, dir, addresses, client.Config{APIKey: three[0].APIKey, AdminKey: three[0].AdminKey})
+	c := &crew{c: b.through, handed: map[string]string{}}
 	working, end := context.WithCancelCause(t.Context())
 	dismiss := func() { end(errors.New("enough")) }
 	defer dismiss()
@@ -247,7 +307,7 @@ func TestDeployHAProxy(t *testing.T) { //nolint:paralleltest // it takes the who
 	const forgetful = 3
 	var fleet, submitters sync.WaitGroup
 	for i := range 200 + forgetful {
-		fleet.Go(func() { c.work(working, i < forgetful) })
+		fleet.Go(func() { c.work(working, []*client.Client{b.through, b.plain}[i%2], i < forgetful) })
 	}
 	for range 20 {
 		submitters.Go(func() { c.submit(working, over) })
@@ -275,12 +335,12 @@ func TestDeployHAProxy(t *testing.T) { //nolint:paralleltest // it takes the who
 	require.NoError(t, three[1].Signal(syscall.SIGCONT))
 	most = max(most, phase("it goes on", 6*time.Second))
 
-	admin("set server takt/controller-3 state drain")
+	b.admin("set server takt/controller-3 state drain")
 	most = max(most, phase("one drains", 2*time.Second))
 	require.NoError(t, three[2].Stop(t.Context(), patience))
 	s.Takt = next
 	three[2] = s.controller("controller-3", append(settings, "TAKT_LISTEN="+three[2].Address)...)
-	admin("set server takt/controller-3 state ready")
+	b.admin("set server takt/controller-3 state ready")
 	most = max(most, phase("the next version", 8*time.Second))
 	health, err := client.Call(t.Context(), three[2].Client, api.ShowHealth, api.None{})
 	require.NoError(t, err)
@@ -301,8 +361,11 @@ func TestDeployHAProxy(t *testing.T) { //nolint:paralleltest // it takes the who
 			continue
 		}
 		broken++
+		require.WithinRange(t, f.ended, killed, killed.Add(time.Second), "only what was in flight at the killed one fails: %s", f.what)
 		require.WithinRange(t, f.begun, killed.Add(-25*time.Second), killed.Add(250*time.Millisecond), "only what was in flight at the killed one fails: %s", f.what)
 	}
+	require.Positive(t, broken, "workers over HTTP/1.1 see that their polls fail")
+	b.requireCuts("controller-1", killed)
 	t.Logf("%d builds, %d calls failed, all of them in flight at the killed controller; the one that stood still refused %d", c.accepted, broken, len(c.failed)-broken)
 	require.LessOrEqual(t, most, 2*usual, "no storm of polls")
 	require.Equal(t, fmt.Sprint(c.accepted), answerOf(t, n, "SELECT count(*)::text FROM builds"))
@@ -375,7 +438,7 @@ func TestDeployHAProxyFrom010(t *testing.T) { //nolint:paralleltest // it takes 
 	release := build010(t, dir)
 	first, second := start(0, release), start(1, release)
 	old := []*process.Controller{first, second}
-	through, admin := startHAProxy(t, dir, addresses, client.Config{APIKey: first.APIKey, AdminKey: first.AdminKey})
+	b := startHAProxy(t, dir, addresses, client.Config{APIKey: first.APIKey, AdminKey: first.AdminKey})
 	s.install(first, perSecond(1000), hookPortal)
 	pem, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
 	require.NoError(t, err)
@@ -383,14 +446,14 @@ func TestDeployHAProxyFrom010(t *testing.T) { //nolint:paralleltest // it takes 
 	require.True(t, roots.AppendCertsFromPEM(pem))
 	s.http.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 
-	c := &crew{c: through, handed: map[string]string{}}
+	c := &crew{c: b.through, handed: map[string]string{}}
 	working, end := context.WithCancelCause(t.Context())
 	dismiss := func() { end(errors.New("enough")) }
 	defer dismiss()
 	over := make(chan struct{})
 	var fleet, senders sync.WaitGroup
-	for range 100 {
-		fleet.Go(func() { c.work(working, false) })
+	for i := range 100 {
+		fleet.Go(func() { c.work(working, []*client.Client{b.through, b.plain}[i%2], false) })
 	}
 	for range 10 {
 		senders.Go(func() { c.submit(working, over) })
@@ -405,7 +468,7 @@ func TestDeployHAProxyFrom010(t *testing.T) { //nolint:paralleltest // it takes 
 			}
 			id := fmt.Sprint("action ", len(fired))
 			if !c.call(working, "webhook", func(ctx context.Context) error {
-				if !s.fire(ctx, through.BaseURL(), hookPortal, id) {
+				if !s.fire(ctx, b.through.BaseURL(), hookPortal, id) {
 					return store.NewError(store.Unavailable, "not acknowledged")
 				}
 				return nil
@@ -428,11 +491,11 @@ func TestDeployHAProxyFrom010(t *testing.T) { //nolint:paralleltest // it takes 
 	migrated := time.Now()
 	phase("one of this release beside them", 15*time.Second)
 
-	admin("set server takt/controller-1 state drain")
+	b.admin("set server takt/controller-1 state drain")
 	phase("one of 0.1.0 drains", 2*time.Second)
 	require.NoError(t, first.Stop(t.Context(), patience))
 	first = start(0, now)
-	admin("set server takt/controller-1 state ready")
+	b.admin("set server takt/controller-1 state ready")
 	phase("one of 0.1.0 beside two of this release", 15*time.Second)
 
 	killed := time.Now()
@@ -475,6 +538,7 @@ func TestDeployHAProxyFrom010(t *testing.T) { //nolint:paralleltest // it takes 
 	}
 	t.Logf("%d builds and %d webhooks, %d calls failed", c.accepted, len(fired), len(c.failed))
 	require.Zero(t, early, "only what was in flight at the killed one fails")
+	b.requireCuts("controller-2", killed)
 	found, err := client.Call(t.Context(), third.Client, api.CheckInvariants, api.None{})
 	require.NoError(t, err)
 	for _, i := range found.Invariants {

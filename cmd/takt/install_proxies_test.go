@@ -32,7 +32,7 @@ type proxy struct {
 	url, caFile string
 	dir         string // all that it writes is below
 	cmd         *exec.Cmd
-	output      *bytes.Buffer
+	log         string // the file with its output
 }
 
 // startProxy starts a program that `.ci/setup` takes out of Debian's package, in front of a
@@ -43,9 +43,12 @@ func startProxy(t *testing.T, p *proxy, controller, name string, args ...string)
 	require.NoError(t, err)
 	program := filepath.Join(cache, "takt", "tools", name)
 	require.FileExists(t, program, "run `.ci/setup %s` once", name)
-	p.output = new(bytes.Buffer)
+	p.log = filepath.Join(p.dir, name+".log")
+	output, err := os.Create(p.log)
+	require.NoError(t, err)
+	defer output.Close()
 	p.cmd = exec.Command(program, args...)
-	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = p.dir, p.output, p.output
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = p.dir, output, output
 	p.cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir, "XDG_DATA_HOME=" + p.dir, "XDG_CONFIG_HOME=" + p.dir, "TMPDIR=" + p.dir,
 		"TAKT_UPSTREAMS=" + controller,
@@ -55,7 +58,8 @@ func startProxy(t *testing.T, p *proxy, controller, name string, args ...string)
 		_ = p.cmd.Process.Signal(os.Interrupt)
 		_ = p.cmd.Wait()
 		if t.Failed() {
-			t.Logf("%s said:\n%s", name, p.output)
+			said, _ := os.ReadFile(p.log)
+			t.Logf("%s said:\n%s", name, said)
 		}
 	})
 }
