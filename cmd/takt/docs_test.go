@@ -39,12 +39,11 @@ func TestDocsOfSettingsAreCurrent(t *testing.T) {
 
 Written by ` + "`make docs`" + ` from the table in cmd/takt/settings.go; a test keeps it current.
 
-Flags win over the environment, that over the YAML file of ` + "`--config`" + `, that over the
-defaults. A key of the YAML file is a flag's name with ` + "`_` for `-`" + `, such as
-` + "`queue_limit: 500`" + `. Times are written ` + "`90s`, `5m` or `720h`" + `, or as seconds. A setting that
-is not known is an error, which names the nearest that is: a flag, a key, or a variable
-` + "`TAKT_…`" + ` that is neither a client's, nor a build's, nor what Kubernetes sets for a service
-named takt. ` + "`takt serve --check`" + ` prints the effective ones, secrets masked. ` + "`takt storage`" + `,
+Flags win over the environment, the environment over the YAML file of ` + "`--config`" + `, and the
+file over the defaults. A key of the YAML file is a flag's name with ` + "`_` for `-`" + `, such as
+` + "`queue_limit: 500`" + `. Times are written ` + "`90s`, `5m` or `720h`" + `, or as seconds. An
+unknown flag, key or ` + "`TAKT_…`" + ` variable is an error that names the nearest known one; variables
+of clients, of builds, and those that Kubernetes sets for a service named takt are ignored. ` + "`takt serve --check`" + ` prints the effective ones, secrets masked. ` + "`takt storage`" + `,
 ` + "`backup`, `restore`, `database` and `rekey`" + ` take the same.
 `)
 	def := defaultConfig("")
@@ -65,7 +64,7 @@ named takt. ` + "`takt serve --check`" + ` prints the effective ones, secrets ma
 ## Settings of clients
 
 Clients and ` + "`takt worker`" + ` read ` + "`TAKT_URL` (default `" + defaultURL + "`), `TAKT_API_KEY`" + ` or
-` + "`TAKT_API_KEY_FILE`, `TAKT_CA_FILE`" + ` (PEM, whom to trust about an https controller) and, for
+` + "`TAKT_API_KEY_FILE`, `TAKT_CA_FILE`" + ` (PEM, certificate authorities to trust) and, for
 ` + "`takt tree`, `heijunka`, `restart`, `audit`, `repair`, `keys`, `throttle`, `top`, `doctor` and `debug`, `TAKT_ADMIN_KEY`. `takt deploy`" + ` reads
 ` + "`TAKT_GITHUB_TOKEN`" + `. Their flags are in [cli.md](cli.md).
 `)
@@ -170,9 +169,8 @@ func TestDocsOfKeysAreCurrent(t *testing.T) {
 
 Written by ` + "`make docs`" + ` from the endpoints; a test keeps it current.
 
-Beside the API key and the admin key of the settings, which stay as they are, takt knows keys
-with names. Each may do what its scopes allow, and ends alone: by its expiry, or by
-` + "`takt keys revoke`" + `.
+Besides the API key and the admin key of the settings, takt has keys with names. Each allows what
+its scopes allow, and can end alone: when it expires, or by ` + "`takt keys revoke`" + `.
 
 ` + "```" + `
 takt keys create ci --scope submit --expires 90d   # shows the key, once
@@ -182,37 +180,40 @@ takt keys revoke ci
 takt keys enroll                                   # a token for takt worker --enroll
 ` + "```" + `
 
-- A key stands in ` + "`X-API-Key`" + `; on ` + "`/admin`" + ` in either header. A key without the scope gets 403
-  ` + "`missing_scope`" + `, an unknown, expired or revoked one 403 ` + "`invalid_api_key`" + `.
-- The database has the SHA-256 of a key only. Keys are 256 random bits, so their digests need
-  no salt. Each controller has all digests in memory: no request asks the database for a key. A
-  new key can be used at other controllers within a second.
-- A revoked key ends on all controllers at once, and within two seconds on one that misses the
-  notice. Sessions and streams that began with it end with it; polls that wait end within
-  a minute. While a controller can't reach the database it goes on with the keys that it
-  knew last.
-- The name of a key stands in the builds that it submitted, in the audit, and in the log of
+- Send a key in ` + "`X-API-Key`" + `; for ` + "`/admin`" + ` either that or ` + "`X-Admin-Key`" + `. A key without the scope
+  gets 403 ` + "`missing_scope`" + `. An unknown, expired or revoked key gets 403:
+  ` + "`invalid_api_key`" + `, or ` + "`forbidden`" + ` in ` + "`X-Admin-Key`" + `.
+- Only the SHA-256 of a key is stored. It needs no salt, because keys are 256 random bits. Each
+  controller has all digests in memory, so no request reads the database for a key. A new key is
+  valid at once, and within a second on other controllers.
+- A revoked key becomes invalid on all controllers at once, or within two seconds on one that
+  misses the notification. Its sessions and streams end at the same time, parked polls within a
+  minute. A controller that can't reach the database continues with the keys that it knew last.
+- The name of a key is shown in the builds that it submitted, in the audit, and in the log of
   requests (level debug). So a name is never used again.
-- When a key was used last is recorded once a minute.
-- The dashboard takes a key with the scope read. Its pages allow what the key's scopes allow;
-  the audit and the keys need admin.
+- While several keys have pending builds of the same platform and priority, they take turns. A key
+  of weight 3 has three turns for each turn of a key of weight 1. ` + "`--max-pending`" + ` limits the
+  pending builds of a key; further submits get 429 ` + "`key_queue_full`" + `.
+- The time of a key's last use is recorded once a minute.
+- To log in to the dashboard a key needs the scope read. Its pages allow what the key's scopes
+  allow; the audit and the page Keys need admin.
 
-| scope | a key with it may |
+| scope | allows to |
 |---|---|
-| ` + "`submit`" + ` | submit builds; see, download, cancel and retry those that it submitted, and no others |
+| ` + "`submit`" + ` | submit builds; see, download, cancel and retry the key's own builds |
 | ` + "`read`" + ` | see all builds, their logs and files, the workers and the deployments |
 | ` + "`worker`" + ` | be a worker: register, poll, report, and get what a build that it holds needs |
-| ` + "`webhook`" + ` | see and set the rates of HubSpot's actions; HubSpot itself shows a signature and no key |
-| ` + "`operate`" + ` | change builds of anybody, workers, deployments, time-outs, queues and load levelling |
-| ` + "`admin`" + ` | everything that the others may, and the tree, the audit, keys, profiles and repairs |
-| ` + "`enroll`" + ` | get one worker's key, once; only tokens have it, and they have no other |
+| ` + "`webhook`" + ` | see and set the rates of HubSpot's actions (HubSpot itself sends a signature, not a key) |
+| ` + "`operate`" + ` | change all builds, workers, deployments, time-outs, queues and load levelling |
+| ` + "`admin`" + ` | do everything that the other scopes allow, and use the tree, audit, keys, profiles and repairs |
+| ` + "`enroll`" + ` | get one worker's key, once; only the tokens of ` + "`takt keys enroll`" + ` have it |
 
-As with the API key, whoever has a key with the scope worker can name itself as any worker.
+As with the API key, anyone who has a key with the scope worker can act as any worker.
 
 ## Which route needs which scope
 
-"Own" says that a key with ` + "`submit`" + ` needs no other scope for the builds that it submitted.
-Routes that are not here need no key.
+"Own" means that ` + "`submit`" + ` is enough for builds that the key itself submitted. Routes that are
+not listed need no key.
 
 | route | scope | own |
 |---|---|---|
