@@ -134,7 +134,7 @@ func buildSettings(c *Config) []setting {
 		row("check-interval", check,
 			"time between two checks for silence (default: a fifth of the shorter time-out, from 1s to 1m)"),
 		row("on-build-timeout", text(&c.OnBuildTimeout),
-			"what happens to a silent worker's build: requeue it while it has attempts left, or fail it at once"),
+			"requeue: return a silent worker's build to the queue while it has attempts left; fail: fail it at once"),
 		row("build-max-attempts", number(&c.BuildMaxAttempts), "maximum number of attempts for a build"),
 		row("max-parked", number(&c.MaxParked), "maximum number of parked polls; the connection limit is twice that, at least 1024; 0: 20000, or fewer if the limit of open files requires it"),
 		row("poll-rate", number(&c.PollRate), "maximum polls per second for each worker; 0: no limit"),
