@@ -67,14 +67,14 @@ func (c *caches) has(worker, label string, now time.Time) bool {
 
 // warm returns the poll that has been parked longest of those whose workers are warm
 // for label and that can take a build of c; nil if there is none.
-func (m *memory) warm(c *class, label string, now time.Time) (found *poll) {
+func (m *memory) warm(c *class, label, not string, now time.Time) (found *poll) {
 	asked := 0
 	for worker := range m.caches.labels[label] {
 		if asked++; asked > maxAsked {
 			break
 		}
 		s := m.byID[worker]
-		if s == nil || s.next == nil || s.next.state != parked || !s.next.takes.takes(c) {
+		if worker == not || s == nil || s.next == nil || s.next.state != parked || !s.next.takes.takes(c) {
 			continue
 		}
 		if m.caches.has(worker, label, now) && (found == nil || s.next.no < found.no) {

@@ -286,7 +286,7 @@ func (s *fakeStore) Sweep(_ context.Context, sw store.Sweep) (store.SweepResult,
 	return s.sweep, nil
 }
 
-func (s *fakeStore) FailUnmatched(_ context.Context, limit time.Duration) (failed []store.BuildRef, err error) {
+func (s *fakeStore) CheckClasses(_ context.Context, limit time.Duration) (failed []store.BuildRef, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range s.pending {

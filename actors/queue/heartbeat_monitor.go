@@ -18,8 +18,9 @@ import (
 type MonitorStore interface {
 	// Sweep takes builds from silent workers, in one transaction.
 	Sweep(ctx context.Context, s store.Sweep) (store.SweepResult, error)
-	// FailUnmatched fails builds that no known worker could have taken for longer than limit.
-	FailUnmatched(ctx context.Context, limit time.Duration) ([]store.BuildRef, error)
+	// CheckClasses keeps which classes have no worker. It fails builds that no known worker could
+	// have taken for longer than limit, if that is not 0.
+	CheckClasses(ctx context.Context, limit time.Duration) ([]store.BuildRef, error)
 	// Clock returns the database's time.
 	Clock(ctx context.Context) (time.Time, error)
 	// Timeouts returns the saved timeouts, false if none were.
@@ -248,8 +249,8 @@ func (h *heartbeatMonitor) sweep() func(context.Context) (store.SweepResult, err
 		if err != nil {
 			return result, err
 		}
-		if m.cfg.Unmatched > 0 && !result.Skipped && !result.ClockStep {
-			result.Unmatched, err = m.db.FailUnmatched(ctx, m.cfg.Unmatched)
+		if !result.Skipped && !result.ClockStep {
+			result.Unmatched, err = m.db.CheckClasses(ctx, m.cfg.Unmatched)
 		}
 		m.publish(result)
 		return result, err

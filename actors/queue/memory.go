@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"container/list"
 	"errors"
 	"slices"
@@ -204,7 +205,8 @@ func (m *memory) recall(p *poll) {
 }
 
 // enqueued records builds that this controller made pending. A build goes first to a parked
-// poll whose worker has a warm cache, or else to one whose worker it prefers.
+// poll whose worker has a warm cache, or else to one whose worker it prefers, but not to the
+// worker that had it last if another takes it.
 func (m *memory) enqueued(e enqueued, now time.Time) {
 	c := m.pending.known(e.class.ID)
 	switch {
@@ -215,17 +217,17 @@ func (m *memory) enqueued(e enqueued, now time.Time) {
 		c = m.pending.add(e.class)
 	}
 	m.pending.enqueued(c, e.n)
-	if m.away || c.woken >= c.n {
-		return
-	}
-	var p *poll
-	if e.cache != "" {
-		p = m.warm(c, e.cache, now)
-	}
-	if p == nil && len(e.prefer) > 0 {
-		p = m.longest(c, e.prefer)
-	}
-	if p != nil {
+	for n := e.n; n > 0 && !m.away && c.woken < c.n; n-- {
+		var p *poll
+		if e.cache != "" {
+			p = m.warm(c, e.cache, e.last, now)
+		}
+		if p == nil && (len(e.prefer) > 0 || e.last != "") {
+			p = cmp.Or(m.longest(c, e.prefer, e.last), m.longest(c, nil, e.last))
+		}
+		if p == nil {
+			return
+		}
 		m.fetch(p, c)
 	}
 }
@@ -235,7 +237,7 @@ func (m *memory) enqueued(e enqueued, now time.Time) {
 func (m *memory) wake() {
 	for _, c := range m.pending.classes {
 		for !m.away && c.woken < c.n {
-			p := m.longest(c, nil)
+			p := m.longest(c, nil, "")
 			if p == nil {
 				break
 			}
@@ -254,10 +256,14 @@ func (m *memory) fetch(p *poll, c *class) {
 }
 
 // longest returns the poll that has been parked longest of those whose workers can take a
-// build of c and have labels that satisfy prefer; nil if there is none.
-func (m *memory) longest(c *class, prefer store.Require) (found *poll) {
+// build of c, have labels that satisfy prefer and are not the one named; nil if there is none.
+func (m *memory) longest(c *class, prefer store.Require, not string) (found *poll) {
 	for of := range m.profiles {
-		if front := of.parked.Front(); front != nil && of.takes(c) && prefer.Match(of.labels) {
+		front := of.parked.Front()
+		if front != nil && front.Value.(*poll).session.ID == not { //nolint:forcetypeassert // polls only
+			front = front.Next()
+		}
+		if front != nil && of.takes(c) && prefer.Match(of.labels) {
 			if p := front.Value.(*poll); found == nil || p.no < found.no { //nolint:forcetypeassert // polls only
 				found = p
 			}
@@ -301,7 +307,7 @@ func (m *memory) parkedPolls() (n int) {
 // while a poll that could take it is parked, or of a class that it does not know.
 func (m *memory) doubtful() bool {
 	return len(m.pending.heard) > 0 ||
-		slices.ContainsFunc(m.pending.classes, func(c *class) bool { return c.doubt && m.longest(c, nil) != nil })
+		slices.ContainsFunc(m.pending.classes, func(c *class) bool { return c.doubt && m.longest(c, nil, "") != nil })
 }
 
 // batched returns how many polls are in batches.

@@ -746,6 +746,17 @@ func TestMemoryKnowsClasses(t *testing.T) {
 		s.enqueued(enqueued{class: plain, defined: true, n: 1, prefer: prefer}, s.now)
 		s.wakesJust(first)
 	})
+
+	t.Run("not by the worker that had the build last, unless no other is parked", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		last, second, third := s.parks("a"), s.parks("b"), s.parks("c")
+		plain := store.Class{ID: ios, Platform: store.IOS}
+		s.enqueued(enqueued{class: plain, defined: true, n: 2, last: "a"}, s.now)
+		s.wakesJust(second, third)
+		s.enqueued(enqueued{class: plain, defined: true, n: 1, last: "a"}, s.now)
+		s.wakesJust(last)
+	})
 }
 
 func TestMemoryLimitsAndTime(t *testing.T) {

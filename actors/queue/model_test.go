@@ -330,7 +330,7 @@ func (m *model) check() {
 	for i, n := range m.nodes {
 		for _, c := range n.pending.classes {
 			if c.n > 0 {
-				require.Nil(m.t, n.longest(c, nil), "controller %d: a worker sleeps on a build", i)
+				require.Nil(m.t, n.longest(c, nil, ""), "controller %d: a worker sleeps on a build", i)
 			}
 			require.Zero(m.t, c.woken, "woken polls that are nowhere")
 		}

@@ -141,18 +141,22 @@ func (q *Queue) reply(p *poll, a answer) store.PollReply {
 // that the build prefers. It never blocks.
 func (q *Queue) Enqueued(b store.Build) {
 	class := b.Class()
-	otp.Cast(q.ref, enqueued{class: class, defined: true, n: 1, cache: b.Labels.Cache(), prefer: b.Prefer})
+	otp.Cast(q.ref, enqueued{class: class, defined: true, n: 1, cache: b.Labels.Cache(), prefer: b.Prefer, last: b.LastWorkerID})
 	q.bus.Publish(pubsub.JobAvailable, class.Event())
 }
 
 // Requeued reports that builds are pending again. It never blocks.
 func (q *Queue) Requeued(refs []store.BuildRef) {
-	counts := map[int32]int{}
-	for _, ref := range refs {
-		counts[ref.ClassID]++
+	type kind struct {
+		class int32
+		last  string
 	}
-	for id, n := range counts {
-		otp.Cast(q.ref, enqueued{class: store.Class{ID: id}, n: n})
+	counts := map[kind]int{}
+	for _, ref := range refs {
+		counts[kind{ref.ClassID, ref.WorkerID}]++
+	}
+	for k, n := range counts {
+		otp.Cast(q.ref, enqueued{class: store.Class{ID: k.class}, n: n, last: k.last})
 	}
 }
 

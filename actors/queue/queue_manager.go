@@ -31,6 +31,7 @@ type (
 		n       int
 		cache   string
 		prefer  store.Require
+		last    string // the worker that had them, or those that they retry
 	}
 	freed  struct{ worker string }        // the worker has a slot again
 	warmed struct{ worker, cache string } // the worker's cache is warm

@@ -58,7 +58,7 @@ const (
 	sqlLockWorkers = `/* lock_workers */
 SELECT w.* FROM unnest(@numbers::bigint[]) AS p(worker) CROSS JOIN LATERAL (SELECT ` + rowColumns + newest + forUs + `) w`
 
-	claimColumns = `seq, position, id, platform, class, attempt, has_certs, submitted_at, updated_at, coalesce(worker_id, ''), handed`
+	claimColumns = `seq, position, id, platform, class, attempt, has_certs, submitted_at, updated_at, coalesce(worker_id, last_worker_id, ''), handed`
 
 	sqlLockRepeats = `/* lock_repeats */
 SELECT ` + claimColumns + `, last_seen_at IS NULL OR started_at > now() - interval '2 min' FROM builds WHERE worker_id = ANY ($1) AND state = 'assigned' ORDER BY handed, seq FOR NO KEY UPDATE SKIP LOCKED`

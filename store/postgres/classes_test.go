@@ -134,7 +134,7 @@ func TestBuildsThatNoWorkerCanTakeFail(t *testing.T) {
 	gpu, plain, linux := b.build(requires("gpu")), b.build(), b.build(on("linux"))
 	w := b.worker(takes("linux"))
 	fail := func(limit time.Duration) (ids []string) {
-		for _, f := range must(b.queue.FailUnmatched(t.Context(), limit))(t) {
+		for _, f := range must(b.queue.CheckClasses(t.Context(), limit))(t) {
 			ids = append(ids, f.ID)
 			require.NotZero(t, f.SubmittedAt)
 		}

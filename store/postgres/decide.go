@@ -42,7 +42,8 @@ type lockedBuild struct {
 	store.Job
 	seq, position int64
 	updated       time.Time
-	// worker and handed are the holder of an assigned build and the counter of the hand-out.
+	// worker is the holder of an assigned build, or whoever had a pending build or the one that
+	// it retries last. handed is the counter of the hand-out to the holder.
 	worker string
 	handed uint64
 	// unheard is true if the holder has given no sign since the hand-out, or if that was just now.
@@ -69,10 +70,13 @@ func (h *held) claimOf(takes classSet) *claim {
 	return nil
 }
 
-// handOut is a build that a worker gets.
+// handOut is a build that a worker gets. answer is that of the worker's poll, from is where
+// the build comes from.
 type handOut struct {
 	*lockedBuild
-	to *row
+	to     *row
+	answer *store.PollResult
+	from   *claim
 }
 
 // decision is what becomes of polls.
@@ -123,10 +127,10 @@ func decide(turns []*turn, h *held) decision {
 		case !w.Free() || len(takes.ids) == 0 || c != nil && len(c.builds) == 0 && c.whole:
 			d.serve(i, w, &store.PollResult{})
 		case c != nil && len(c.builds) > 0:
-			d.handOut(i, w, &c.builds[0])
-			c.builds = c.builds[1:]
+			d.handOut(i, w, c)
 		}
 	}
+	d.exchange()
 	for _, c := range h.claims {
 		for i := range c.builds {
 			class := store.Class{ID: c.builds[i].ClassID, Platform: c.builds[i].Platform}
@@ -170,8 +174,10 @@ func (t *turn) repeated(w *row, builds []lockedBuild) *lockedBuild {
 // at another controller add before that controller is notified of the hand-out.
 const handOutStep = 1024
 
-// handOut gives pending build b to worker w, which sent the poll at index i.
-func (d *decision) handOut(i int, w *row, b *lockedBuild) {
+// handOut gives the first build of c to worker w, which sent the poll at index i.
+func (d *decision) handOut(i int, w *row, c *claim) {
+	b := &c.builds[0]
+	c.builds = c.builds[1:]
 	since := b.SubmittedAt
 	if b.Attempt > 0 {
 		since = b.updated
@@ -180,8 +186,23 @@ func (d *decision) handOut(i int, w *row, b *lockedBuild) {
 	b.Priority = priorityAt(b.position)
 	w.Held++
 	w.Handed = max(w.Handed, w.Used) + handOutStep
-	d.handOuts = append(d.handOuts, handOut{b, w})
 	d.serve(i, w, &store.PollResult{Job: &b.Job, Handed: w.Handed, PendingSince: since})
+	d.handOuts = append(d.handOuts, handOut{b, w, d.results[i], c})
+}
+
+// exchange lets workers that take the same classes exchange their builds if one of them got a
+// build that was lost or failed on it before. Which builds are handed out stays as it is.
+func (d *decision) exchange() {
+	for i := range d.handOuts {
+		for j := range d.handOuts {
+			a, b := &d.handOuts[i], &d.handOuts[j]
+			if a.worker == a.to.ID && b.from == a.from && b.worker != a.to.ID && a.worker != b.to.ID {
+				a.lockedBuild, b.lockedBuild = b.lockedBuild, a.lockedBuild
+				a.answer.Job, b.answer.Job = b.answer.Job, a.answer.Job
+				a.answer.PendingSince, b.answer.PendingSince = b.answer.PendingSince, a.answer.PendingSince
+			}
+		}
+	}
 }
 
 // serve answers the poll at index i by worker w's row, which is written if it has got a

@@ -124,6 +124,7 @@ func TestDecideKeepsThePromises(t *testing.T) {
 				seq++
 				b := &c.builds[i]
 				b.seq, b.BuildID, b.Attempt = seq, fmt.Sprint("b", seq), rapid.IntRange(0, 2).Draw(t, "attempt")
+				b.worker = rapid.SampledFrom([]string{"", "w0", "w1", "w2"}).Draw(t, "last worker")
 				order[c.key] = append(order[c.key], b.BuildID)
 			}
 		}
@@ -164,9 +165,18 @@ func TestDecideKeepsThePromises(t *testing.T) {
 			require.LessOrEqual(t, o.to.Held, was.Slots)
 			require.Equal(t, was.Held+1, o.to.Held)
 			require.GreaterOrEqual(t, o.to.Handed, max(was.Handed, o.to.Used)+handOutStep)
-			key := claimFor(&was).key
-			require.Equal(t, order[key][left[key]], o.BuildID, "P5: the first that the worker can take")
-			left[key]++
+			c := claimFor(&was)
+			left[c.key]++
+			if o.worker == o.to.ID {
+				for _, other := range d.handOuts {
+					require.True(t, other.from != c || other.worker == o.to.ID, "another of them could go to the worker that had this one")
+				}
+			}
+		}
+		for _, c := range h.claims {
+			for _, id := range order[c.key][:left[c.key]] {
+				require.True(t, given[id], "P5: the first that the workers can take")
+			}
 		}
 		written := 0
 		for i, p := range turns {

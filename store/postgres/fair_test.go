@@ -155,6 +155,47 @@ func TestKeysTakeTurns(t *testing.T) {
 	require.InDelta(t, 30, got["heavy"], 1, "a weight of 3: %v", got)
 }
 
+// A key that submits one build at a time gets no more than its share beside another's backlog,
+// although an older build waits for a worker that does not come.
+func TestABuildThatNoWorkerTakesBendsNoTurns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	check := func() { require.Empty(t, must(b.queue.CheckClasses(t.Context(), 0))(t)) }
+	off := b.worker(labelled("gpu", "1"))
+	b.exec(`UPDATE workers SET status = 'offline' WHERE id = $1`, off.id)
+	stuck := b.build(by("gpu", 0), requires("gpu"))
+	for range 30 {
+		b.build(by("backlog", 0))
+	}
+	w := b.worker(slots(100))
+	check()
+	got, waits := map[string]int{}, false
+	for range 20 {
+		if !waits {
+			b.build(by("single", 0))
+			waits = true
+		}
+		by := b.find(jobID(w.poll())).Submitter
+		got[by]++
+		waits = waits && by != "single"
+	}
+	require.Equal(t, map[string]int{"backlog": 10, "single": 10}, got)
+
+	b.exec(`UPDATE workers SET status = 'offline'`)
+	check()
+	b.build(by("late", 0), requires("pool=a"))
+	late := map[string]int{}
+	again := b.worker(slots(100), labelled("pool", "a"))
+	check()
+	for range 4 {
+		late[b.find(jobID(again.poll())).Submitter]++
+	}
+	require.Equal(t, 1, late["late"], "no worker gets builds, so the backlog counts: %v", late)
+	require.Equal(t, stuck.ID, jobID(b.worker(labelled("gpu", "1")).poll()), "it kept its place")
+	check()
+	require.Zero(t, b.count(`SELECT count(*) FROM build_classes WHERE NOT served`))
+}
+
 func TestParallelSubmitsOfOneKeyGetNoMoreTurns(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

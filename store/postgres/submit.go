@@ -263,14 +263,16 @@ WITH s AS MATERIALIZED (
 	SELECT * FROM unnest(@ids::text[], @platforms::text[], @priorities::int[], @tokens::bytea[], @certs::bool[], @labels::jsonb[], @retried::text[], @lines::text[],
 		@classes::int[], @prefers::text[], @events::text[], @submitters::text[]) WITH ORDINALITY AS s(id, platform, priority, token, certs, labels, retried, line, class, prefer, event, submitter, nr)
 ), g AS MATERIALIZED (
-	SELECT *, queue_position(platform, priority, submitter) AS first, queue_cost(submitter) AS cost
-	FROM (SELECT DISTINCT submitter, platform, priority FROM s ORDER BY 1, 2, 3) d
+	SELECT *, queue_position(platform, priority, submitter, classes) AS first, queue_cost(submitter) AS cost
+	FROM (SELECT submitter, platform, priority, array_agg(class) AS classes FROM s GROUP BY 1, 2, 3 ORDER BY 1, 2, 3) d
 ), b AS (
-	INSERT INTO builds (id, platform, class, priority, position, token_hash, has_certs, log_lines, submitter, retry_root)
-	SELECT id, platform, class, priority, first + cost * (row_number() OVER (PARTITION BY submitter, platform, priority ORDER BY nr) - 1),
-		token, certs, 1, nullif(submitter, ''), (SELECT coalesce(o.retry_root, o.seq) FROM builds o WHERE o.seq = (SELECT i.seq FROM build_ids i WHERE i.id = retried))
-	FROM s JOIN g USING (submitter, platform, priority) ORDER BY nr
-	RETURNING seq, id, submitted_at, position
+	INSERT INTO builds (id, platform, class, priority, position, token_hash, has_certs, log_lines, submitter, retry_root, last_worker_id)
+	SELECT s.id, s.platform, class, s.priority, first + cost * (row_number() OVER (PARTITION BY s.submitter, s.platform, s.priority ORDER BY nr) - 1),
+		token, certs, 1, nullif(s.submitter, ''), coalesce(o.retry_root, o.seq), o.worker_id
+	FROM s JOIN g USING (submitter, platform, priority) LEFT JOIN LATERAL (
+		SELECT seq, retry_root, worker_id FROM builds WHERE seq = (SELECT i.seq FROM build_ids i WHERE i.id = retried)
+	) o ON true ORDER BY nr
+	RETURNING seq, id, submitted_at, position, last_worker_id
 ), n AS (
 	INSERT INTO build_ids (id, seq) SELECT id, seq FROM b
 ), f AS (
@@ -287,7 +289,7 @@ WITH s AS MATERIALIZED (
 ), low AS MATERIALIZED (
 	SELECT pg_notify('takt', 'queue:position ' || min(position)) FROM b
 )
-SELECT id, submitted_at, position, pg_notify('takt', 'job:available ' || event) FROM low CROSS JOIN b JOIN s USING (id)`
+SELECT id, submitted_at, position, coalesce(last_worker_id, ''), pg_notify('takt', 'job:available ' || event) FROM low CROSS JOIN b JOIN s USING (id)`
 
 // sqlLogRetry writes a line to the log of the build $1, which build $3 retries.
 const sqlLogRetry = `/* log_retry */
@@ -337,15 +339,15 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 		"retried": retried, "lines": lines, "classes": classes, "prefers": prefers, "events": events, "submitters": submitters, "owners": owners, "kinds": files.kinds, "names": files.names, "sizes": files.sizes,
 		"digests": files.digests, "locations": files.locations, "objects": files.objects, "due": files.due,
 	}) // its error is that of the rows
-	var id string
+	var id, last string
 	var at time.Time
 	var position int64
-	_, err := pgx.ForEachRow(rows, []any{&id, &at, &position, nil}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &at, &position, &last, nil}, func() error {
 		a := byID[id]
 		s := &a.Submission
 		a.position = position
 		a.build = store.Build{
-			ID: s.ID, Platform: s.Platform, State: store.Pending, Priority: s.Priority, Labels: s.Labels, Submitter: s.Submitter,
+			ID: s.ID, Platform: s.Platform, State: store.Pending, LastWorkerID: last, Priority: s.Priority, Labels: s.Labels, Submitter: s.Submitter,
 			ClassID: a.class.ID, Require: s.Require, Prefer: s.Prefer, TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs, SubmittedAt: at.UTC(), UpdatedAt: at.UTC(),
 		}
 		return nil

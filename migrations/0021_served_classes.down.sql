@@ -1,0 +1,35 @@
+DROP FUNCTION IF EXISTS queue_position(text, integer, text, integer[]);
+CREATE OR REPLACE FUNCTION queue_position(in_platform text, in_priority integer, who text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    low   bigint := (10 - in_priority)::bigint << 55;
+    high  bigint := (11 - in_priority)::bigint << 55;
+    last  bigint;
+    first bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('takt queue ' || in_priority || in_platform || ' ' || who, 0));
+    SELECT position INTO last FROM builds
+    WHERE state = 'pending' AND attempt >= 0 AND coalesce(submitter, '') = who AND platform = in_platform AND position >= low AND position < high
+    ORDER BY position DESC LIMIT 1;
+    -- The first position of each class of the platform, one look-up for each class.
+    WITH RECURSIVE c AS (
+        (SELECT b.class FROM builds b WHERE b.state = 'pending' AND b.class > 0 ORDER BY b.class LIMIT 1)
+        UNION ALL
+        SELECT (SELECT b.class FROM builds b WHERE b.state = 'pending' AND b.class > 0 AND b.class > c.class ORDER BY b.class LIMIT 1) FROM c WHERE c.class IS NOT NULL
+    )
+    SELECT min(f.position) INTO first FROM c JOIN build_classes k ON k.id = c.class AND k.platform = in_platform CROSS JOIN LATERAL (
+        SELECT b.position FROM builds b WHERE b.state = 'pending' AND b.class > 0 AND b.class = c.class AND b.position >= low AND b.position < high
+        ORDER BY b.class, b.position LIMIT 1
+    ) f;
+    IF first IS NULL THEN
+        RETURN low + 65536 * (SELECT last_value + 1 FROM builds_seq_seq);
+    END IF;
+    RETURN greatest(first, last + queue_cost(who));
+END $$;
+
+CREATE OR REPLACE FUNCTION set_build_position() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.position := CASE WHEN NEW.state = 'pending' THEN queue_position(NEW.platform, NEW.priority, coalesce(NEW.submitter, ''))
+        ELSE ((10 - NEW.priority)::bigint << 55) + 65536 * NEW.seq END;
+    RETURN NEW;
+END $$;
+ALTER TABLE build_classes DROP COLUMN IF EXISTS served;
