@@ -49,12 +49,10 @@ func newWorkerCommand(env environment) *cobra.Command {
 		Long: `Take builds from a controller and run a command for each of them.
 
 The command runs in a clean directory that holds the unpacked source, with
-
   TAKT_BUILD_ID  TAKT_PLATFORM  TAKT_ATTEMPT
   TAKT_SOURCE    that directory
   TAKT_CERTS     the unpacked certificates, if there are any
   TAKT_OUTPUT    the file that it must write
-
 Otherwise it gets only PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR, and
 the variables that --env names. Its output becomes the build's log. The build is completed
 if the command ends with exit code 0 and the file at TAKT_OUTPUT exists.
