@@ -16,6 +16,8 @@ IMAGE_SERVER  := $(CACHE)/tools/registry-$(REGISTRY)/registry
 OTEL          := v0.145.0
 COLLECTOR     := $(CACHE)/tools/otelcol-$(OTEL)/otelcol
 AXE_VERSION   := 4.11.0
+WEBHOOKS_VERSION := 1.0.0
+WEBHOOKS      := $(CACHE)/tools/standardwebhooks-$(WEBHOOKS_VERSION)/node_modules/standardwebhooks
 AXE           := $(CACHE)/tools/axe-core-$(AXE_VERSION)/axe.min.js
 NFPM_VERSION  := v2.45.2
 NFPM          := $(CACHE)/tools/nfpm-$(NFPM_VERSION)/nfpm
@@ -33,7 +35,7 @@ LDFLAGS        = $(if $(VERSION),-ldflags "-X main.release=$(VERSION) -X main.co
 
 # What the tests of PACKAGES run against, and where they find it.
 SERVERS := $(if $(filter ./...,$(PACKAGES)),setup-postgres setup-git setup-curl setup-s3 setup-podman setup-promtool setup-otel setup-browser,$(shell .ci/servers $(PACKAGES)))
-FIND    := TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_REGISTRY=$(IMAGE_SERVER) TAKT_TEST_OTEL_COLLECTOR=$(COLLECTOR) TAKT_TEST_AXE=$(AXE)
+FIND    := TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_REGISTRY=$(IMAGE_SERVER) TAKT_TEST_OTEL_COLLECTOR=$(COLLECTOR) TAKT_TEST_AXE=$(AXE) TAKT_TEST_WEBHOOKS=$(WEBHOOKS)
 
 # The tests of what operators install take minutes, so only `make test-deploy` runs them.
 DEPLOY_TEST := TAKT_TEST_DEPLOY=1 $(GO) test -count 1 -v -timeout 20m
@@ -192,7 +194,7 @@ setup-cc:
 setup-promtool:
 	@.ci/setup promtool
 
-setup-browser: $(AXE)
+setup-browser: $(AXE) $(WEBHOOKS)
 	@.ci/setup chromium
 
 # What finds faults in the accessibility of pages.
@@ -202,6 +204,13 @@ $(AXE):
 	@mkdir -p $(dir $@)
 	@cd $(dir $@) && npm pack --silent axe-core@$(AXE_VERSION) >/dev/null && \
 		tar -xzf axe-core-$(AXE_VERSION).tgz --strip-components=1 package/axe.min.js && rm axe-core-$(AXE_VERSION).tgz
+
+# The library of the Standard Webhooks specification.
+$(WEBHOOKS):
+	@.ci/setup npm
+	@echo "fetching standardwebhooks $(WEBHOOKS_VERSION), with which tests verify notices (once)"
+	@mkdir -p $(CACHE)/tools/standardwebhooks-$(WEBHOOKS_VERSION)
+	@cd $(CACHE)/tools/standardwebhooks-$(WEBHOOKS_VERSION) && npm install --silent --no-save --prefix . standardwebhooks@$(WEBHOOKS_VERSION)
 
 setup-s3: $(S3_SERVER)
 

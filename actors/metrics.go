@@ -27,6 +27,9 @@ func (t *Tree) measure() {
 		set.Read(t.measureThrottle)
 		t.Telemetry.Register(t.Throttle.Metrics())
 	}
+	if t.notices.count != nil {
+		set.Read(t.measureNotices)
+	}
 	if t.Deployments != nil {
 		set.Read(t.Deployments.Show)
 	}
@@ -118,6 +121,13 @@ func (t *Tree) measureThrottle(show metrics.Show) {
 	b, _ := t.backlog.last(time.Now())
 	show("takt_throttle_actions_waiting", float64(b.Actions))
 	show("takt_throttle_oldest_action_seconds", b.Oldest.Seconds())
+}
+
+func (t *Tree) measureNotices(show metrics.Show) {
+	b, _ := t.notices.last(time.Now())
+	show("takt_notices_waiting", float64(b.Waiting))
+	show("takt_notices_dead", float64(b.Dead))
+	show("takt_notices_oldest_seconds", b.Oldest.Seconds())
 }
 
 func (t *Tree) measureHeijunka(show metrics.Show) {

@@ -17,6 +17,7 @@ import (
 	"takt/actors/janitor"
 	"takt/actors/jobs"
 	"takt/actors/keys"
+	"takt/actors/notices"
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/actors/queue"
@@ -69,6 +70,8 @@ type Deps struct {
 
 	// Keys is the SQL of the keys with names.
 	Keys keys.Store
+	// Notices sends notices; nil sends none.
+	Notices *notices.Notices
 
 	// Builds, Throttle and Deployments are the services. One that is nil is left out: it
 	// has no processes, handles and metrics.
@@ -110,7 +113,7 @@ type Tree struct {
 	Janitor   *janitor.Janitor
 	Auditor   *auditor.Auditor
 	Heijunka  *heijunka.Heijunka
-	Jobs      *jobs.Jobs // nil without a service that has jobs
+	Jobs      *jobs.Jobs // nil without a part that has jobs
 
 	// The handles of services are nil if their service is left out. Queue and Monitor are
 	// of the service builds. Deployments copy organisations' repositories.
@@ -124,6 +127,7 @@ type Tree struct {
 	disk     func() (free, size int64, err error)
 	fleet    counted[map[string]int]
 	backlog  counted[throttle.Backlog]
+	notices  counted[store.NoticeBacklog]
 	serving  atomic.Pointer[time.Time] // since when the endpoint runs
 	endpoint func(context.Context) error
 	top      *otp.Proc
@@ -155,11 +159,20 @@ func New(cfg Config, deps Deps) *Tree {
 	}
 	t.Listener = database.NewListener(database.ListenerConfig{Source: listen, Bus: t.Bus})
 	cfg.Pool.Sinks = []database.Sink{deps.DB, t.Listener}
+	var work []jobs.Work
 	if deps.Throttle != nil {
 		deps.Throttle.Bus = t.Bus
 		t.Throttle = throttle.New(t.sys, *deps.Throttle, cfg.Throttle)
 		t.backlog.count, t.backlog.limit = t.Throttle.Backlog, 5*time.Second
-		t.Jobs = jobs.New(jobs.Work{Add: t.Throttle.Jobs.Add, Started: t.Throttle.Resume, Needed: deps.Throttle.Store.HasConfigs})
+		work = append(work, jobs.Work{Add: t.Throttle.Jobs.Add, Started: t.Throttle.Resume, Needed: deps.Throttle.Store.HasConfigs})
+	}
+	if n := deps.Notices; n != nil {
+		work = append(work, jobs.Work{Add: n.Add, Started: func() {}, Needed: n.Needed})
+		t.notices.count, t.notices.limit = n.Backlog, time.Second
+		t.Telemetry.Register(n.Metrics())
+	}
+	if len(work) > 0 {
+		t.Jobs = jobs.New(work...)
 		cfg.Pool.Sinks = append(cfg.Pool.Sinks, t.Jobs)
 	}
 	cfg.Pool.Source, cfg.Pool.Metrics = source, deps.Metrics
@@ -202,12 +215,15 @@ func (t *Tree) spec() otp.SupSpec {
 	if t.Postgres != nil {
 		embedded = append(embedded, t.Postgres.Spec())
 	}
-	var builds, throttled, deployments []otp.ChildSpec // none if left out
+	var builds, working, throttled, deployments []otp.ChildSpec // none if left out
 	if t.Queue != nil {
 		builds = append(builds, t.Queue.Spec(), t.Monitor.Spec())
 	}
+	if t.Jobs != nil {
+		working = append(working, t.Jobs.Spec())
+	}
 	if t.Throttle != nil {
-		throttled = append(throttled, t.Jobs.Spec(), supervisor("throttle", otp.OneForOne, 5*time.Second,
+		throttled = append(throttled, supervisor("throttle", otp.OneForOne, 5*time.Second,
 			t.Throttle.Cache.Spec(),
 			t.Throttle.Tokens.Spec(),
 			t.Throttle.Batcher.Spec(),
@@ -243,6 +259,7 @@ func (t *Tree) spec() otp.SupSpec {
 				t.Heijunka.BurstHandler(),
 			),
 		},
+		working,
 		throttled,
 		deployments,
 		[]otp.ChildSpec{

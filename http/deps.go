@@ -138,6 +138,21 @@ type Keys interface {
 	Enroll(ctx context.Context, token string, k store.NamedKey) error
 }
 
+// Notices stores subscriptions, and shows what was sent to them.
+type Notices interface {
+	List(ctx context.Context) ([]store.Subscription, error)
+	Find(ctx context.Context, id string) (store.Subscription, error)
+	// Make and Rotate return the new secret.
+	Make(ctx context.Context, s store.Subscription) (made store.Subscription, secret string, err error)
+	Rotate(ctx context.Context, id string) (secret string, err error)
+	Update(ctx context.Context, id string, change func(*store.Subscription) error) (store.Subscription, error)
+	Delete(ctx context.Context, id string) error
+	Deliveries(ctx context.Context, id string, limit int) ([]store.Delivery, error)
+	// Redrive has a dead notice sent again, or with number 0 all.
+	Redrive(ctx context.Context, id string, number int64) (int, error)
+	Test(ctx context.Context, id string) error
+}
+
 // Auditor checks the invariants of the database.
 type Auditor interface {
 	Check(ctx context.Context) ([]store.Invariant, error)
@@ -252,6 +267,7 @@ type Deps struct {
 	// Keys and Ring are the keys with names.
 	Keys    Keys
 	Ring    *store.KeyRing
+	Notices Notices
 	Auditor Auditor
 	// Repair checks the invariants, and repairs what it can without losing anything.
 	Repair func(ctx context.Context) ([]store.Invariant, error)

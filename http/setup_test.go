@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"takt/actors/notices"
 	takthttp "takt/http"
 	"takt/http/api"
 	"takt/http/dashboard"
@@ -86,6 +87,7 @@ func setupPages(
 	kept := postgres.NewKeys(d.DB, deps.Ring)
 	require.NoError(t, kept.Refresh(t.Context()))
 	deps.Keys = kept
+	deps.Notices = notices.New(postgres.NewNotices(d.DB), seal.NewRing(seal.Key{1}), nil)
 	deps.Forecast = forecast.NewReader(postgres.NewDashboard(d.DB))
 	replace(&deps)
 	s, l := newServerWith(t, deps, pages(postgres.NewDashboard(d.DB)), change...)

@@ -50,6 +50,8 @@ const (
 	// startTime is how long a start may take, and restartPause the pause after a failed one.
 	startTime    = 5 * time.Second
 	restartPause = time.Second
+	// deadRetention is how long jobs that were given up are kept, so that they can be redriven.
+	deadRetention = 7 * 24 * time.Hour
 	// neededEvery is how often a controller without a client checks whether one is needed.
 	neededEvery = 5 * time.Second
 )
@@ -266,6 +268,8 @@ func (j *Jobs) newClient(pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[
 		JobTimeout:                  jobTimeout,
 		RescueStuckJobsAfter:        rescueAfter,
 		CompletedJobRetentionPeriod: time.Hour,
+		CancelledJobRetentionPeriod: deadRetention,
+		DiscardedJobRetentionPeriod: deadRetention,
 	}
 	for _, w := range j.work {
 		w.Add(cfg, log)

@@ -57,10 +57,12 @@ type Config struct {
 	Heijunka                    HeijunkaConfig
 	PollRate, RegisterRate      int
 	TrustedProxies              []netip.Prefix
-	TLSCert, TLSKey             string
-	HubSpot                     HubSpotConfig
-	Log                         string
-	OTLP                        string
+	// NoticeAllow lists addresses that are not public and that notices may go to.
+	NoticeAllow     []netip.Prefix
+	TLSCert, TLSKey string
+	HubSpot         HubSpotConfig
+	Log             string
+	OTLP            string
 
 	unused []string // settings that were given, of services that are left out
 }

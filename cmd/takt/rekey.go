@@ -135,7 +135,7 @@ func (r *rekeying) run(ctx context.Context) error {
 		return err
 	}
 	tallies, left := []tally{files}, files.left()
-	for _, kind := range []seal.Kind{seal.ForgeCredential, seal.AccessToken, seal.RefreshToken, seal.KeyCheck} {
+	for _, kind := range []seal.Kind{seal.ForgeCredential, seal.AccessToken, seal.RefreshToken, seal.NoticeSecrets, seal.KeyCheck} {
 		// The check value is sealed last, so that no controller starts without the old
 		// keys until everything else is done.
 		t, err := r.column(ctx, kind, kind == seal.KeyCheck && left > 0)

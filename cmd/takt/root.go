@@ -55,7 +55,7 @@ not available, 6 the build failed, 7 the worker can't run builds,
 		}},
 		{"Fleet", []*cobra.Command{newWorkerCommand(env), newWorkersCommand(env), newTopCommand(env)}},
 		{"Operate", []*cobra.Command{
-			newServeCommand(), newReadyCommand(env), newDoctorCommand(env), newTreeCommand(env), newRestartCommand(env), newHeijunkaCommand(env), newTimeoutsCommand(env), newAuditCommand(env), newKeysCommand(env),
+			newServeCommand(), newReadyCommand(env), newDoctorCommand(env), newTreeCommand(env), newRestartCommand(env), newHeijunkaCommand(env), newTimeoutsCommand(env), newAuditCommand(env), newKeysCommand(env), newNoticesCommand(env),
 			newRepairCommand(env), newStorageCommand(), newBackupCommand(), newRestoreCommand(), newDatabaseCommand(), newRekeyCommand(), newDebugCommand(env), newVersionCommand(),
 		}},
 		{"Services", []*cobra.Command{newThrottleCommand(env), newDeployCommand(env), newDeploymentCommand(env), newDeploymentsCommand(env)}},

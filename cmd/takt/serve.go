@@ -25,6 +25,7 @@ import (
 	"takt/actors/database"
 	"takt/actors/deployment/forge"
 	"takt/actors/heijunka"
+	"takt/actors/notices"
 	"takt/actors/pubsub"
 	"takt/actors/telemetry"
 	"takt/cmd/internal/cli"
@@ -172,6 +173,7 @@ func (c *controller) assemble(ctx context.Context) error {
 	db := postgres.New()
 	ring := &store.KeyRing{}
 	keys := postgres.NewKeys(db, ring)
+	sender := notices.New(postgres.NewNotices(db), c.keys, c.cfg.NoticeAllow)
 	invariants := postgres.NewInvariants(db, c.keys, c.cfg.Services...)
 	p := &parts{
 		db: db,
@@ -181,7 +183,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		},
 		deps: actors.Deps{
 			Logger: c.log, DB: db, Heijunka: postgres.NewHeijunka(db), Rows: postgres.NewFiles(db),
-			Invariants: invariants, Metrics: c.metrics, Keys: keys,
+			Invariants: invariants, Metrics: c.metrics, Keys: keys, Notices: sender,
 		},
 	}
 	if c.cfg.DatabaseURL != "" {
@@ -222,7 +224,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:  c.describe,
 		Debug: c.inside(db),
-		Keys:  keys, Ring: ring,
+		Keys:  keys, Ring: ring, Notices: sender,
 		Operator: c.tree, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Auditor: c.tree.Auditor, Repair: invariants.Repair,
 		Background: func(f func(context.Context)) { running.Go(func() { f(orders) }) },
 		Serving:    history.Run,

@@ -100,6 +100,8 @@ func controllerSettings(c *Config) []setting {
 		row("tls-key", text(&c.TLSKey), "its private key (PEM)"),
 		row("trusted-proxies", networks(&c.TrustedProxies),
 			"networks, such as 10.0.0.0/8,192.0.2.1, whose X-Forwarded-For is trusted for the remote address"),
+		row("notice-allow", networks(&c.NoticeAllow),
+			"networks that notices may be sent to although they are not public, such as 10.1.0.0/16,127.0.0.1"),
 		row("log", text(&c.Log), "level and format: debug|info|warn|error[,json|console]"),
 		row("otlp", text(&c.OTLP), "collector to send traces to (OTLP over HTTP), such as http://127.0.0.1:4318; "+
 			"the other OTEL_ variables apply too").also(otlpVariable).unset("no traces"),

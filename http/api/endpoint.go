@@ -143,7 +143,7 @@ func (r Route) Scope() (scope store.Scope, own bool) {
 		return "", false
 	case r.ID == "enrollWorker":
 		return store.ScopeEnroll, false
-	case r.Access == AdminKey && r.Service == "" && !strings.HasPrefix(r.Path, "/admin/heijunka"):
+	case r.Access == AdminKey && r.Service == "" && !strings.HasPrefix(r.Path, "/admin/heijunka") && !strings.HasPrefix(r.Path, "/admin/notices"):
 		return store.ScopeAdmin, false
 	case r.Tag == "throttle":
 		return store.ScopeWebhook, false

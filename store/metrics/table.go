@@ -192,6 +192,12 @@ var table = []Group{ //nolint:gochecknoglobals // a constant
 		{"takt_throttle_portals_refused_total", Counter, "Portals not served because too many were active.", nil, nil},
 		{"takt_throttle_jobs_restored_total", Counter, "Queues found with actions but no job. Should stay 0.", nil, nil},
 	}},
+	{"Notices", []Metric{
+		{"takt_notices_total", Counter, "Attempts to send a notice, by outcome: delivered, failed (to be tried again), dead.", []string{"outcome"}, nil},
+		{"takt_notices_waiting", Gauge, "Notices that are not delivered yet.", nil, nil},
+		{"takt_notices_dead", Gauge, "Notices that were given up and can be redriven.", nil, nil},
+		{"takt_notices_oldest_seconds", Gauge, "Age of the oldest notice that is not delivered yet.", nil, nil},
+	}},
 	{"Deployments", []Metric{
 		{"takt_deployments_active", Gauge, "Deployments running on this controller.", nil, nil},
 		{"takt_deployments_copying_repositories", Gauge, "Repositories being copied.", nil, nil},

@@ -44,6 +44,7 @@ const (
 	ForgeCredential Kind = "forge credential"
 	AccessToken     Kind = "HubSpot access token"
 	RefreshToken    Kind = "HubSpot refresh token"
+	NoticeSecrets   Kind = "notice secrets"
 	// KeyCheck is the value by which a database recognises its key.
 	KeyCheck Kind = "key check"
 )

@@ -1,0 +1,78 @@
+package store
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// NoticeEvents lists what notices tell of. The test event is sent to one subscription only.
+func NoticeEvents() []string {
+	return []string{
+		"build.completed", "build.failed", "build.cancelled", "build.requeued",
+		"worker.offline", "worker.quarantined", "worker.back",
+		"deployment.completed", "deployment.failed",
+	}
+}
+
+// NoticeFilter says of what a subscription gets notices. What is empty lets everything through.
+type NoticeFilter struct {
+	Events    []string          `json:"events"`
+	Platforms []Platform        `json:"platforms"`
+	Labels    map[string]string `json:"labels"`
+}
+
+// Subscription is a receiver of notices.
+type Subscription struct {
+	ID  string
+	URL string
+	NoticeFilter
+	Secrets   []byte // sealed
+	Disabled  string // why it gets nothing; "" if it does
+	CreatedBy string
+	CreatedAt time.Time
+	// Waiting and Dead are how many of its notices are not delivered yet, and were given up.
+	Waiting, Dead int
+}
+
+// NoticeSecrets are the secrets of a subscription as they are sealed.
+type NoticeSecrets struct {
+	Current  []byte    `json:"current"`
+	Old      []byte    `json:"old,omitempty"`
+	OldUntil time.Time `json:"old_until,omitzero"`
+}
+
+// Active returns the secrets that sign at now, the current one first.
+func (s NoticeSecrets) Active(now time.Time) [][]byte {
+	if len(s.Old) > 0 && now.Before(s.OldUntil) {
+		return [][]byte{s.Current, s.Old}
+	}
+	return [][]byte{s.Current}
+}
+
+// NoticeJob is the job that sends a notice. Triggers insert it.
+type NoticeJob struct {
+	Subscription string          `json:"subscription"`
+	ID           string          `json:"id"`
+	Body         json.RawMessage `json:"body"`
+}
+
+// Kind implements river.JobArgs.
+func (NoticeJob) Kind() string { return "notice" }
+
+// Delivery is a notice on its way to a subscription.
+type Delivery struct {
+	Number    int64
+	ID, Event string
+	State     string // waiting, sending, delivered or dead
+	Attempts  int
+	Error     string // of the last attempt
+	CreatedAt time.Time
+	NextAt    time.Time // the next attempt, while it waits
+	EndedAt   time.Time
+}
+
+// NoticeBacklog is what is not delivered.
+type NoticeBacklog struct {
+	Waiting, Dead int
+	Oldest        time.Duration
+}

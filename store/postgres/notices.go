@@ -1,0 +1,172 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// Notices keeps subscriptions and shows their notices, which are jobs of River.
+type Notices struct{ db *DB }
+
+// NewNotices returns the notices of db.
+func NewNotices(db *DB) *Notices { return &Notices{db: db} }
+
+func noSubscription() error { return store.NewError(store.NotFound, "Subscription not found") }
+
+const (
+	waitingNotice    = `j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')`
+	deadNotice       = `j.state IN ('discarded', 'cancelled')`
+	sqlSubscriptions = `/* subscriptions */
+SELECT s.id, s.url, s.events, s.platforms, s.labels, s.secrets, coalesce(s.disabled, ''), s.created_by, s.created_at,
+	coalesce(j.waiting, 0), coalesce(j.dead, 0)
+FROM notice_subscriptions s LEFT JOIN (
+	SELECT args->>'subscription' AS subscription, count(*) FILTER (WHERE ` + waitingNotice + `) AS waiting, count(*) FILTER (WHERE ` + deadNotice + `) AS dead
+	FROM river_job j WHERE kind = 'notice' AND state <> 'completed' AND ($1 = '' OR args->>'subscription' = $1) GROUP BY 1
+) j ON j.subscription = s.id
+WHERE $1 = '' OR s.id = $1 ORDER BY s.created_at, s.id LIMIT 1000`
+)
+
+func scanSubscription(row pgx.CollectableRow) (s store.Subscription, err error) {
+	err = row.Scan(&s.ID, &s.URL, &s.Events, &s.Platforms, &s.Labels, &s.Secrets, &s.Disabled, &s.CreatedBy, &s.CreatedAt, &s.Waiting, &s.Dead)
+	return s, err
+}
+
+// List returns the subscriptions, oldest first.
+func (n *Notices) List(ctx context.Context) ([]store.Subscription, error) {
+	return rowsOf(ctx, n.db.read("listing subscriptions"), scanSubscription, sqlSubscriptions, "")
+}
+
+// Find returns a subscription. Error: NotFound.
+func (n *Notices) Find(ctx context.Context, id string) (store.Subscription, error) {
+	return rowOf(ctx, n.db.read("reading subscription "+id), noSubscription, scanSubscription, sqlSubscriptions, id)
+}
+
+const sqlCreateSubscription = `/* create_subscription */
+INSERT INTO notice_subscriptions (id, url, events, platforms, labels, secrets, created_by)
+SELECT @id, @url, @events, @platforms, @labels, @secrets, @by WHERE (SELECT count(*) FROM notice_subscriptions) < 100`
+
+// Create adds a subscription. Error: Conflict if there are 100.
+func (n *Notices) Create(ctx context.Context, s store.Subscription) error {
+	full := func() error { return store.NewError(store.Conflict, "There are 100 subscriptions already: delete one") }
+	return n.db.write("creating a subscription").change(ctx, full, sqlCreateSubscription, subscriptionArgs(s))
+}
+
+func subscriptionArgs(s store.Subscription) pgx.NamedArgs {
+	platforms := make([]string, len(s.Platforms))
+	for i, p := range s.Platforms {
+		platforms[i] = string(p)
+	}
+	return pgx.NamedArgs{
+		"id": s.ID, "url": s.URL, "events": append([]string{}, s.Events...), "platforms": platforms, "labels": s.Labels,
+		"secrets": s.Secrets, "by": store.Text(s.CreatedBy), "disabled": orNullText(s.Disabled),
+	}
+}
+
+func orNullText(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+const (
+	sqlLockSubscription   = `/* lock_subscription */ SELECT id FROM notice_subscriptions WHERE id = $1 FOR UPDATE`
+	sqlUpdateSubscription = `/* update_subscription */
+UPDATE notice_subscriptions SET url = @url, events = @events, platforms = @platforms, labels = @labels, secrets = @secrets, disabled = @disabled WHERE id = @id`
+)
+
+// Update has change change a subscription, and returns it. Error: NotFound.
+func (n *Notices) Update(ctx context.Context, id string, change func(*store.Subscription) error) (s store.Subscription, err error) {
+	err = n.db.write("changing subscription "+id).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := orNone(tx.QueryRow(ctx, sqlLockSubscription, id).Scan(&id), noSubscription); err != nil {
+			return err
+		}
+		rows, _ := tx.Query(ctx, sqlSubscriptions, id) // its error is that of the rows
+		if s, err = pgx.CollectOneRow(rows, scanSubscription); err != nil {
+			return err
+		}
+		if err = change(&s); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, sqlUpdateSubscription, subscriptionArgs(s))
+		return err
+	})
+	return s, err
+}
+
+const (
+	sqlDeleteSubscription = `/* delete_subscription */ DELETE FROM notice_subscriptions WHERE id = $1`
+	sqlDeleteNotices      = `/* delete_notices */ DELETE FROM river_job WHERE kind = 'notice' AND args->>'subscription' = $1 AND state <> 'running'`
+)
+
+// Delete deletes a subscription and its notices. Error: NotFound.
+func (n *Notices) Delete(ctx context.Context, id string) error {
+	return n.db.write("deleting subscription "+id).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, sqlDeleteSubscription, id)
+		if err == nil && tag.RowsAffected() == 0 {
+			return noSubscription()
+		}
+		if err == nil {
+			_, err = tx.Exec(ctx, sqlDeleteNotices, id)
+		}
+		return err
+	})
+}
+
+const sqlDeliveries = `/* deliveries */
+SELECT j.id, coalesce(args->>'id', ''), coalesce(args->'body'->>'type', ''),
+	CASE WHEN ` + deadNotice + ` THEN 'dead' WHEN state = 'completed' THEN 'delivered' WHEN state = 'running' THEN 'sending' ELSE 'waiting' END,
+	attempt, coalesce(errors[cardinality(errors)]->>'error', ''), created_at, scheduled_at, coalesce(finalized_at, 'epoch')
+FROM river_job j WHERE kind = 'notice' AND args->>'subscription' = $1 ORDER BY j.id DESC LIMIT $2`
+
+// Deliveries returns a subscription's last notices, newest first.
+func (n *Notices) Deliveries(ctx context.Context, id string, limit int) ([]store.Delivery, error) {
+	return rowsOf(ctx, n.db.read("reading deliveries of "+id), pgx.RowToStructByPos[store.Delivery], sqlDeliveries, id, limit)
+}
+
+const sqlRedriveNotices = `/* redrive_notices */
+UPDATE river_job j SET state = 'available', scheduled_at = now(), finalized_at = NULL, attempt = 0
+WHERE kind = 'notice' AND args->>'subscription' = $1 AND ` + deadNotice + ` AND ($2 = 0 OR id = $2)`
+
+// Redrive has one of a subscription's dead notices sent again, or with number 0 all.
+func (n *Notices) Redrive(ctx context.Context, id string, number int64) (int, error) {
+	rows, err := n.db.write("redriving notices of "+id).exec(ctx, sqlRedriveNotices, id, number)
+	return int(rows), err
+}
+
+const sqlTestNotice = `/* test_notice */
+INSERT INTO river_job (kind, queue, max_attempts, args)
+SELECT 'notice', 'notices', 1, jsonb_build_object('subscription', id, 'id', 'msg_' || replace(gen_random_uuid()::text, '-', ''),
+	'body', jsonb_build_object('type', 'test', 'timestamp', to_jsonb(now()), 'data', jsonb_build_object('subscription', id)))
+FROM notice_subscriptions WHERE id = $1 AND disabled IS NULL`
+
+// Test sends a notice of the type test, once. Error: NotFound, also if it is disabled.
+func (n *Notices) Test(ctx context.Context, id string) error {
+	none := func() error { return store.NewError(store.NotFound, "There is no enabled subscription with this id") }
+	return n.db.write("testing subscription "+id).change(ctx, none, sqlTestNotice, id)
+}
+
+const sqlNoticesNeeded = `/* notices_needed */
+SELECT EXISTS (SELECT FROM notice_subscriptions) OR EXISTS (SELECT FROM river_job j WHERE kind = 'notice' AND ` + waitingNotice + `)`
+
+// Needed reports whether there are subscriptions, or notices to send.
+func (n *Notices) Needed(ctx context.Context) (bool, error) {
+	return valueOf[bool](ctx, n.db.read("looking for subscriptions"), sqlNoticesNeeded)
+}
+
+const sqlNoticeBacklog = `/* notice_backlog */
+SELECT count(*) FILTER (WHERE ` + waitingNotice + `), count(*) FILTER (WHERE ` + deadNotice + `),
+	coalesce(extract(epoch FROM now() - min(created_at) FILTER (WHERE ` + waitingNotice + `)), 0)::float8
+FROM river_job j WHERE kind = 'notice' AND state <> 'completed'`
+
+// Backlog counts what is not delivered.
+func (n *Notices) Backlog(ctx context.Context) (b store.NoticeBacklog, err error) {
+	var seconds float64
+	err = n.db.read("counting notices").scan(ctx, nil, []any{&b.Waiting, &b.Dead, &seconds}, sqlNoticeBacklog)
+	b.Oldest = time.Duration(seconds * float64(time.Second))
+	return b, err
+}

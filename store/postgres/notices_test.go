@@ -1,0 +1,129 @@
+package postgres_test
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+// keysOf returns the names of a JSON object's fields.
+func keysOf(t *testing.T, object json.RawMessage) []string {
+	t.Helper()
+	fields := map[string]any{}
+	require.NoError(t, json.Unmarshal(object, &fields))
+	return slices.Sorted(maps.Keys(fields))
+}
+
+// Each change of a state makes one notice for each subscription that it matches, in its
+// transaction, and the notice looks as docs/notices.md shows it.
+func TestNoticesOfEachEvent(t *testing.T) {
+	t.Parallel()
+	ctx, db := t.Context(), storetest.New(t)
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		_, err := db.Pool.Exec(ctx, sql, args...)
+		require.NoError(t, err, sql)
+	}
+	taken := func() (events map[string][]string, data map[string]json.RawMessage) {
+		t.Helper()
+		rows, err := db.Pool.Query(ctx, `DELETE FROM river_job WHERE kind = 'notice' AND queue = 'notices'
+			RETURNING args->>'subscription', args->'body'->>'type', args->'body'->'data'`)
+		require.NoError(t, err)
+		events, data = map[string][]string{}, map[string]json.RawMessage{}
+		var s, event string
+		var content json.RawMessage
+		_, err = pgx.ForEachRow(rows, []any{&s, &event, &content}, func() error {
+			events[s], data[event] = append(events[s], event), slices.Clone(content)
+			return nil
+		})
+		require.NoError(t, err)
+		return events, data
+	}
+	exec(`INSERT INTO builds (id, platform, token_hash, submitter) VALUES ('b', 'ios', '', 'ci')`)
+	exec(`INSERT INTO build_labels (build, labels) SELECT seq, '{"team": "app", "n": "1"}' FROM builds`)
+	exec(`INSERT INTO workers (id, labels) VALUES ('w', '{"xcode": "16.2"}')`)
+	exec(`INSERT INTO worker_details VALUES ('w', 'mac', '{}')`)
+	exec(`INSERT INTO deployments (id, request, credential_id) VALUES ('d', '{}', '')`)
+	finish := `UPDATE builds SET state = 'failed', worker_id = 'w', error_message = 'exit 1', started_at = now(), completed_at = now()`
+	exec(finish)
+	events, _ := taken()
+	require.Empty(t, events, "nobody subscribed")
+
+	n := postgres.NewNotices(db.DB)
+	for id, filter := range map[string]store.NoticeFilter{
+		"all": {}, "team": {Labels: map[string]string{"team": "app"}}, "other": {Labels: map[string]string{"team": "web"}},
+		"ios": {Platforms: []store.Platform{"ios"}}, "android": {Platforms: []store.Platform{"android"}}, "failed": {Events: []string{"build.failed"}},
+	} {
+		if filter.Labels == nil {
+			filter.Labels = map[string]string{}
+		}
+		require.NoError(t, n.Create(ctx, store.Subscription{ID: id, URL: "https://x", NoticeFilter: filter, Secrets: []byte("s")}))
+	}
+	examples := map[string][]string{} // by the first word of the event
+	text, err := os.ReadFile("../../docs/notices.md")
+	require.NoError(t, err)
+	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		var example struct {
+			Type string
+			Data json.RawMessage
+		}
+		require.NoError(t, json.Unmarshal([]byte(block[1]), &example))
+		examples[example.Type] = keysOf(t, example.Data)
+	}
+	seen := map[string]bool{}
+	for _, step := range []struct {
+		sql, event string
+		to         []string
+	}{
+		{`UPDATE builds SET state = 'pending', worker_id = NULL`, "build.requeued", []string{"all", "ios", "team"}},
+		{`UPDATE builds SET state = 'assigned', worker_id = 'w', attempt = 1`, "", nil},
+		{`UPDATE builds SET state = 'building'`, "", nil},
+		{finish, "build.failed", []string{"all", "failed", "ios", "team"}},
+		{`UPDATE builds SET state = 'failed'`, "", nil},
+		{`UPDATE builds SET state = 'completed'`, "build.completed", []string{"all", "ios", "team"}},
+		{`UPDATE builds SET state = 'cancelled'`, "build.cancelled", []string{"all", "ios", "team"}},
+		{`UPDATE workers SET status = 'building', held = 1`, "", nil},
+		{`UPDATE workers SET quarantine = 'k of n'`, "worker.quarantined", []string{"all", "android", "ios"}},
+		{`UPDATE workers SET status = 'offline'`, "worker.offline", []string{"all", "android", "ios"}},
+		{`UPDATE workers SET quarantine = NULL`, "", nil},
+		{`UPDATE workers SET status = 'idle'`, "worker.back", []string{"all", "android", "ios"}},
+		{`UPDATE deployments SET state = 'running'`, "", nil},
+		{`UPDATE deployments SET state = 'done', finished_at = now()`, "deployment.completed", []string{"all"}},
+		{`UPDATE deployments SET state = 'running'`, "", nil},
+		{`UPDATE deployments SET state = 'failed', error = 'x'`, "deployment.failed", []string{"all"}},
+	} {
+		undone := errors.New("undone")
+		require.ErrorIs(t, pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, step.sql)
+			require.NoError(t, err)
+			return undone
+		}), undone)
+		exec(step.sql)
+		events, data := taken()
+		require.Equal(t, step.to, slices.Sorted(maps.Keys(events)), step.sql)
+		for s := range events {
+			require.Equal(t, []string{step.event}, events[s], step.sql)
+		}
+		if keys, ok := examples[step.event]; ok {
+			require.Equal(t, keys, keysOf(t, data[step.event]), "as docs/notices.md shows %s", step.event)
+			delete(examples, step.event)
+		}
+		if step.event != "" {
+			require.Contains(t, string(text), "`"+step.event+"`")
+			seen[step.event] = true
+		}
+	}
+	require.ElementsMatch(t, store.NoticeEvents(), slices.Collect(maps.Keys(seen)))
+	require.Empty(t, examples)
+}
