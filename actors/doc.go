@@ -24,7 +24,7 @@
 //	│   ├── load_regulator     owns the limits of admission
 //	│   ├── balancer           moves places to where the work is
 //	│   └── burst_handler      adds places for a while when demand jumps
-//	├── jobs                   River's client: throttle's jobs (8s)
+//	├── jobs                   River's client: jobs of throttle and notices (8s)
 //	├── throttle               one_for_one, 3 in 5s
 //	│   ├── config_cache       rates, for five minutes
 //	│   ├── oauth_refresh_lock portals' tokens, refreshed by one at a time (40s)
@@ -48,7 +48,7 @@
 // for a supervisor the time of its children. A test keeps this drawing and tree.go equal.
 //
 // Services may be left out: without builds there is no queue_manager and no
-// heartbeat_monitor, without throttle neither jobs nor throttle, without deployments no
+// heartbeat_monitor, without throttle no throttle, without deployments no
 // deployments.
 //
 // # State

@@ -40,7 +40,7 @@ func (h *notices) create(ctx context.Context, in api.CreateSubscriptionIn) (out 
 		s.Labels = map[string]string{}
 	}
 	err = h.do(ctx, "create subscription", in.URL, in.Reason, change(in.SubscriptionFilter), func(ctx context.Context) error {
-		made, secret, err := h.store.Make(ctx, s)
+		made, secret, err := h.store.Make(ctx, s, in.GitHubToken)
 		out = api.MadeSubscription{ID: made.ID, Secret: secret}
 		return err
 	})

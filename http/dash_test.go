@@ -205,7 +205,7 @@ func TestDashboardSessionOpensWhatItsKeyOpens(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, apiKey)
 	require.Equal(t, 200, d.get("/tree").status)
-	for _, path := range []string{"/audit", "/keys", "/tree/order?path=database&action=restart"} {
+	for _, path := range []string{"/audit", "/keys", "/notices", "/tree/order?path=database&action=restart"} {
 		r := d.get(path)
 		require.Equal(t, 403, r.status, path)
 		require.Contains(t, r.body, "This needs a session with the admin key")
@@ -293,7 +293,7 @@ func TestDashboardPagesLoadNothingFromElsewhere(t *testing.T) {
 	d := setupDash(t, adminKey)
 	id := d.submit().ID
 	w := d.register("one").ID
-	for _, path := range []string{"/overview", "/fleet", "/fleet/" + w, "/queue", "/builds", "/builds/" + id, "/builds/" + id + "/log", "/tree", "/system", "/throttle", "/deployments", "/audit", "/keys", "/search?q=x", "/builds/nothing", "/login"} {
+	for _, path := range []string{"/overview", "/fleet", "/fleet/" + w, "/queue", "/builds", "/builds/" + id, "/builds/" + id + "/log", "/tree", "/system", "/throttle", "/deployments", "/audit", "/keys", "/notices", "/search?q=x", "/builds/nothing", "/login"} {
 		if path == "/login" {
 			d.cookie = ""
 		}

@@ -142,11 +142,12 @@ type Keys interface {
 type Notices interface {
 	List(ctx context.Context) ([]store.Subscription, error)
 	Find(ctx context.Context, id string) (store.Subscription, error)
-	// Make and Rotate return the new secret.
-	Make(ctx context.Context, s store.Subscription) (made store.Subscription, secret string, err error)
+	// Make and Rotate return the new secret. A token makes a subscription of GitHub.
+	Make(ctx context.Context, s store.Subscription, token string) (made store.Subscription, secret string, err error)
 	Rotate(ctx context.Context, id string) (secret string, err error)
 	Update(ctx context.Context, id string, change func(*store.Subscription) error) (store.Subscription, error)
 	Delete(ctx context.Context, id string) error
+	// Deliveries returns those of all subscriptions that are not delivered if id is "".
 	Deliveries(ctx context.Context, id string, limit int) ([]store.Delivery, error)
 	// Redrive has a dead notice sent again, or with number 0 all.
 	Redrive(ctx context.Context, id string, number int64) (int, error)

@@ -87,7 +87,7 @@ func setupPages(
 	kept := postgres.NewKeys(d.DB, deps.Ring)
 	require.NoError(t, kept.Refresh(t.Context()))
 	deps.Keys = kept
-	deps.Notices = notices.New(postgres.NewNotices(d.DB), seal.NewRing(seal.Key{1}), nil)
+	deps.Notices = notices.New(postgres.NewNotices(d.DB), seal.NewRing(seal.Key{1}), nil, "")
 	deps.Forecast = forecast.NewReader(postgres.NewDashboard(d.DB))
 	replace(&deps)
 	s, l := newServerWith(t, deps, pages(postgres.NewDashboard(d.DB)), change...)

@@ -5,6 +5,8 @@ CREATE TABLE IF NOT EXISTS notice_subscriptions (
     events     text[]      NOT NULL,
     platforms  text[]      NOT NULL,
     labels     jsonb       NOT NULL,
+    -- Sets statuses of GitHub commits; the secret is a token of GitHub.
+    github     boolean     NOT NULL,
     -- The secrets that sign, sealed: the current one, and the one before until it ends.
     secrets    bytea       NOT NULL,
     -- Why it gets nothing; NULL if it does.
@@ -24,7 +26,9 @@ BEGIN
     FROM notice_subscriptions s
     WHERE s.disabled IS NULL AND (s.events = '{}' OR event = ANY (s.events))
         AND (s.platforms = '{}' OR s.platforms && insert_notices.platforms)
-        AND (s.labels = '{}' OR insert_notices.labels @> s.labels);
+        AND (s.labels = '{}' OR insert_notices.labels @> s.labels)
+        AND CASE WHEN s.github THEN event LIKE 'build.%' AND insert_notices.labels->>'github' ~ '^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+@[0-9a-f]{40}$'
+            ELSE event <> 'build.submitted' END;
 END $$;
 
 -- Notices are inserted by triggers, because every statement that changes a state has to do it
@@ -49,6 +53,21 @@ END $$;
 CREATE OR REPLACE TRIGGER notice_of_build AFTER UPDATE OF state ON builds FOR EACH ROW
 WHEN (NEW.state <> OLD.state AND NEW.state IN ('completed', 'failed', 'cancelled', 'pending'))
 EXECUTE FUNCTION notice_of_build();
+
+CREATE OR REPLACE FUNCTION notice_of_submit() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM notice_subscriptions WHERE github) THEN
+        PERFORM insert_notices('build.submitted', ARRAY[b.platform], NEW.labels, jsonb_build_object('id', b.id, 'platform', b.platform, 'labels', NEW.labels))
+        FROM builds b WHERE b.seq = NEW.build;
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- contract: 0.1.0 inserts labels in the same way
+CREATE OR REPLACE TRIGGER notice_of_submit AFTER INSERT ON build_labels FOR EACH ROW WHEN (NEW.labels ? 'github') EXECUTE FUNCTION notice_of_submit();
+
+-- Finds the newest build of a commit.
+CREATE INDEX IF NOT EXISTS build_labels_github ON build_labels ((labels->>'github'), build) WHERE labels ? 'github';
 
 CREATE OR REPLACE FUNCTION notice_of_worker() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE

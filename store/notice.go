@@ -26,13 +26,20 @@ type Subscription struct {
 	ID  string
 	URL string
 	NoticeFilter
+	// GitHub says that it sets statuses of commits: URL is that of GitHub's REST interface, the
+	// secret a token.
+	GitHub    bool
 	Secrets   []byte // sealed
 	Disabled  string // why it gets nothing; "" if it does
 	CreatedBy string
 	CreatedAt time.Time
 	// Waiting and Dead are how many of its notices are not delivered yet, and were given up.
 	Waiting, Dead int
+	Oldest        time.Time // of those that wait
 }
+
+// GitHubLabel names the commit that a build builds, as OWNER/REPO@SHA.
+const GitHubLabel = "github"
 
 // NoticeSecrets are the secrets of a subscription as they are sealed.
 type NoticeSecrets struct {
@@ -61,14 +68,14 @@ func (NoticeJob) Kind() string { return "notice" }
 
 // Delivery is a notice on its way to a subscription.
 type Delivery struct {
-	Number    int64
-	ID, Event string
-	State     string // waiting, sending, delivered or dead
-	Attempts  int
-	Error     string // of the last attempt
-	CreatedAt time.Time
-	NextAt    time.Time // the next attempt, while it waits
-	EndedAt   time.Time
+	Number                  int64
+	Subscription, ID, Event string
+	State                   string // waiting, sending, delivered or dead
+	Attempts                int
+	Error                   string // of the last attempt
+	CreatedAt               time.Time
+	NextAt                  time.Time // the next attempt, while it waits
+	EndedAt                 time.Time
 }
 
 // NoticeBacklog is what is not delivered.

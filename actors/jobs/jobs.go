@@ -274,7 +274,7 @@ func (j *Jobs) newClient(pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[
 	for _, w := range j.work {
 		w.Add(cfg, log)
 	}
-	client, err := river.NewClient(newDriver(pool), cfg)
+	client, err := river.NewClient(newDriver(pool, cfg.Queues), cfg)
 	if err != nil {
 		return nil, fmt.Errorf("making River's client: %w", err)
 	}

@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/rivertype"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -90,7 +92,7 @@ func TestAJobThatWaitsDoesNotDelayTheEndOfItsClient(t *testing.T) {
 func TestRiverSeldomReadsWhetherItsQueuesArePaused(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
-	exec := newDriver(db.Pool).GetExecutor()
+	exec := newDriver(db.Pool, nil).GetExecutor()
 	ask := &riverdriver.QueueGetParams{Name: "some"}
 	_, err := exec.QueueGet(t.Context(), ask)
 	require.Error(t, err, "an answer that is none is not kept")
@@ -128,4 +130,62 @@ func TestNoClientIsStartedBeforeItIsNeeded(t *testing.T) {
 	require.Equal(t, 3, <-started)
 	end(errors.New("the test ends"))
 	require.NoError(t, <-ended)
+}
+
+type other struct{}
+
+func (other) Kind() string { return "other" }
+
+// A client that works only some queues, as on a controller without some services, leads while
+// it is alone. It leaves interrupted jobs of other queues as they are, instead of discarding
+// them, and ends leading when a client that works them has come, which rescues them.
+func TestALeaderLeavesJobsOfOtherQueues(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	some := Work{Add: func(c *river.Config, _ zerolog.Logger) {
+		c.Queues["some"] = river.QueueConfig{MaxWorkers: 1, FetchPollInterval: 100 * time.Millisecond}
+		river.AddWorker(c.Workers, river.WorkFunc(func(context.Context, *river.Job[other]) error { return nil }))
+	}}
+	begin := func(work ...Work) *river.Client[pgx.Tx] {
+		client, err := New(work...).newClient(db.Pool, zerolog.Nop())
+		require.NoError(t, err)
+		require.NoError(t, start(t.Context(), t.Context(), client))
+		return client
+	}
+	is := func(kind, state string) func() bool {
+		return func() bool {
+			var found string
+			require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT state::text FROM river_job WHERE kind = $1`, kind).Scan(&found))
+			return found == state
+		}
+	}
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO river_job (kind, queue, max_attempts, args, state, attempt, attempted_at) VALUES
+		('nothing', 'default', 3, '{}', 'running', 1, now() - interval '1 hour'), ('other', 'some', 3, '{}', 'running', 1, now() - interval '1 hour')`)
+	require.NoError(t, err)
+	partial := begin(some)
+	require.Eventually(t, is("other", "completed"), 20*time.Second, 50*time.Millisecond)
+	require.True(t, is("nothing", "running")(), "rescued together with the other one")
+	whole := begin(Work{Add: idle}, some)
+	require.Eventually(t, is("nothing", "completed"), time.Minute, 50*time.Millisecond)
+	for _, c := range []*river.Client[pgx.Tx]{whole, partial} {
+		require.NoError(t, c.StopAndCancel(t.Context()))
+	}
+
+	// When its queues were not reported for some time, the whole client counts as gone.
+	elect := func(works ...string) error {
+		queues := map[string]river.QueueConfig{}
+		for _, w := range works {
+			queues[w] = river.QueueConfig{}
+		}
+		tx, err := newDriver(db.Pool, queues).GetExecutor().Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback(t.Context()) }()
+		_, err = tx.LeaderAttemptElect(t.Context(), &riverdriver.LeaderElectParams{LeaderID: "me", TTL: time.Minute})
+		return err
+	}
+	require.ErrorIs(t, elect("some"), rivertype.ErrNotFound)
+	require.NoError(t, elect("some", "default", "a new one"))
+	_, err = db.Pool.Exec(t.Context(), `UPDATE river_queue SET updated_at = now() - interval '16 minutes' WHERE name = 'default'`)
+	require.NoError(t, err)
+	require.NoError(t, elect("some"))
 }

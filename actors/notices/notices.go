@@ -20,6 +20,7 @@ package notices
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -67,21 +68,24 @@ type Store interface {
 	Update(ctx context.Context, id string, change func(*store.Subscription) error) (store.Subscription, error)
 	Needed(ctx context.Context) (bool, error)
 	Backlog(ctx context.Context) (store.NoticeBacklog, error)
+	Commit(ctx context.Context, commit string, platform store.Platform) (build string, state store.BuildState, err error)
 }
 
 // Notices sends notices.
 type Notices struct {
 	Store
 	keys   *seal.Ring
+	public string // URL of the pages
 	client *http.Client
 	set    metrics.Set
 	sent   *prometheus.CounterVec // delivered, failed, dead
 }
 
-// New returns the sender. Addresses that are not public are refused unless allow has them.
-func New(db Store, keys *seal.Ring, allow []netip.Prefix) *Notices {
+// New returns the sender. Addresses that are not public are refused unless allow has them. public
+// is the URL of the pages; statuses of commits link to it.
+func New(db Store, keys *seal.Ring, allow []netip.Prefix, public string) *Notices {
 	dialer := &net.Dialer{Timeout: sendLimit, Control: func(_, address string, _ syscall.RawConn) error { return check(address, allow) }}
-	n := &Notices{Store: db, keys: keys, client: &http.Client{
+	n := &Notices{Store: db, keys: keys, public: strings.TrimSuffix(public, "/"), client: &http.Client{
 		Timeout:   sendLimit,
 		Transport: &http.Transport{DialContext: dialer.DialContext, TLSHandshakeTimeout: sendLimit, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second, MaxResponseHeaderBytes: readLimit},
 		// A receiver that moved is a fault that its owner has to know of.
@@ -158,7 +162,7 @@ func (w *worker) Work(ctx context.Context, job *river.Job[store.NoticeJob]) erro
 	case err == nil:
 		w.n.sent.WithLabelValues("delivered").Inc()
 		return nil
-	case status == http.StatusGone:
+	case status == http.StatusGone && !s.GitHub:
 		_, uerr := w.n.Update(ctx, s.ID, func(s *store.Subscription) error { s.Disabled = "its receiver answered 410 Gone"; return nil })
 		if uerr == nil {
 			w.log.Warn().Str("subscription", s.ID).Msg("subscription disabled: its receiver answered 410 Gone")
@@ -187,9 +191,8 @@ func (n *Notices) send(ctx context.Context, s store.Subscription, job store.Noti
 	if err != nil {
 		return 0, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, bytes.NewReader(body.Bytes()))
-	if err != nil {
-		return 0, fmt.Errorf("the request can't be made: %w", err)
+	if s.GitHub {
+		return n.setStatus(ctx, s.URL, string(secrets.Current), body.Bytes())
 	}
 	now := time.Now()
 	at := strconv.FormatInt(now.Unix(), 10)
@@ -197,10 +200,57 @@ func (n *Notices) send(ctx context.Context, s store.Subscription, job store.Noti
 	for _, secret := range secrets.Active(now) {
 		signatures = append(signatures, sign(secret, job.ID, at, body.Bytes()))
 	}
-	r.Header = http.Header{
-		"Content-Type": {"application/json"}, "User-Agent": {"takt"},
+	return n.post(ctx, s.URL, body.Bytes(), http.Header{
 		"Webhook-Id": {job.ID}, "Webhook-Timestamp": {at}, "Webhook-Signature": {strings.Join(signatures, " ")},
+	})
+}
+
+// setStatus sets the status of the commit that a notice's build builds. Because notices have no
+// order, it tells the state that the newest build of the commit has now, until that is the same
+// after it was told.
+func (n *Notices) setStatus(ctx context.Context, base, token string, body []byte) (status int, err error) {
+	var notice struct {
+		Data struct {
+			Platform store.Platform    `json:"platform"`
+			Labels   map[string]string `json:"labels"`
+		} `json:"data"`
 	}
+	if err := json.Unmarshal(body, &notice); err != nil {
+		return 0, fmt.Errorf("the notice can't be read: %w", err)
+	}
+	commit := notice.Data.Labels[store.GitHubLabel]
+	repo, sha, _ := strings.Cut(commit, "@")
+	states := map[store.BuildState]string{store.Completed: "success", store.Failed: "failure", store.Cancelled: "error"}
+	for told := ""; ; {
+		build, state, err := n.Commit(ctx, commit, notice.Data.Platform)
+		if store.CodeOf(err) == store.NotFound || err == nil && told == build+states[state] {
+			return status, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		told = build + states[state]
+		content := map[string]string{"state": cmp.Or(states[state], "pending"), "context": "takt/" + string(notice.Data.Platform)}
+		if n.public != "" {
+			content["target_url"] = n.public + "/builds/" + build
+		}
+		text, _ := json.Marshal(content) //nolint:errchkjson // never fails
+		status, err = n.post(ctx, strings.TrimSuffix(base, "/")+"/repos/"+repo+"/statuses/"+sha, text, http.Header{
+			"Accept": {"application/vnd.github+json"}, "Authorization": {"Bearer " + token},
+		})
+		if err != nil {
+			return status, err
+		}
+	}
+}
+
+func (n *Notices) post(ctx context.Context, url string, body []byte, header http.Header) (status int, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return 0, fmt.Errorf("the request can't be made: %w", err)
+	}
+	r.Header = header
+	header["Content-Type"], header["User-Agent"] = []string{"application/json"}, []string{"takt"}
 	reply, err := n.client.Do(r)
 	if err != nil {
 		return 0, fmt.Errorf("sending: %w", err)
@@ -223,18 +273,25 @@ func sign(secret []byte, id, at string, body []byte) string {
 // oldLife is how long the secret before signs too.
 const oldLife = 24 * time.Hour
 
-// Make adds a subscription, and returns it and its secret.
-func (n *Notices) Make(ctx context.Context, s store.Subscription) (store.Subscription, string, error) {
-	s.ID, s.CreatedAt = "sub_"+store.NewID(), time.Now()
+// Make adds a subscription, and returns it and its secret. With a token it is one of GitHub.
+func (n *Notices) Make(ctx context.Context, s store.Subscription, token string) (store.Subscription, string, error) {
+	s.ID, s.CreatedAt, s.GitHub = "sub_"+store.NewID(), time.Now(), token != ""
 	secret := newSecret()
+	text := secretText(secret)
+	if s.GitHub {
+		secret, text = []byte(token), ""
+	}
 	s.Secrets = n.seal(s.ID, store.NoticeSecrets{Current: secret})
-	return s, secretText(secret), n.Create(ctx, s)
+	return s, text, n.Create(ctx, s)
 }
 
 // Rotate gives a subscription a new secret and returns it. The one before signs too for a day.
 func (n *Notices) Rotate(ctx context.Context, id string) (string, error) {
 	secret := newSecret()
 	_, err := n.Update(ctx, id, func(s *store.Subscription) error {
+		if s.GitHub {
+			return store.NewError(store.Conflict, "Its secret is a token of GitHub: create a subscription with another token and delete this one")
+		}
 		last, err := n.open(*s)
 		s.Secrets = n.seal(s.ID, store.NoticeSecrets{Current: secret, Old: last.Current, OldUntil: time.Now().Add(oldLife)})
 		return err

@@ -328,7 +328,7 @@ func (x exhibits) pages() []string {
 	return []string{
 		"/overview", "/fleet", "/fleet/" + x.worker, "/queue", "/builds", "/builds/" + x.build, "/builds/" + x.build + "/log", "/tree",
 		"/tree/order?action=restart&path=heijunka", "/heijunka", "/system", "/throttle", "/throttle?q=" + url.QueryEscape(x.queue),
-		"/deployments", "/deployments/" + x.deployment, "/audit", "/search?q=" + url.QueryEscape(hostile()[:60]), "/builds/nothing", "/",
+		"/deployments", "/deployments/" + x.deployment, "/audit", "/notices", "/search?q=" + url.QueryEscape(hostile()[:60]), "/builds/nothing", "/",
 	}
 }
 
@@ -429,7 +429,7 @@ func pagesAreFit(t *testing.T, _ *site, c *process.Controller, b *browser) {
 	axe := axe(t)
 	x := populate(t, c)
 	shows := map[string]string{
-		"/builds/" + x.build: "#live-log", "/fleet/" + x.worker: "h1", "/throttle": ".error", "/deployments": "td", "/deployments/" + x.deployment: "#live-repos .error", "/audit": "#live-audit td",
+		"/builds/" + x.build: "#live-log", "/fleet/" + x.worker: "h1", "/throttle": ".error", "/deployments": "td", "/deployments/" + x.deployment: "#live-repos .error", "/audit": "#live-audit td", "/notices": "#live-notices .error",
 	}
 	for _, path := range x.pages() {
 		b.fits(path, axe)
@@ -522,6 +522,14 @@ func populate(t *testing.T, c *process.Controller) (x exhibits) {
 			`INSERT INTO deployment_repos (deployment_id, name, target, source, step, error, warning, refs, finished_at)
 			SELECT $1, $2 || i, $2, '{}', CASE WHEN i % 9 = 0 THEN 'failed' ELSE 'done' END, CASE WHEN i % 9 = 0 THEN $2 END, $2, 3, now() FROM generate_series(1, 60) i`,
 			[]any{x.deployment, hostile()[:1000]},
+		},
+		{
+			`INSERT INTO notice_subscriptions (id, url, events, platforms, labels, github, secrets, disabled, created_by)
+			VALUES ('sub_x', $1, '{build.failed}', ARRAY[$1], jsonb_build_object($1::text, $1::text), false, '', $1, $1)`, []any{hostile()},
+		},
+		{
+			`INSERT INTO river_job (kind, queue, max_attempts, args, state, finalized_at, errors) VALUES
+			('notice', 'notices', 11, '{"subscription": "sub_x", "body": {"type": "build.failed"}}', 'discarded', now(), ARRAY[jsonb_build_object('error', $1::text)])`, []any{hostile()},
 		},
 	} {
 		_, err = db.Exec(ctx, row.sql, row.args...)

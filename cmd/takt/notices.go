@@ -50,8 +50,9 @@ func says[Out any](text string) func(io.Writer, Out) {
 	return func(w io.Writer, _ Out) { fmt.Fprintln(w, text) }
 }
 
-// printSecret shows the secret alone in a line, so that a script can take it.
-func printSecret(w io.Writer, m api.MadeSubscription) { fmt.Fprintln(w, m.Secret) }
+// printSecret shows the secret alone in a line, so that a script can take it. A subscription of
+// GitHub has none.
+func printSecret(w io.Writer, m api.MadeSubscription) { fmt.Fprintln(w, cmp.Or(m.Secret, m.ID)) }
 
 func newNoticesListCommand(env environment) *cobra.Command {
 	return ask(env, &cobra.Command{Use: "list", Short: "List subscriptions"},
@@ -88,6 +89,7 @@ func printSubscriptions(w io.Writer, all []api.Subscription) {
 func newNoticesCreateCommand(env environment) *cobra.Command {
 	var in api.CreateSubscriptionIn
 	var platforms []string
+	var tokenFile string
 	cmd := order(env, &cobra.Command{
 		Use: "create URL", Short: "Send notices to a URL and show the secret that signs them, once", Args: cobra.ExactArgs(1),
 		Example: "  takt notices create https://ci.example.com/takt --event build.failed --platform ios --label team=app",
@@ -96,11 +98,16 @@ func newNoticesCreateCommand(env environment) *cobra.Command {
 		for _, p := range platforms {
 			in.Platforms = append(in.Platforms, store.Platform(p))
 		}
+		var err error
+		if in.GitHubToken, err = readSecret("token of GitHub", tokenFile); err != nil {
+			return api.MadeSubscription{}, cli.AsUsage(err)
+		}
 		return client.Call(ctx, c, api.CreateSubscription, in)
 	}, printSecret)
 	cmd.Flags().StringSliceVar(&in.Events, "event", nil, "only these events (default: all)")
 	cmd.Flags().StringSliceVar(&platforms, "platform", nil, "only builds and workers of these platforms")
 	cmd.Flags().StringToStringVar(&in.Labels, "label", nil, "only builds and workers with these labels")
+	cmd.Flags().StringVar(&tokenFile, "github-token-file", "", "set statuses of commits (takt submit --github) with the token in this file; URL is https://api.github.com")
 	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the audit")
 	complete(cmd, "event", store.NoticeEvents()...)
 	return cmd

@@ -173,7 +173,7 @@ func (c *controller) assemble(ctx context.Context) error {
 	db := postgres.New()
 	ring := &store.KeyRing{}
 	keys := postgres.NewKeys(db, ring)
-	sender := notices.New(postgres.NewNotices(db), c.keys, c.cfg.NoticeAllow)
+	sender := notices.New(postgres.NewNotices(db), c.keys, c.cfg.NoticeAllow, c.cfg.PublicURL)
 	invariants := postgres.NewInvariants(db, c.keys, c.cfg.Services...)
 	p := &parts{
 		db: db,

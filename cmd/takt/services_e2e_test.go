@@ -35,7 +35,7 @@ var ofServices = map[string]left{
 		statements("count_builds", "pulse", "waiting", "suspects", "fleet_states", "running", "owed", "rollup", "list_builds"),
 	},
 	api.ServiceThrottle: {
-		"/throttle", []string{"throttle", "jobs"}, regexp.MustCompile(`^takt_throttle_`), statements("river", "busy_queues", "backlog"),
+		"/throttle", []string{"throttle"}, regexp.MustCompile(`^takt_throttle_`), statements("river", "busy_queues", "backlog"),
 	},
 	api.ServiceDeployments: {
 		"/deployments", []string{"deployments"}, regexp.MustCompile(`^takt_deployments_`), statements("claim_deployments", "renew_deployments", "list_deployments"),

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,6 +27,7 @@ type submitOptions struct {
 	follow   bool
 	download string
 	labels   []string
+	github   string
 	require  string
 	prefer   string
 	priority int
@@ -61,6 +63,7 @@ A build waits until a worker that meets --require takes it. If a worker that mee
 	f.BoolVarP(&o.follow, "follow", "f", false, "show the log while waiting (implies --wait)")
 	f.StringVarP(&o.download, "download", "o", "", "write the result to this file (implies --wait)")
 	f.StringArrayVarP(&o.labels, "label", "l", nil, "name=value; may be repeated; builds with the same cache=… prefer the same worker")
+	f.StringVar(&o.github, "github", "", "OWNER/REPO@SHA: the commit whose status shows the build (sets the label github; docs/notices.md)")
 	f.StringVar(&o.require, "require", "", "conditions that the worker's labels must meet, such as 'xcode>=16, !gpu'")
 	f.StringVar(&o.prefer, "prefer", "", "conditions that the worker's labels should meet")
 	f.IntVar(&o.priority, "priority", 0, "-10 to 10; higher is built first")
@@ -68,6 +71,8 @@ A build waits until a worker that meets --require takes it. If a worker that mee
 	complete(cmd, "platform", "ios", "android")
 	return cmd
 }
+
+var githubCommit = regexp.MustCompile(`^[\w.-]+/[\w.-]+@[0-9a-f]{40}$`)
 
 func submitBuild(ctx context.Context, s *session, o submitOptions, path string) error {
 	if o.platform == "" {
@@ -89,6 +94,12 @@ func submitBuild(ctx context.Context, s *session, o submitOptions, path string) 
 	var err error
 	if in.Labels, err = readLabels(o.labels); err != nil {
 		return err
+	}
+	if o.github != "" {
+		if !githubCommit.MatchString(o.github) {
+			return cli.Usage("--github: %q is not OWNER/REPO@SHA with the whole SHA", o.github)
+		}
+		in.Labels[store.GitHubLabel] = o.github
 	}
 	source, remove, err := openSource(ctx, s, path)
 	if err != nil {

@@ -12,6 +12,7 @@ type Subscription struct {
 	ID  string `json:"id"`
 	URL string `json:"url"`
 	store.NoticeFilter
+	GitHub    bool   `json:"github"` // sets statuses of commits
 	Enabled   bool   `json:"enabled"`
 	Disabled  string `json:"disabled_reason,omitempty"`
 	Waiting   int    `json:"waiting"` // notices that are not delivered yet
@@ -24,7 +25,7 @@ type Subscription struct {
 func NewSubscription(s store.Subscription) Subscription {
 	s.Events, s.Platforms = append([]string{}, s.Events...), append([]store.Platform{}, s.Platforms...)
 	return Subscription{
-		ID: s.ID, URL: s.URL, NoticeFilter: s.NoticeFilter, Enabled: s.Disabled == "", Disabled: s.Disabled,
+		ID: s.ID, URL: s.URL, NoticeFilter: s.NoticeFilter, GitHub: s.GitHub, Enabled: s.Disabled == "", Disabled: s.Disabled,
 		Waiting: s.Waiting, Dead: s.Dead, CreatedBy: s.CreatedBy, CreatedAt: FormatTime(s.CreatedAt),
 	}
 }
@@ -39,7 +40,10 @@ type CreateSubscriptionIn struct {
 	// URL gets the notices; http or https, without a user.
 	URL string `json:"url" min:"1" max:"2000"`
 	SubscriptionFilter
-	Reason string `json:"reason,omitempty" max:"1000"`
+	// GitHubToken makes a subscription that sets statuses of commits: URL is that of GitHub's
+	// REST interface.
+	GitHubToken string `json:"github_token,omitempty" max:"1000"`
+	Reason      string `json:"reason,omitempty" max:"1000"`
 }
 
 // SubscriptionFilter says of what notices are sent; what is empty or missing lets everything
@@ -51,10 +55,11 @@ type SubscriptionFilter struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// MadeSubscription is a subscription with its new secret. Nothing shows the secret again.
+// MadeSubscription is a subscription with its new secret. Nothing shows the secret again. That of
+// GitHub is the token that was sent.
 type MadeSubscription struct {
 	ID     string `json:"id"`
-	Secret string `json:"secret" pattern:"^whsec_[A-Za-z0-9+/=]+$"`
+	Secret string `json:"secret,omitempty" pattern:"^whsec_[A-Za-z0-9+/=]+$"`
 }
 
 // SubscriptionIn names a subscription.
@@ -179,6 +184,9 @@ var TestSubscription = declare[SubscriptionIn, None](operators, AdminKey, Ops, "
 func (c *CreateSubscriptionIn) Check() error {
 	if err := checkNotices(c.URL, c.Events, c.Platforms, c.Labels); err != nil {
 		return err
+	}
+	if c.GitHubToken != store.Text(c.GitHubToken) || c.GitHubToken != "" && len(c.Events) > 0 {
+		return invalid("github_token must be a token of GitHub, without events")
 	}
 	return cleanReason(&c.Reason)
 }

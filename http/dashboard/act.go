@@ -43,6 +43,7 @@ func (d *Dashboard) acts() []edge.Route {
 		d.route(post, "/tree/*", api.Operator, d.order),
 		d.route(post, "/keys", api.Operator, d.makeKey),
 		perform(d, "/keys/:name/revoke", api.Operator, api.RevokeKey, act{name: "revoke", done: "The key is revoked.", why: true}),
+		perform(d, "/notices/:id/redrive", api.Operator, api.RedriveNotices, act{name: "notices-redrive", done: "The notices are sent again."}),
 		perform(d, "/heijunka/limits", api.Operator, api.ChangeHeijunkaLimits, act{name: "limits", done: "The limits are changed."}),
 		perform(d, "/heijunka/pools/:name", api.Operator, api.ScalePool, act{name: "scale", done: "The pool is changed."}),
 		perform(d, "/heijunka/surge", api.Operator, api.SurgeHeijunka, act{name: "surge", done: "Done."}),

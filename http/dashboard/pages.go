@@ -46,6 +46,7 @@ func (d *Dashboard) allPages() []*page {
 		{"/heijunka", "Heijunka", "h", "heijunka", "", api.Reader, []string{"range"}, d.loadHeijunka},
 		{"/system", "System", "s", "system", "", api.Reader, nil, d.loadSystem},
 		{"/keys", "Keys", "", "keys", "", api.Operator, nil, d.loadKeys},
+		{"/notices", "Notices", "", "notices", "", api.Operator, nil, d.loadNotices},
 		{"/audit", "Audit", "a", "audit", "", api.Operator, list("q"), d.loadAudit},
 	}
 }

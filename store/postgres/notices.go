@@ -21,17 +21,18 @@ const (
 	waitingNotice    = `j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')`
 	deadNotice       = `j.state IN ('discarded', 'cancelled')`
 	sqlSubscriptions = `/* subscriptions */
-SELECT s.id, s.url, s.events, s.platforms, s.labels, s.secrets, coalesce(s.disabled, ''), s.created_by, s.created_at,
-	coalesce(j.waiting, 0), coalesce(j.dead, 0)
+SELECT s.id, s.url, s.events, s.platforms, s.labels, s.github, s.secrets, coalesce(s.disabled, ''), s.created_by, s.created_at,
+	coalesce(j.waiting, 0), coalesce(j.dead, 0), coalesce(j.oldest, 'epoch')
 FROM notice_subscriptions s LEFT JOIN (
-	SELECT args->>'subscription' AS subscription, count(*) FILTER (WHERE ` + waitingNotice + `) AS waiting, count(*) FILTER (WHERE ` + deadNotice + `) AS dead
+	SELECT args->>'subscription' AS subscription, count(*) FILTER (WHERE ` + waitingNotice + `) AS waiting, count(*) FILTER (WHERE ` + deadNotice + `) AS dead,
+		min(created_at) FILTER (WHERE ` + waitingNotice + `) AS oldest
 	FROM river_job j WHERE kind = 'notice' AND state <> 'completed' AND ($1 = '' OR args->>'subscription' = $1) GROUP BY 1
 ) j ON j.subscription = s.id
 WHERE $1 = '' OR s.id = $1 ORDER BY s.created_at, s.id LIMIT 1000`
 )
 
 func scanSubscription(row pgx.CollectableRow) (s store.Subscription, err error) {
-	err = row.Scan(&s.ID, &s.URL, &s.Events, &s.Platforms, &s.Labels, &s.Secrets, &s.Disabled, &s.CreatedBy, &s.CreatedAt, &s.Waiting, &s.Dead)
+	err = row.Scan(&s.ID, &s.URL, &s.Events, &s.Platforms, &s.Labels, &s.GitHub, &s.Secrets, &s.Disabled, &s.CreatedBy, &s.CreatedAt, &s.Waiting, &s.Dead, &s.Oldest)
 	return s, err
 }
 
@@ -46,8 +47,8 @@ func (n *Notices) Find(ctx context.Context, id string) (store.Subscription, erro
 }
 
 const sqlCreateSubscription = `/* create_subscription */
-INSERT INTO notice_subscriptions (id, url, events, platforms, labels, secrets, created_by)
-SELECT @id, @url, @events, @platforms, @labels, @secrets, @by WHERE (SELECT count(*) FROM notice_subscriptions) < 100`
+INSERT INTO notice_subscriptions (id, url, events, platforms, labels, github, secrets, created_by)
+SELECT @id, @url, @events, @platforms, @labels, @github, @secrets, @by WHERE (SELECT count(*) FROM notice_subscriptions) < 100`
 
 // Create adds a subscription. Error: Conflict if there are 100.
 func (n *Notices) Create(ctx context.Context, s store.Subscription) error {
@@ -61,7 +62,7 @@ func subscriptionArgs(s store.Subscription) pgx.NamedArgs {
 		platforms[i] = string(p)
 	}
 	return pgx.NamedArgs{
-		"id": s.ID, "url": s.URL, "events": append([]string{}, s.Events...), "platforms": platforms, "labels": s.Labels,
+		"id": s.ID, "url": s.URL, "events": append([]string{}, s.Events...), "platforms": platforms, "labels": s.Labels, "github": s.GitHub,
 		"secrets": s.Secrets, "by": store.Text(s.CreatedBy), "disabled": orNullText(s.Disabled),
 	}
 }
@@ -118,12 +119,13 @@ func (n *Notices) Delete(ctx context.Context, id string) error {
 }
 
 const sqlDeliveries = `/* deliveries */
-SELECT j.id, coalesce(args->>'id', ''), coalesce(args->'body'->>'type', ''),
+SELECT j.id, args->>'subscription', coalesce(args->>'id', ''), coalesce(args->'body'->>'type', ''),
 	CASE WHEN ` + deadNotice + ` THEN 'dead' WHEN state = 'completed' THEN 'delivered' WHEN state = 'running' THEN 'sending' ELSE 'waiting' END,
 	attempt, coalesce(errors[cardinality(errors)]->>'error', ''), created_at, scheduled_at, coalesce(finalized_at, 'epoch')
-FROM river_job j WHERE kind = 'notice' AND args->>'subscription' = $1 ORDER BY j.id DESC LIMIT $2`
+FROM river_job j WHERE kind = 'notice' AND ($1 = '' AND state <> 'completed' OR args->>'subscription' = $1) ORDER BY j.id DESC LIMIT $2`
 
-// Deliveries returns a subscription's last notices, newest first.
+// Deliveries returns a subscription's last notices, newest first; with id "" those of all
+// subscriptions that are not delivered.
 func (n *Notices) Deliveries(ctx context.Context, id string, limit int) ([]store.Delivery, error) {
 	return rowsOf(ctx, n.db.read("reading deliveries of "+id), pgx.RowToStructByPos[store.Delivery], sqlDeliveries, id, limit)
 }
@@ -142,12 +144,25 @@ const sqlTestNotice = `/* test_notice */
 INSERT INTO river_job (kind, queue, max_attempts, args)
 SELECT 'notice', 'notices', 1, jsonb_build_object('subscription', id, 'id', 'msg_' || replace(gen_random_uuid()::text, '-', ''),
 	'body', jsonb_build_object('type', 'test', 'timestamp', to_jsonb(now()), 'data', jsonb_build_object('subscription', id)))
-FROM notice_subscriptions WHERE id = $1 AND disabled IS NULL`
+FROM notice_subscriptions WHERE id = $1 AND disabled IS NULL AND NOT github`
 
-// Test sends a notice of the type test, once. Error: NotFound, also if it is disabled.
+// Test sends a notice of the type test, once. Error: NotFound, also if it is disabled or GitHub's.
 func (n *Notices) Test(ctx context.Context, id string) error {
-	none := func() error { return store.NewError(store.NotFound, "There is no enabled subscription with this id") }
+	none := func() error {
+		return store.NewError(store.NotFound, "There is no enabled subscription of a webhook with this id")
+	}
 	return n.db.write("testing subscription "+id).change(ctx, none, sqlTestNotice, id)
+}
+
+const sqlCommitState = `/* commit_state */
+SELECT b.id, b.state FROM build_labels l JOIN builds b ON b.seq = l.build
+WHERE l.labels ? 'github' AND l.labels->>'github' = $1 AND b.platform = $2 ORDER BY l.build DESC LIMIT 1`
+
+// Commit returns the newest build of a commit, a value of GitHubLabel, for a platform.
+func (n *Notices) Commit(ctx context.Context, commit string, platform store.Platform) (build string, state store.BuildState, err error) {
+	none := func() error { return store.NewError(store.NotFound, "There is no build of this commit") }
+	err = n.db.read("reading the build of a commit").scan(ctx, none, []any{&build, &state}, sqlCommitState, commit, platform)
+	return build, state, err
 }
 
 const sqlNoticesNeeded = `/* notices_needed */
