@@ -195,7 +195,7 @@ setup-promtool:
 	@.ci/setup promtool
 
 setup-browser: $(AXE) $(WEBHOOKS)
-	@.ci/setup chromium
+	@.ci/setup chromium node
 
 # What finds faults in the accessibility of pages.
 $(AXE):

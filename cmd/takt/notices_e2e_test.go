@@ -3,11 +3,17 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +23,7 @@ import (
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
+	"takt/http/githubtest"
 	"takt/store"
 )
 
@@ -72,13 +79,21 @@ func (r *receiver) notices() []notice {
 	return append([]notice{}, r.got...)
 }
 
-// verify has the specification's own library check signatures, and returns how many it accepts.
-func verify(t *testing.T, secret string, notices []notice) int {
+// webhooksLibrary is where the specification's own library is. The test is skipped if it was not fetched.
+func webhooksLibrary(t *testing.T) string {
 	t.Helper()
 	library := os.Getenv("TAKT_TEST_WEBHOOKS")
-	if library == "" {
+	if _, err := os.Stat(library); err != nil {
+		require.Empty(t, os.Getenv("CI"), "make test fetches standardwebhooks")
 		t.Skip("make test sets TAKT_TEST_WEBHOOKS to the library that verifies notices")
 	}
+	return library
+}
+
+// verify has the library check signatures, and returns how many it accepts.
+func verify(t *testing.T, secret string, notices []notice) int {
+	t.Helper()
+	library := webhooksLibrary(t)
 	const script = `const { Webhook } = require(process.argv[1]);
 const { secret, notices } = JSON.parse(require("fs").readFileSync(0, "utf8"));
 let good = 0;
@@ -110,60 +125,192 @@ func TestNoticesOfAKilledController(t *testing.T) {
 	r := newReceiver(t, func(n int) int { return map[bool]int{true: 500, false: 204}[n == 0] })
 	c := s.controller("takt", "TAKT_NOTICE_ALLOW=127.0.0.1")
 	made, err := client.Call(t.Context(), c.Client, api.CreateSubscription, api.CreateSubscriptionIn{
-		URL: r.URL, SubscriptionFilter: api.SubscriptionFilter{Events: []string{"build.cancelled"}, Labels: map[string]string{"team": "app"}},
+		URL: r.URL, SubscriptionFilter: api.SubscriptionFilter{Labels: map[string]string{"team": "app"}},
 	})
 	require.NoError(t, err)
-	ended := map[string]bool{}
-	for round := range 3 {
-		for i := range 6 {
+	// end ends a build that waits, in one of three ways.
+	end := func(c *process.Controller, id string, way int) {
+		if way == 0 {
+			_, _ = c.Client.Cancel(t.Context(), id, "")
+			return
+		}
+		w, err := c.Client.Register(t.Context(), api.Register{Name: "w"})
+		if err != nil {
+			return
+		}
+		poll, err := c.Client.Poll(t.Context(), client.Poll{Token: w.AccessToken})
+		if err != nil || poll.Job == nil {
+			return
+		}
+		result := client.Bytes([]byte("app"))
+		u := client.Upload{Held: client.Held{BuildID: poll.Job.ID, WorkerID: w.ID}, Success: way == 1, Result: &result}
+		if way == 2 {
+			u.Result, u.ErrorMessage = nil, "exit 1"
+		}
+		_, _ = c.Client.Upload(t.Context(), u)
+	}
+	labelled := map[string]bool{} // of all builds
+	for range 3 {
+		killed := sync.WaitGroup{}
+		for i := range 7 {
 			sent := client.Submit{Platform: store.Android, Source: client.Bytes(zipOf(t, map[string]string{"a": "b"}))}
 			if i > 0 {
 				sent.Labels = map[string]string{"team": "app", "n": "x"}
 			}
 			b, err := c.Client.Submit(t.Context(), sent)
 			require.NoError(t, err)
-			if i == 5 {
-				go func() { _, _ = c.Client.Cancel(t.Context(), b.ID, "") }() // killed in the midst of it
-				ended[b.ID] = false
-				break
-			}
-			_, err = c.Client.Cancel(t.Context(), b.ID, "")
-			require.NoError(t, err)
-			if i > 0 {
-				ended[b.ID] = true
+			labelled[b.ID] = i > 0
+			if old := c; i > 3 { // killed in the midst of it
+				killed.Go(func() { end(old, b.ID, i%3) })
+			} else {
+				end(old, b.ID, i%3)
 			}
 		}
 		c.Kill()
 		<-c.Done()
+		killed.Wait()
 		c = s.controller("takt", "TAKT_NOTICE_ALLOW=127.0.0.1")
-		_ = round
 	}
-	for id := range ended {
-		ended[id] = status(t, c, id).Status != string(store.Pending)
+	want, kinds := map[string]string{}, map[string]bool{} // the last event of each build that ended
+	for id, yes := range labelled {
+		if state := status(t, c, id).Status; yes && slices.Contains([]string{"completed", "failed", "cancelled"}, state) {
+			want[id], kinds[state] = "build."+state, true
+		}
 	}
-	ids := func() map[string]string { // of a build's notices
-		found := map[string]string{}
+	require.Len(t, kinds, 3)
+	got := func() map[string]string {
+		found, ids := map[string]string{}, map[string]string{}
 		for _, n := range r.notices() {
 			event, build := n.content(t)
-			require.Equal(t, "build.cancelled", event)
-			require.True(t, ended[build], "no notice tells of a build that has not ended, or that the filter leaves out")
 			id := n.Headers["webhook-id"]
-			if found[build] != "" {
-				require.Equal(t, found[build], id, "a repeat has the id of the first")
-			}
-			found[build] = id
+			require.Equal(t, want[build], event, "no notice tells of a build that has not ended so, or that the filter leaves out")
+			require.Contains(t, []string{"", id}, ids[build], "a repeat has the id of the first")
+			found[build], ids[build] = event, id
 		}
 		return found
 	}
-	want := 0
-	for _, yes := range ended {
-		if yes {
-			want++
-		}
-	}
-	eventually(t, "each build that ended has its notice", func() bool { return len(ids()) == want })
+	eventually(t, "each build that ended has its notice", func() bool { return maps.Equal(got(), want) })
 	require.Equal(t, len(r.notices()), verify(t, made.Secret, r.notices()))
 	require.Zero(t, verify(t, "whsec_"+strings.Repeat("A", 44), r.notices()))
+}
+
+// The status of a commit is that of its newest build.
+func TestGitHubStatuses(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	forge, _ := deployer(t, 1)
+	c := s.controller("takt", "TAKT_NOTICE_ALLOW=127.0.0.1", "TAKT_PUBLIC_URL=https://ci.example.com/")
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, []byte(githubtest.Token+"\n"), 0o600))
+	id, err := s.takt(c, "notices", "create", forge.URL, "--github-token-file", token)
+	require.NoError(t, err, id)
+	commit := "from/r-000@" + githubtest.RefsOf(t, forge.Dir("from", "r-000"))["refs/heads/main"]
+	source := filepath.Join(t.TempDir(), "source.zip")
+	require.NoError(t, os.WriteFile(source, emptyZip(t), 0o600))
+	var set []githubtest.Status
+	submitted := func(state string) (build string) {
+		build, err := s.takt(c, "submit", "--platform", "android", "--github", commit, source)
+		require.NoError(t, err, build)
+		set = append(set, githubtest.Status{State: state, TargetURL: "https://ci.example.com/builds/" + build, Context: "takt/android"})
+		return build
+	}
+	told := func() {
+		t.Helper()
+		eventually(t, "the status is set", func() bool { return slices.Equal(set, forge.Statuses(commit)) })
+	}
+	cancelled := submitted("pending")
+	told()
+	_, err = c.Client.Cancel(t.Context(), cancelled, "")
+	require.NoError(t, err)
+	set = append(set, set[0])
+	set[1].State = "error"
+	told()
+
+	// A status that could not be set for a while, until there is a newer build.
+	forge.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	})
+	old := submitted("pending")
+	eventually(t, "it was tried", func() bool {
+		list, err := client.Call(t.Context(), c.Client, api.ListDeliveries, api.ListDeliveriesIn{ID: id})
+		require.NoError(t, err)
+		return strings.Contains(list.Deliveries[0].Error, "503")
+	})
+	set = set[:2]
+	forge.Intercept(nil)
+	build := submitted("pending")
+	told()
+	_, err = c.Client.Cancel(t.Context(), old, "")
+	require.NoError(t, err)
+	s.worker(c, "w", `echo > "$TAKT_OUTPUT"`)
+	set = append(set, githubtest.Status{State: "success", TargetURL: "https://ci.example.com/builds/" + build, Context: "takt/android"})
+	eventually(t, "the newest build has the last word", func() bool {
+		all := forge.Statuses(commit)
+		for _, is := range all[2:] {
+			require.Equal(t, set[2].TargetURL, is.TargetURL)
+		}
+		return all[len(all)-1] == set[3]
+	})
+
+	_, err = s.takt(c, "submit", "--platform", "android", "--github", "from/r-000@main", source)
+	require.ErrorContains(t, err, "exit status 2")
+	_, err = s.takt(c, "notices", "rotate", id)
+	require.Error(t, err)
+	require.NotContains(t, c.Output(), githubtest.Token)
+}
+
+// The receivers that docs/notices.md shows take notices, and refuse those with another secret.
+func TestDocsReceiversOfNotices(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.controller("takt", "TAKT_NOTICE_ALLOW=127.0.0.1")
+	text, err := os.ReadFile("../../docs/notices.md")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	for name, listen := range map[string][2]string{"go": {`":8081"`, `"127.0.0.1:%s"`}, "js": {"listen(8081)", `listen(%s, "127.0.0.1")`}} {
+		shown := regexp.MustCompile("(?s)```"+name+"\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+		require.Len(t, shown, 1)
+		require.Equal(t, 1, strings.Count(shown[0][1], listen[0]))
+		for _, right := range []bool{true, false} {
+			port := freePort(t)
+			url := fmt.Sprintf("http://127.0.0.1:%s/takt", port)
+			secret, err := s.takt(c, "notices", "create", url)
+			require.NoError(t, err, secret)
+			list, err := client.Call(t.Context(), c.Client, api.ListSubscriptions, api.None{})
+			require.NoError(t, err)
+			id := list.Subscriptions[len(list.Subscriptions)-1].ID
+			file := filepath.Join(dir, fmt.Sprintf("receiver%s.%s", port, name))
+			require.NoError(t, os.WriteFile(file, []byte(strings.Replace(shown[0][1], listen[0], fmt.Sprintf(listen[1], port), 1)), 0o600))
+			cmd := exec.CommandContext(t.Context(), "node", file)
+			if name == "go" {
+				program := strings.TrimSuffix(file, ".go")
+				out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, file).CombinedOutput()
+				require.NoError(t, err, string(out))
+				cmd = exec.CommandContext(t.Context(), program)
+			}
+			if !right {
+				secret = "whsec_" + strings.Repeat("A", 44)
+			}
+			cmd.Env = append(os.Environ(), "TAKT_NOTICE_SECRET="+secret, "NODE_PATH="+filepath.Dir(webhooksLibrary(t)))
+			cmd.Stderr = os.Stderr
+			require.NoError(t, cmd.Start())
+			eventually(t, "the receiver listens", func() bool {
+				conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
+				return err == nil && conn.Close() == nil
+			})
+			out, err := s.takt(c, "notices", "test", id)
+			require.NoError(t, err, out)
+			eventually(t, name, func() bool {
+				list, err := client.Call(t.Context(), c.Client, api.ListDeliveries, api.ListDeliveriesIn{ID: id})
+				require.NoError(t, err)
+				d := list.Deliveries[0]
+				return right && d.State == "delivered" || !right && d.State == "dead" && strings.Contains(d.Error, "400")
+			})
+			require.NoError(t, cmd.Process.Kill())
+			_ = cmd.Wait()
+		}
+	}
 }
 
 // A receiver that is gone ends its subscription; a redirect is not followed; an address that

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
@@ -22,6 +23,7 @@ func (s *Server) rest() http.Handler {
 	mux.HandleFunc("POST /orgs/{org}/repos", s.create)
 	mux.HandleFunc("GET /repos/{org}/{name}", s.get)
 	mux.HandleFunc("PATCH /repos/{org}/{name}", s.edit)
+	mux.HandleFunc("POST /repos/{org}/{name}/statuses/{sha}", s.setStatus)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { problem(w, http.StatusNotFound, "Not Found") })
 	return mux
 }
@@ -227,4 +229,30 @@ func (s *Server) edit(w http.ResponseWriter, r *http.Request) {
 		repo.Description = *body.Description
 	}
 	reply(w, http.StatusOK, wireOf(repo, r.Host))
+}
+
+var shaPattern = regexp.MustCompile(`^[0-9a-f]{40}$`)
+
+func (s *Server) setStatus(w http.ResponseWriter, r *http.Request) {
+	var status Status
+	if err := json.NewDecoder(r.Body).Decode(&status); err != nil {
+		problem(w, http.StatusBadRequest, "Problems parsing JSON")
+		return
+	}
+	repo, ok := s.Find(r.PathValue("org"), r.PathValue("name"))
+	sha := r.PathValue("sha")
+	switch {
+	case !ok:
+		problem(w, http.StatusNotFound, "Not Found")
+	case !slices.Contains([]string{"error", "failure", "pending", "success"}, status.State):
+		problem(w, http.StatusUnprocessableEntity, "Validation Failed", "State is not included in the list")
+	case !shaPattern.MatchString(sha) || exec.CommandContext(r.Context(), "git", "--git-dir", s.Dir(repo.Org, repo.Name), "cat-file", "-e", sha+"^{commit}").Run() != nil: //nolint:gosec // a pattern keeps it
+		problem(w, http.StatusUnprocessableEntity, "No commit found for SHA: "+sha)
+	default:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		commit := repo.Org + "/" + repo.Name + "@" + sha
+		s.statuses[commit] = append(s.statuses[commit], status)
+		reply(w, http.StatusCreated, status)
+	}
 }

@@ -56,6 +56,7 @@ type Server struct {
 	calls     map[string]int // REST calls in the current primary window, by token
 	window    int64
 	counts    map[string]int
+	statuses  map[string][]Status // by ORG/NAME@SHA
 	intercept func(http.ResponseWriter, *http.Request) bool
 }
 
@@ -73,7 +74,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.PrimaryWindow = cmp.Or(cfg.PrimaryWindow, time.Hour)
 	return &Server{
 		cfg: cfg, backend: backend, orgs: map[string]map[string]*Repo{},
-		calls: map[string]int{}, counts: map[string]int{},
+		calls: map[string]int{}, counts: map[string]int{}, statuses: map[string][]Status{},
 	}, nil
 }
 
@@ -165,6 +166,20 @@ func (s *Server) Creates() (times []time.Time, refused int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.creates), s.refusals
+}
+
+// Status is the status of a commit.
+type Status struct {
+	State     string `json:"state"`
+	TargetURL string `json:"target_url"`
+	Context   string `json:"context"`
+}
+
+// Statuses returns the statuses that were set of a commit, ORG/NAME@SHA, oldest first.
+func (s *Server) Statuses(commit string) []Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.statuses[commit])
 }
 
 // ServeHTTP counts the request, passes it to the test's Intercept function, and answers
