@@ -134,7 +134,7 @@ func TestNoticesOfAKilledController(t *testing.T) {
 			_, _ = c.Client.Cancel(t.Context(), id, "")
 			return
 		}
-		w, err := c.Client.Register(t.Context(), api.Register{Name: "w"})
+		w, err := c.Client.Register(t.Context(), api.Register{Name: "w", Capabilities: []byte(`{}`)})
 		if err != nil {
 			return
 		}
@@ -173,7 +173,7 @@ func TestNoticesOfAKilledController(t *testing.T) {
 	}
 	want, kinds := map[string]string{}, map[string]bool{} // the last event of each build that ended
 	for id, yes := range labelled {
-		if state := status(t, c, id).Status; yes && slices.Contains([]string{"completed", "failed", "cancelled"}, state) {
+		if state := status(t, c, id).State; yes && slices.Contains([]string{"completed", "failed", "cancelled"}, state) {
 			want[id], kinds[state] = "build."+state, true
 		}
 	}
@@ -209,8 +209,9 @@ func TestGitHubStatuses(t *testing.T) {
 	require.NoError(t, os.WriteFile(source, emptyZip(t), 0o600))
 	var set []githubtest.Status
 	submitted := func(state string) (build string) {
-		build, err := s.takt(c, "submit", "--platform", "android", "--github", commit, source)
-		require.NoError(t, err, build)
+		out, err := s.takt(c, "submit", "--platform", "android", "--github", commit, source)
+		require.NoError(t, err, out)
+		build = regexp.MustCompile(`/builds/(\S+)`).FindStringSubmatch(out)[1]
 		set = append(set, githubtest.Status{State: state, TargetURL: "https://ci.example.com/builds/" + build, Context: "takt/android"})
 		return build
 	}
@@ -254,7 +255,7 @@ func TestGitHubStatuses(t *testing.T) {
 	})
 
 	_, err = s.takt(c, "submit", "--platform", "android", "--github", "from/r-000@main", source)
-	require.ErrorContains(t, err, "exit status 2")
+	require.ErrorContains(t, err, "not OWNER/REPO@SHA")
 	_, err = s.takt(c, "notices", "rotate", id)
 	require.Error(t, err)
 	require.NotContains(t, c.Output(), githubtest.Token)
