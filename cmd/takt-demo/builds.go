@@ -21,21 +21,22 @@ import (
 
 // job is one build as the demo follows it.
 type job struct {
-	order string
-	id    string
-	last  api.BuildStatus
+	order, by string
+	id        string
+	last      api.BuildStatus
 }
 
-func (s *stage) submit(ctx context.Context, order string) (*job, error) {
+// submit submits a build with the key of a submitter. require may be empty.
+func (s *stage) submit(ctx context.Context, by, order, require string) (*job, error) {
 	source, err := s.pack(ctx, order)
 	if err != nil {
 		return nil, err
 	}
-	sub, err := s.controller.Client.Submit(ctx, client.Submit{Platform: store.Android, Source: client.Bytes(source)})
+	sub, err := s.submitters[by].Submit(ctx, client.Submit{Platform: store.Android, Source: client.Bytes(source), Require: require})
 	if err != nil {
 		return nil, fmt.Errorf("submitting %s: %w", order, err)
 	}
-	return &job{order: order, id: sub.ID}, nil
+	return &job{order: order, by: by, id: sub.ID}, nil
 }
 
 // pack returns the zip of the sample program made for order, so that an artifact that
@@ -86,13 +87,20 @@ func (s *stage) buildLog(ctx context.Context, j *job) string {
 func (s *stage) buildTen(ctx context.Context) error {
 	jobs := make([]*job, 0, builds)
 	for i := range builds {
-		j, err := s.submit(ctx, fmt.Sprintf("order %d", i+1))
+		by, require := "nightly", ""
+		if i >= flood {
+			by = "release"
+		}
+		if i == flood-1 {
+			require = gpu
+		}
+		j, err := s.submit(ctx, by, fmt.Sprintf("order %d", i+1), require)
 		if err != nil {
 			return err
 		}
 		jobs = append(jobs, j)
 	}
-	s.say("submitted    %d builds of %s", builds, filepath.Base(s.sample))
+	s.say("submitted    %d builds of %s: %d by nightly, of which order %d requires %s, then %d by release", builds, filepath.Base(s.sample), flood, flood, gpu, builds-flood)
 	shown := ""
 	err := s.controller.Await(ctx, buildLimit, "ten builds to complete", func(ctx context.Context) (bool, error) {
 		marks, completed := make([]byte, 0, builds), 0
@@ -136,20 +144,58 @@ func mark(state string) byte {
 // own order, and shows the table.
 func (s *stage) collect(ctx context.Context, jobs []*job) error {
 	tw := tabwriter.NewWriter(s.out, 2, 0, 2, ' ', 0)
-	fmt.Fprintf(tw, "\nBUILD\tWORKER\tATTEMPT\tTOOK\tARTIFACT\tWHAT IT PRINTS\n")
+	fmt.Fprintf(tw, "\nBUILD\tSUBMITTER\tWORKER\tATTEMPT\tTOOK\tARTIFACT\tWHAT IT PRINTS\n")
 	for _, j := range jobs {
 		size, printed, err := s.runArtifact(ctx, j)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%d\t%s\t%.1f MB\t%s\n", j.id, short(j.last.WorkerID), j.last.Attempt, took(j.last), float64(size)/1e6, printed)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%.1f MB\t%s\n", j.id, j.by, s.nameOf(j.last.WorkerID), j.last.Attempt, took(j.last), float64(size)/1e6, printed)
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil {
+		return fmt.Errorf("showing the builds: %w", err)
+	}
+	return s.checkOrder(jobs)
 }
 
-func short(id *string) string {
-	text := cli.Or(id, "?")
-	return text[:min(8, len(text))]
+// checkOrder looks at who built what, and when: the build that requires the label ran on the
+// worker that has it, and the submitter that came last did not wait for the flood.
+func (s *stage) checkOrder(jobs []*job) error {
+	if got := s.nameOf(jobs[flood-1].last.WorkerID); got != "worker-3" {
+		return fmt.Errorf("order %d requires %s, and was built by %s", flood, gpu, got)
+	}
+	last, before := int64(0), 0
+	for _, j := range jobs[flood:] {
+		last = max(last, started(j.last))
+	}
+	for _, j := range jobs[:flood] {
+		if started(j.last) < last {
+			before++
+		}
+	}
+	if before == flood {
+		return fmt.Errorf("release had to wait until all %d builds of nightly had started", flood)
+	}
+	s.say("\nfair         when the last of release's builds started, %d of nightly's %d had not, although they were submitted before", flood-before, flood)
+	return nil
+}
+
+// started returns when a build was assigned, in milliseconds.
+func started(st api.BuildStatus) int64 {
+	if st.StartedAt == nil {
+		return 0
+	}
+	return int64(*st.StartedAt)
+}
+
+// nameOf returns the name of the worker with this id.
+func (s *stage) nameOf(id *string) string {
+	for name := range s.fleet {
+		if id != nil && process.ReadWord(filepath.Join(s.WorkerState(name), "worker-id")) == *id {
+			return name
+		}
+	}
+	return "?"
 }
 
 func took(st api.BuildStatus) time.Duration {
@@ -186,10 +232,10 @@ func (s *stage) runArtifact(ctx context.Context, j *job) (size int64, printed st
 	return got.Size, printed, nil
 }
 
-// killOne kills a worker in the middle of a build, as a power cut would, and
-// waits for the build to complete elsewhere.
+// killOne kills the worker that has the label in the middle of a build, as a power cut would,
+// asks why the build waits, and starts another such worker, which completes it.
 func (s *stage) killOne(ctx context.Context) error {
-	j, err := s.submit(ctx, "order 11")
+	j, err := s.submit(ctx, "release", "order 11", gpu)
 	if err != nil {
 		return err
 	}
@@ -201,7 +247,7 @@ func (s *stage) killOne(ctx context.Context) error {
 		if store.BuildState(j.last.State) != store.Building || j.last.WorkerID == nil {
 			return false, nil
 		}
-		victim = s.worker(*j.last.WorkerID)
+		victim = s.fleet[s.nameOf(j.last.WorkerID)]
 		return victim != nil, nil
 	})
 	if err != nil {
@@ -210,8 +256,24 @@ func (s *stage) killOne(ctx context.Context) error {
 	first := *j.last.WorkerID
 	victim.Kill()
 	killed := time.Now()
-	s.say("\nkilled       %s (%s) with SIGKILL in the middle of build %s", victim.Name, short(&first), j.id)
+	s.say("\nkilled       %s with SIGKILL in the middle of build %s", victim.Name, j.id)
 	delete(s.fleet, victim.Name)
+	if err := s.controller.Await(ctx, buildLimit, "the killed worker to be offline and its build pending again", func(ctx context.Context) (bool, error) {
+		if err := s.refresh(ctx, j); err != nil {
+			return false, err
+		}
+		offline, err := s.controller.Client.Workers(ctx, client.WorkerFilter{Status: string(store.Offline)})
+		return store.BuildState(j.last.State) == store.Pending && len(offline.Workers) == 1, err
+	}); err != nil {
+		return err
+	}
+	if err := s.ask(ctx, "why", j.id); err != nil {
+		return err
+	}
+	if err := s.startWorker("worker-4", "--label", gpu+"=1"); err != nil {
+		return err
+	}
+	s.say("\nstarted      worker-4, which has the label %s", gpu)
 	if err := s.controller.Await(ctx, buildLimit, "the killed worker's build to complete elsewhere", func(ctx context.Context) (bool, error) {
 		err := s.refresh(ctx, j)
 		return store.BuildState(j.last.State) == store.Completed, err
@@ -225,16 +287,15 @@ func (s *stage) killOne(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say("recovered    by %s as attempt %d, %s after the kill; it prints: %s", short(j.last.WorkerID), j.last.Attempt, time.Since(killed).Round(100*time.Millisecond), printed)
-	return nil
+	s.say("\nrecovered    by %s as attempt %d, %s after the kill; it prints: %s", s.nameOf(j.last.WorkerID), j.last.Attempt, time.Since(killed).Round(100*time.Millisecond), printed)
+	return s.ask(ctx, "explain", j.id)
 }
 
-// worker returns the process of the worker with this id, nil if unknown.
-func (s *stage) worker(id string) *process.Process {
-	for name, p := range s.fleet {
-		if process.ReadWord(filepath.Join(s.WorkerState(name), "worker-id")) == id {
-			return p
-		}
+// ask runs a command of takt about a build, as a user would.
+func (s *stage) ask(ctx context.Context, command, id string) error {
+	s.say("\n$ takt %s %s", command, id)
+	if code, err := s.command(ctx, command, id); err != nil || code != 0 {
+		return errors.Join(err, fmt.Errorf("takt %s ended with exit code %d", command, code))
 	}
 	return nil
 }

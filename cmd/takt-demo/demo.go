@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
 )
 
 // config says what to run.
@@ -26,8 +29,11 @@ type config struct {
 }
 
 const (
-	workers = 3
-	builds  = 10
+	builds = 10
+	// flood is how many of them nightly submits before release submits the rest.
+	flood = 7
+	// gpu is what the last build of the flood requires of a worker.
+	gpu = "gpu"
 	// command is what each worker runs in the unpacked source.
 	command = `echo "testing" && go test -count=1 ./... && echo "building" && go build -trimpath -o "$TAKT_OUTPUT" .`
 
@@ -40,6 +46,9 @@ type stage struct {
 	config
 	process.Site
 	controller *process.Controller
+	// submitters are clients with a key each.
+	submitters map[string]*client.Client
+	notices    *notices
 	fleet      map[string]*process.Process // by worker name
 	began      time.Time
 }
@@ -56,6 +65,9 @@ func play(ctx context.Context, cfg config, steps func(*stage) []step) (err error
 	}
 	s := &stage{config: cfg, Site: site, fleet: map[string]*process.Process{}, began: time.Now()}
 	defer func() {
+		if s.notices != nil {
+			s.notices.stop()
+		}
 		s.killAll(context.WithoutCancel(ctx))
 		err = site.Clear(s.out, err)
 	}()
@@ -78,7 +90,7 @@ func build(ctx context.Context, cfg config) error {
 	}
 	cfg.sample = sample
 	return play(ctx, cfg, func(s *stage) []step {
-		steps := []step{s.startController, s.startWorkers, s.buildTen, s.killOne, s.showTree}
+		steps := []step{s.startController, s.makeKeys, s.subscribe, s.startWorkers, s.buildTen, s.checkNotices, s.killOne, s.showTree}
 		if s.stay {
 			steps = append(steps, s.linger)
 		}
@@ -96,7 +108,7 @@ func (s *stage) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n"
 func (s *stage) startController(ctx context.Context) (err error) {
 	s.controller, err = s.Controller(ctx, "controller",
 		// Short, so that a killed worker is noticed while the user watches.
-		"TAKT_BUILD_TIMEOUT=4s", "TAKT_WORKER_TIMEOUT=5s", "TAKT_CHECK_INTERVAL=1s")
+		"TAKT_BUILD_TIMEOUT=4s", "TAKT_WORKER_TIMEOUT=5s", "TAKT_CHECK_INTERVAL=1s", "TAKT_NOTICE_ALLOW=127.0.0.1")
 	if err != nil {
 		return err
 	}
@@ -112,17 +124,39 @@ func (s *stage) linger(ctx context.Context) error {
 	return nil
 }
 
-func (s *stage) startWorkers(context.Context) error {
-	for i := range workers {
-		name := fmt.Sprintf("worker-%d", i+1)
-		p, err := s.Worker(s.controller, name, command, nil, "--platform", "android", "--heartbeat", "1s")
+// makeKeys makes a key for each submitter.
+func (s *stage) makeKeys(ctx context.Context) error {
+	s.submitters = map[string]*client.Client{}
+	for _, name := range []string{"nightly", "release"} {
+		made, err := client.Call(ctx, s.controller.Client, api.CreateKey, api.CreateKeyIn{Name: name, Scopes: []store.Scope{store.ScopeSubmit, store.ScopeRead}})
 		if err != nil {
+			return fmt.Errorf("making the key of %s: %w", name, err)
+		}
+		if s.submitters[name], err = client.New(client.Config{BaseURL: s.controller.URL, APIKey: made.Key}); err != nil {
 			return err
 		}
+	}
+	s.say("submitters   nightly and release, each with a key of its own")
+	return nil
+}
+
+// startWorkers starts a mixed fleet: two workers without labels, and one with a label.
+func (s *stage) startWorkers(context.Context) error {
+	for i, labels := range [][]string{nil, nil, {"--label", gpu + "=1"}} {
+		if err := s.startWorker(fmt.Sprintf("worker-%d", i+1), labels...); err != nil {
+			return err
+		}
+	}
+	s.say("workers      %d, of which worker-3 has the label %s; each runs: %s", len(s.fleet), gpu, command)
+	return nil
+}
+
+func (s *stage) startWorker(name string, labels ...string) error {
+	p, err := s.Worker(s.controller, name, command, nil, append([]string{"--platform", "android", "--heartbeat", "1s"}, labels...)...)
+	if err == nil {
 		s.fleet[name] = p
 	}
-	s.say("workers      %d, each runs: %s", workers, command)
-	return nil
+	return err
 }
 
 func (s *stage) killAll(ctx context.Context) {

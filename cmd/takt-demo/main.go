@@ -1,7 +1,8 @@
 // Command takt-demo runs takt's main jobs before the user's eyes, with nothing
 // pretended: a controller on its own PostgreSQL, a fleet of worker processes that
-// compile and test a real program, artifacts that are downloaded and run, and a
-// worker that is killed in the middle of a build. It starts bin/takt, which stands
+// compile and test a real program, two submitters of whom one floods the queue, notices whose
+// signatures are verified, artifacts that are downloaded and run, and a worker that is killed
+// in the middle of a build. It starts bin/takt, which stands
 // beside it, and links what takt itself must not: the stand-ins for GitHub and
 // HubSpot.
 //
