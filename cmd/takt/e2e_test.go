@@ -23,7 +23,7 @@ import (
 
 const (
 	patience = time.Minute
-	tick     = 20 * time.Millisecond
+	tick     = 50 * time.Millisecond // a check is a request or more
 )
 
 // site is a directory with the controllers and workers of one test, which are this
@@ -49,6 +49,9 @@ func newSite(t *testing.T) *site {
 // to stop cleanly: a data race that the detector found makes it exit non-zero.
 func (s *site) controller(name string, settings ...string) *process.Controller {
 	s.t.Helper()
+	if !strings.Contains(strings.Join(settings, "\n"), "TAKT_DATABASE_URL=") {
+		copyCluster(s.t, filepath.Join(s.Dir, name))
+	}
 	c, err := s.Controller(s.t.Context(), name, settings...)
 	require.NoError(s.t, err)
 	if strings.HasPrefix(c.URL, "http://") { // with TLS the client knows its own certificates

@@ -27,7 +27,7 @@ LISTEN handed`
 // another controller, and gets its build.
 func TestKilledBetweenCommitAndReply(t *testing.T) {
 	t.Parallel()
-	kills, fleet := repeated(15, 50), 4
+	kills, fleet := repeated(6, 50), 4
 	s := newSite(t)
 	owner := s.controller("owner", "TAKT_QUEUE_LIMIT=2000")
 	conn, err := pgx.Connect(t.Context(), owner.DatabaseURL())

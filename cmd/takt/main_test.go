@@ -29,5 +29,6 @@ type suite struct{ *testing.M }
 
 func (s suite) Run() int {
 	defer stopShared()
+	defer func() { _ = os.RemoveAll(madeCluster.dir) }()
 	return s.M.Run()
 }

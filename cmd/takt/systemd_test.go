@@ -228,7 +228,7 @@ func TestRestartsWithASocketOfSystemdRefuseNothing(t *testing.T) {
 				}
 				answered.Add(1)
 				submitted.Add(int64((i + 1) % 2))
-				<-time.After(5 * time.Millisecond)
+				<-time.After(25 * time.Millisecond)
 			}
 		})
 	}
