@@ -202,7 +202,7 @@ func New(cfg Config, deps Deps) *Tree {
 	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{
 		Run: requests.Run, Bus: t.Bus, Settings: deps.Heijunka, Outside: outside, Metrics: deps.Metrics,
 	}, cfg.Heijunka)
-	t.Bus.Subscribe(life{deps.Logger, deps.Metrics}.observe)
+	t.Bus.Subscribe(lifecycle{deps.Logger, deps.Metrics}.observe)
 	t.measure()
 	return t
 }

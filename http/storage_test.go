@@ -112,9 +112,9 @@ func TestS3Outage(t *testing.T) {
 		build, worker := b.assigned()
 		require.Equal(t, 200, b.finish(build.ID, worker.ID, "the result").status)
 		require.Equal(t, "the result", b.send("GET", "/api/builds/"+build.ID+"/download", key(), "").body)
-		var owed int
-		require.NoError(t, b.pool.QueryRow(t.Context(), `SELECT count(*) FROM build_files WHERE copy_due IS NOT NULL`).Scan(&owed))
-		require.Equal(t, 2, owed)
+		var pending int
+		require.NoError(t, b.pool.QueryRow(t.Context(), `SELECT count(*) FROM build_files WHERE copy_due IS NOT NULL`).Scan(&pending))
+		require.Equal(t, 2, pending)
 		health := decode[api.Health](t, b.send("GET", "/health", nil, ""))
 		require.Equal(t, true, health.Storage["ok"])
 		require.Equal(t, false, health.Storage["s3"].(map[string]any)["ok"])

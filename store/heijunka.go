@@ -298,10 +298,10 @@ type Work struct {
 	// Limit is how long a request of this route may usually take. A request that runs
 	// longer is shown to operators and counted, but not ended.
 	Limit time.Duration
-	// Told, if not nil, is called when a running request is told to end. It is called at
+	// OnStop, if not nil, is called when a running request is told to end. It is called at
 	// most once, from another goroutine, and never after the request has ended. It must
 	// return quickly.
-	Told func()
+	OnStop func()
 }
 
 // String names the request in the tree.

@@ -70,7 +70,7 @@ func (p *Pool) HeldBack() *HeldBack { return p.held.Load() }
 
 // look queries the horizon.
 func (s *poolServer) look() func(context.Context) (horizon, error) {
-	l, limit := s.lease, s.cfg.AnswerTimeout
+	l, limit := s.open, s.cfg.AnswerTimeout
 	if l == nil {
 		return nil
 	}

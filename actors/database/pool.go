@@ -103,7 +103,7 @@ type Pool struct {
 
 // readiness is a period in which the database answers without interruption.
 type readiness struct {
-	lease *lease
+	open  *openPool
 	since time.Time
 }
 
@@ -141,7 +141,7 @@ func (p *Pool) Stat() *pgxpool.Stat {
 	if up == nil {
 		return nil
 	}
-	return up.lease.pool.Stat()
+	return up.open.pool.Stat()
 }
 
 // Lost reports that a caller lost its connection or found no pool. The pool checks the
@@ -180,26 +180,26 @@ type (
 	tick struct{}            // info: time for a health check
 )
 
-// attempt is an openLease that runs or has ended. Its result is received once: by Init, by
+// attempt is an connectPool that runs or has ended. Its result is received once: by Init, by
 // arrived or by Terminate.
 type attempt chan outcome
 
 type outcome struct {
-	lease *lease
-	err   error
+	open *openPool
+	err  error
 }
 
-// poolServer is one incarnation. It always holds a lease, runs an attempt or waits for a
+// poolServer is one incarnation. It always has an open pool, runs an attempt or waits for a
 // retry.
 type poolServer struct {
 	otp.Base
 	handle   *Pool
 	cfg      PoolConfig
-	lease    *lease
+	open     *openPool
 	attempts otp.Job[attempt]
-	attempt  attempt         // the one whose result was not received; nil: none
-	failures int             // attempts since the last success
-	checks   otp.Job[*lease] // of the lease's health; the result is that lease
+	attempt  attempt            // the one whose result was not received; nil: none
+	failures int                // attempts since the last success
+	checks   otp.Job[*openPool] // of the open pool's health; the result is that pool
 	waits    waitMeter
 	looks    otp.Job[horizon] // for old snapshots
 	horizon  horizonWatch
@@ -212,7 +212,7 @@ func (s *poolServer) Init(c *otp.Ctx) error {
 	s.handle.proc.Store(c.Self())
 	s.inherit(c)
 	s.attempts = otp.Job[attempt]{Begin: s.connect, Done: s.arrived}
-	s.checks = otp.Job[*lease]{Begin: s.check, Done: s.answered}
+	s.checks = otp.Job[*openPool]{Begin: s.check, Done: s.answered}
 	s.looks = otp.Job[horizon]{Begin: s.look, Done: s.looked}
 	c.SendEvery(s.cfg.CheckEvery, tick{})
 	s.handle.held.Store(nil)
@@ -238,7 +238,7 @@ func (s *poolServer) Init(c *otp.Ctx) error {
 func (s *poolServer) HandleCast(c *otp.Ctx, msg any) {
 	switch m := msg.(type) {
 	case lost:
-		if s.lease == nil {
+		if s.open == nil {
 			s.hurry(c)
 			return
 		}

@@ -12,13 +12,13 @@ import (
 
 // connect begins an attempt.
 func (s *poolServer) connect() func(context.Context) (attempt, error) {
-	if s.lease != nil {
+	if s.open != nil {
 		return nil
 	}
 	a, cfg := make(attempt, 1), s.cfg
 	s.attempt = a
 	return func(ctx context.Context) (attempt, error) {
-		l, err := openLease(ctx, cfg)
+		l, err := connectPool(ctx, cfg)
 		a <- outcome{l, err}
 		return a, nil
 	}
@@ -45,27 +45,27 @@ func (s *poolServer) conclude(c *otp.Ctx, out outcome) {
 		return
 	}
 	s.failures, s.waits = 0, waitMeter{}
-	s.lease = out.lease
+	s.open = out.open
 	for _, sink := range s.cfg.Sinks {
-		sink.Use(s.lease.pool)
+		sink.Use(s.open.pool)
 	}
-	s.handle.up.Store(&readiness{lease: s.lease, since: time.Now()})
+	s.handle.up.Store(&readiness{open: s.open, since: time.Now()})
 	c.Resume()
 	log.Info().Int("size", s.cfg.Size).Msg("database ready")
 }
 
 // check begins a health check.
-func (s *poolServer) check() func(context.Context) (*lease, error) {
-	l := s.lease
+func (s *poolServer) check() func(context.Context) (*openPool, error) {
+	l := s.open
 	if l == nil {
 		return nil
 	}
-	return func(ctx context.Context) (*lease, error) { return l, l.check(ctx) }
+	return func(ctx context.Context) (*openPool, error) { return l, l.check(ctx) }
 }
 
-// answered handles a check's result. It ignores the result of an earlier lease.
-func (s *poolServer) answered(c *otp.Ctx, l *lease, err error) (next time.Duration) {
-	if l != s.lease || err == nil {
+// answered handles a check's result. It ignores the result for an earlier pool.
+func (s *poolServer) answered(c *otp.Ctx, l *openPool, err error) (next time.Duration) {
+	if l != s.open || err == nil {
 		return 0
 	}
 	c.Logger().Warn().Err(err).Msg("database unavailable")
@@ -120,10 +120,10 @@ func (s *poolServer) inherit(c *otp.Ctx) {
 }
 
 // takeBack takes the pool from its sinks, in reverse order.
-func (s *poolServer) takeBack(cause error) *lease {
+func (s *poolServer) takeBack(cause error) *openPool {
 	s.handle.up.Store(nil)
-	l := s.lease
-	s.lease = nil
+	l := s.open
+	s.open = nil
 	for _, sink := range slices.Backward(s.cfg.Sinks) {
 		sink.Drop(cause)
 	}
@@ -154,10 +154,10 @@ func (m *waitMeter) observe(count int64, total time.Duration, full bool) (n int6
 
 // reportWaits logs when the pool was too small in the last second.
 func (s *poolServer) reportWaits(c *otp.Ctx) {
-	if s.lease == nil {
+	if s.open == nil {
 		return
 	}
-	stat := s.lease.pool.Stat()
+	stat := s.open.pool.Stat()
 	calls, mean, small := s.waits.observe(stat.EmptyAcquireCount(), stat.EmptyAcquireWaitTime(), stat.TotalConns() == stat.MaxConns())
 	if small {
 		log := c.Logger()

@@ -16,8 +16,8 @@ func (j *Janitor) copies(ctx context.Context) error {
 		return err
 	}
 	err := j.copyAll(ctx)
-	if n, cerr := j.rows.CountOwed(ctx); cerr == nil {
-		j.figures.owed.Set(float64(n))
+	if n, cerr := j.rows.CountPendingCopies(ctx); cerr == nil {
+		j.figures.pendingCopies.Set(float64(n))
 	} else {
 		err = errors.Join(err, cerr)
 	}
@@ -28,7 +28,7 @@ func (j *Janitor) copyAll(ctx context.Context) error {
 	var after store.FileKey
 	var failed error
 	for {
-		rows, err := j.rows.Owed(ctx, after, batch)
+		rows, err := j.rows.PendingCopies(ctx, after, batch)
 		if err != nil || len(rows) == 0 {
 			return errors.Join(err, failed)
 		}

@@ -32,10 +32,10 @@ type Rows interface {
 	ForgetWrongKeys(ctx context.Context, limit int) (removed int64, err error)
 	// ExpireReports removes the rows of reports that arrived at least age ago.
 	ExpireReports(ctx context.Context, age time.Duration, limit int) ([]store.File, error)
-	// Owed lists copies that are due; Postpone claims one.
-	Owed(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error)
+	// PendingCopies lists copies that are due; Postpone claims one.
+	PendingCopies(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error)
 	Postpone(ctx context.Context, key store.FileKey, wait time.Duration) (bool, error)
-	CountOwed(ctx context.Context) (int, error)
+	CountPendingCopies(ctx context.Context) (int, error)
 	// Move records where a file is, unless its row has changed.
 	Move(ctx context.Context, from store.FileRow, location store.Location, object string) (bool, error)
 }

@@ -261,7 +261,7 @@ func TestS3GetsWhatItIsOwed(t *testing.T) {
 	h.until("the janitor goes on", func() bool { return node().Status == otp.StatusRunning && h.count(h.janitor.figures.copyFailures) > 0 })
 	require.True(t, h.find(builds[0].ID).Source.CopyPending)
 	require.Equal(t, 2, h.count(h.janitor.figures.copied))
-	h.until("one copy is owed", func() bool { return h.count(h.janitor.figures.owed) == 1 })
+	h.until("one copy is pending", func() bool { return h.count(h.janitor.figures.pendingCopies) == 1 })
 	require.Len(t, h.server.Objects(), 2)
 }
 
@@ -274,7 +274,7 @@ func TestCopiesOfOtherControllersAreTheirs(t *testing.T) {
 	t.Parallel()
 	h := open(t, storage.ModeDual)
 	storetest.Build(t, h.DB, func(s *store.Submission) { s.Source.CopyPending = true })
-	h.until("one copy is owed", func() bool { return h.count(h.janitor.figures.owed) == 1 })
+	h.until("one copy is pending", func() bool { return h.count(h.janitor.figures.pendingCopies) == 1 })
 	require.Equal(t, []int{0, 0}, h.counted(h.janitor.figures.copyFailures, h.janitor.figures.copied))
 }
 

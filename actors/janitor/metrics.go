@@ -13,12 +13,12 @@ type figures struct {
 	rounds, temporary, orphans, failures       prometheus.Counter
 	sources, certs, results, logs, diagnostics prometheus.Counter
 	copied, copyFailures                       prometheus.Counter
-	owed                                       prometheus.Gauge
+	pendingCopies                              prometheus.Gauge
 }
 
 func newFigures() *figures {
 	f := &figures{}
-	f.owed = f.Gauge("takt_storage_copies_owed").WithLabelValues()
+	f.pendingCopies = f.Gauge("takt_storage_copies_owed").WithLabelValues()
 	for name, c := range map[string]*prometheus.Counter{
 		"rounds": &f.rounds, "temporary_removed": &f.temporary, "orphans_removed": &f.orphans, "remove_failures": &f.failures,
 		"expired_sources": &f.sources, "expired_certs": &f.certs, "expired_results": &f.results, "expired_logs": &f.logs,

@@ -58,7 +58,7 @@ func New(sys *otp.System, pools ...string) Requests {
 // restarts; ctx's cause.
 func (r Requests) Run(ctx context.Context, pool string, w *store.Work, fn func(ctx context.Context) error) error {
 	sup := r.sups[pool]
-	ran, err := otp.RunTask(ctx, sup, w, w.Told, fn)
+	ran, err := otp.RunTask(ctx, sup, w, w.OnStop, fn)
 	if !ran {
 		ran, err = again(ctx, sup, w, fn)
 	}
@@ -80,7 +80,7 @@ func again(ctx context.Context, sup otp.Ref, w *store.Work, fn func(ctx context.
 		if err != nil {
 			break
 		}
-		if ran, err = otp.RunTask(ctx, sup, w, w.Told, fn); ran {
+		if ran, err = otp.RunTask(ctx, sup, w, w.OnStop, fn); ran {
 			return ran, err
 		}
 		select { // it is stopping: wait until its name is free again

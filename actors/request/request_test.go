@@ -161,7 +161,7 @@ func TestRun(t *testing.T) {
 		var told atomic.Int32
 		result := make(chan error, 1)
 		go func() {
-			w := &store.Work{Route: "lingers", Told: func() { told.Add(1) }}
+			w := &store.Work{Route: "lingers", OnStop: func() { told.Add(1) }}
 			result <- b.requests.Run(b.Context(), pool, w, func(ctx context.Context) error {
 				<-ctx.Done()
 				<-time.After(request.RestartGap / 2)

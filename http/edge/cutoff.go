@@ -35,7 +35,7 @@ type cutoff struct {
 func (s *Server) Do(c echo.Context, r *Route, fn func(ctx context.Context) error) error {
 	req := c.Request()
 	k := &cutoff{server: s, c: c, body: Watched(req)}
-	k.work = store.Work{Domain: r.Class.String(), Route: r.Path, ID: RequestID(c), Key: req.URL.Path, Limit: limit(r.Class), Told: k.begin}
+	k.work = store.Work{Domain: r.Class.String(), Route: r.Path, ID: RequestID(c), Key: req.URL.Path, Limit: limit(r.Class), OnStop: k.begin}
 	err := s.requests.Do(req.Context(), k.work, func(ctx context.Context) error { return k.watch(ctx, fn) })
 	if k.lost {
 		return http.ErrAbortHandler

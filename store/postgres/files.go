@@ -128,31 +128,31 @@ func (f *Files) Move(ctx context.Context, from store.FileRow, location store.Loc
 	return n > 0, err
 }
 
-const sqlOwed = `/* owed */ SELECT ` + fileRowColumns + `
+const sqlPendingCopies = `/* owed */ SELECT ` + fileRowColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build
 WHERE f.copy_due <= now() AND (f.build, f.kind) > ($1, $2) ORDER BY f.build, f.kind LIMIT $3`
 
-// Owed returns up to limit files behind after whose copy to S3 is pending and due.
-func (f *Files) Owed(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error) {
-	return rowsOf(ctx, f.db.read("listing owed copies"), scanFileRow, sqlOwed, after.Build, string(after.Kind), limit)
+// PendingCopies returns up to limit files behind after whose copy to S3 is pending and due.
+func (f *Files) PendingCopies(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error) {
+	return rowsOf(ctx, f.db.read("listing pending copies"), scanFileRow, sqlPendingCopies, after.Build, string(after.Kind), limit)
 }
 
 const sqlPostponeCopy = `/* postpone_copy */
 UPDATE build_files SET copy_due = now() + $3::interval
 WHERE build = $1 AND kind = $2 AND (copy_due <= now() OR copy_due IS NOT NULL AND $3::interval = '0')`
 
-// Postpone claims a pending copy that is due: Owed does not return it again for wait.
+// Postpone claims a pending copy that is due: PendingCopies does not return it again for wait.
 // It reports whether the copy was due. A wait of 0 releases the claim.
 func (f *Files) Postpone(ctx context.Context, key store.FileKey, wait time.Duration) (due bool, err error) {
-	n, err := f.db.write("claiming an owed copy").exec(ctx, sqlPostponeCopy, key.Build, string(key.Kind), wait)
+	n, err := f.db.write("claiming a pending copy").exec(ctx, sqlPostponeCopy, key.Build, string(key.Kind), wait)
 	return n > 0, err
 }
 
-const sqlCountOwed = `/* count_owed */ SELECT count(*) FROM build_files WHERE copy_due IS NOT NULL`
+const sqlCountPendingCopies = `/* count_owed */ SELECT count(*) FROM build_files WHERE copy_due IS NOT NULL`
 
-// CountOwed returns how many copies are pending.
-func (f *Files) CountOwed(ctx context.Context) (int, error) {
-	return valueOf[int](ctx, f.db.read("counting owed copies"), sqlCountOwed)
+// CountPendingCopies returns how many copies are pending.
+func (f *Files) CountPendingCopies(ctx context.Context) (int, error) {
+	return valueOf[int](ctx, f.db.read("counting pending copies"), sqlCountPendingCopies)
 }
 
 const sqlUnnamed = `/* unnamed */

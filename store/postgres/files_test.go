@@ -11,7 +11,7 @@ import (
 	"takt/store/postgres"
 )
 
-// inS3 makes a submission's source lie in S3 only, with certs whose copy is owed.
+// inS3 makes a submission's source lie in S3 only, with certs whose copy is pending.
 func inS3(s *store.Submission) {
 	s.Source.Location, s.Source.Object = store.InS3, s.Source.Name+".object"
 	certs := s.Source
@@ -51,18 +51,18 @@ func TestOwedCopiesAreClaimedAndRecorded(t *testing.T) {
 	b := setup(t)
 	files := postgres.NewFiles(b.DB)
 	build := b.build(inS3)
-	owed := must(files.Owed(t.Context(), store.FileKey{}, 10))(t)
-	require.Len(t, owed, 1)
+	pending := must(files.PendingCopies(t.Context(), store.FileKey{}, 10))(t)
+	require.Len(t, pending, 1)
 	for _, want := range []bool{true, false} {
-		require.Equal(t, want, must(files.Postpone(t.Context(), owed[0].FileKey, time.Hour))(t), "one claims it")
+		require.Equal(t, want, must(files.Postpone(t.Context(), pending[0].FileKey, time.Hour))(t), "one claims it")
 	}
-	require.Empty(t, must(files.Owed(t.Context(), store.FileKey{}, 10))(t))
-	must(files.Postpone(t.Context(), owed[0].FileKey, 0))(t)
-	require.Equal(t, owed, must(files.Owed(t.Context(), store.FileKey{}, 10))(t), "the claim was given back")
-	require.Equal(t, 1, must(files.CountOwed(t.Context()))(t))
+	require.Empty(t, must(files.PendingCopies(t.Context(), store.FileKey{}, 10))(t))
+	must(files.Postpone(t.Context(), pending[0].FileKey, 0))(t)
+	require.Equal(t, pending, must(files.PendingCopies(t.Context(), store.FileKey{}, 10))(t), "the claim was given back")
+	require.Equal(t, 1, must(files.CountPendingCopies(t.Context()))(t))
 
 	for _, want := range []bool{true, false} {
-		require.Equal(t, want, must(files.Move(t.Context(), owed[0], store.InBoth, "key"))(t), "the row said something else by then")
+		require.Equal(t, want, must(files.Move(t.Context(), pending[0], store.InBoth, "key"))(t), "the row said something else by then")
 	}
 	certs := b.find(build.ID).Certs
 	require.Equal(t, store.InBoth, certs.Location)

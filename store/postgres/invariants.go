@@ -36,14 +36,14 @@ type invariant struct{ service, name, promise, broken, lock, repair string }
 const recent = `seq > (SELECT coalesce(max(seq), 0) - 10000 FROM builds)`
 
 const (
-	lockWorkers = `SELECT FROM workers ORDER BY id FOR NO KEY UPDATE`
-	heldNow     = `SELECT w.id, count(b.seq)::int AS n FROM workers w LEFT JOIN builds b ON b.worker_id = w.id AND b.state IN ('assigned', 'building') GROUP BY w.id`
-	homeless    = `builds b WHERE b.state IN ('assigned', 'building') AND NOT EXISTS (SELECT FROM workers w WHERE w.id = b.worker_id)`
-	restless    = `builds WHERE state = 'pending' AND (worker_id IS NOT NULL OR started_at IS NOT NULL OR completed_at IS NOT NULL) AND ` + recent
-	endless     = `builds WHERE state IN ('completed', 'failed', 'cancelled') AND completed_at IS NULL AND ` + recent
-	nameless    = `builds b WHERE ` + recent + ` AND NOT EXISTS (SELECT FROM build_ids i WHERE i.id = b.id AND i.seq = b.seq)`
-	keeping     = `deployments WHERE state IN ('done', 'cancelled', 'failed') AND credential IS NOT NULL`
-	period      = `make_interval(secs => ` + periodSeconds + `)`
+	lockWorkers       = `SELECT FROM workers ORDER BY id FOR NO KEY UPDATE`
+	heldNow           = `SELECT w.id, count(b.seq)::int AS n FROM workers w LEFT JOIN builds b ON b.worker_id = w.id AND b.state IN ('assigned', 'building') GROUP BY w.id`
+	workerMissing     = `builds b WHERE b.state IN ('assigned', 'building') AND NOT EXISTS (SELECT FROM workers w WHERE w.id = b.worker_id)`
+	pendingWithWorker = `builds WHERE state = 'pending' AND (worker_id IS NOT NULL OR started_at IS NOT NULL OR completed_at IS NOT NULL) AND ` + recent
+	endedWithoutTime  = `builds WHERE state IN ('completed', 'failed', 'cancelled') AND completed_at IS NULL AND ` + recent
+	idMissing         = `builds b WHERE ` + recent + ` AND NOT EXISTS (SELECT FROM build_ids i WHERE i.id = b.id AND i.seq = b.seq)`
+	keeping           = `deployments WHERE state IN ('done', 'cancelled', 'failed') AND credential IS NOT NULL`
+	period            = `make_interval(secs => ` + periodSeconds + `)`
 )
 
 // An invariant whose repair may break another one stands before it.
@@ -51,9 +51,9 @@ func invariants() []invariant {
 	return []invariant{
 		{
 			"builds", "build_holder", "A build that is assigned or building is held by a worker that is known.",
-			`SELECT b.id FROM ` + homeless, lockWorkers,
+			`SELECT b.id FROM ` + workerMissing, lockWorkers,
 			`UPDATE builds SET state = 'pending', worker_id = NULL, started_at = NULL, last_seen_at = NULL, updated_at = now()
-		WHERE seq IN (SELECT b.seq FROM ` + homeless + `)`,
+		WHERE seq IN (SELECT b.seq FROM ` + workerMissing + `)`,
 		},
 		{
 			"builds", "worker_held", "A worker's count of builds is the number of builds that it holds.",
@@ -77,19 +77,19 @@ func invariants() []invariant {
 		},
 		{
 			"builds", "build_pending", "A build that waits has neither holder nor end.",
-			`SELECT id FROM ` + restless, "",
+			`SELECT id FROM ` + pendingWithWorker, "",
 			`UPDATE builds SET worker_id = NULL, started_at = NULL, last_seen_at = NULL, completed_at = NULL
-		WHERE seq IN (SELECT seq FROM ` + restless + `) AND state = 'pending'`,
+		WHERE seq IN (SELECT seq FROM ` + pendingWithWorker + `) AND state = 'pending'`,
 		},
 		{
 			"builds", "build_ended", "A build that has ended says when.",
-			`SELECT id FROM ` + endless, "",
-			`UPDATE builds SET completed_at = updated_at WHERE seq IN (SELECT seq FROM ` + endless + `)`,
+			`SELECT id FROM ` + endedWithoutTime, "",
+			`UPDATE builds SET completed_at = updated_at WHERE seq IN (SELECT seq FROM ` + endedWithoutTime + `)`,
 		},
 		{
 			"builds", "build_known", "A build is found by its id.",
-			`SELECT b.id FROM ` + nameless, "",
-			`INSERT INTO build_ids (id, seq) SELECT b.id, b.seq FROM ` + nameless + ` ON CONFLICT (id) DO UPDATE SET seq = excluded.seq`,
+			`SELECT b.id FROM ` + idMissing, "",
+			`INSERT INTO build_ids (id, seq) SELECT b.id, b.seq FROM ` + idMissing + ` ON CONFLICT (id) DO UPDATE SET seq = excluded.seq`,
 		},
 		{
 			"builds", "build_source", "A build that waits has a source.",

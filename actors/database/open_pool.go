@@ -14,21 +14,21 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// lease is a pgx pool together with what watches it and ends it.
-type lease struct {
+// openPool is a pgx pool with its connections and its health check.
+type openPool struct {
 	pool  *pgxpool.Pool
 	conns sync.Map // the pool's open connections: *pgx.Conn → nothing
 	probe *prober
 }
 
-// openLease resolves the address, runs the migrations and opens the pool. When it
+// connectPool resolves the address, runs the migrations and opens the pool. When it
 // returns, queries can run.
-func openLease(ctx context.Context, cfg PoolConfig) (*lease, error) {
+func connectPool(ctx context.Context, cfg PoolConfig) (*openPool, error) {
 	hosts, err := cfg.Source(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l := &lease{probe: &prober{cfg: hosts, connect: cfg.ConnectTimeout, answer: cfg.AnswerTimeout}}
+	l := &openPool{probe: &prober{cfg: hosts, connect: cfg.ConnectTimeout, answer: cfg.AnswerTimeout}}
 	// The probe goes first, because it is the cheapest check for an outage, gives the
 	// clearest error, and chooses the host.
 	if _, err := l.probe.check(ctx); err != nil {
@@ -43,7 +43,7 @@ func openLease(ctx context.Context, cfg PoolConfig) (*lease, error) {
 	return l, nil
 }
 
-func (l *lease) fill(ctx context.Context, conn *pgx.ConnConfig, cfg PoolConfig) error {
+func (l *openPool) fill(ctx context.Context, conn *pgx.ConnConfig, cfg PoolConfig) error {
 	if cfg.Migrate != nil {
 		migrating := conn.Copy()
 		if cfg.Direct != nil {
@@ -126,7 +126,7 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseco
 
 // check checks that the database answers. If that needed a new connection, the pool drops
 // its own connections, because they are as old as the dead one.
-func (l *lease) check(ctx context.Context) error {
+func (l *openPool) check(ctx context.Context) error {
 	fresh, err := l.probe.check(ctx)
 	if err == nil && fresh {
 		l.pool.Reset()
@@ -158,7 +158,7 @@ func (l *lease) close(ctx context.Context, drain time.Duration, log zerolog.Logg
 }
 
 // cut closes all connections, so that calls on them fail at once.
-func (l *lease) cut() {
+func (l *openPool) cut() {
 	l.conns.Range(func(conn, _ any) bool {
 		hangUp(conn.(*pgx.Conn)) //nolint:forcetypeassert // the map holds nothing else
 		return true
@@ -166,7 +166,7 @@ func (l *lease) cut() {
 }
 
 // cancel asks the database to cancel the queries on the connections.
-func (l *lease) cancel(ctx context.Context) {
+func (l *openPool) cancel(ctx context.Context) {
 	ctx, stop := context.WithTimeoutCause(ctx, time.Second, errors.New("the database did not take the cancellation in time"))
 	defer stop()
 	l.conns.Range(func(conn, _ any) bool {

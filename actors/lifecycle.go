@@ -12,35 +12,35 @@ import (
 	"takt/store/tracing"
 )
 
-// life tells the steps of builds and workers, each on the controller where it happened:
+// lifecycle records the steps of builds and workers on the controller where they happen:
 // one line in the log at info, and the metrics.
-type life struct {
+type lifecycle struct {
 	log zerolog.Logger
 	*metrics.Metrics
 }
 
 // observe is a subscriber of the bus.
-func (l life) observe(e pubsub.Event) {
+func (l lifecycle) observe(e pubsub.Event) {
 	switch d := e.Data.(type) {
 	case queue.Assigned:
-		if d.Attempt == 1 { // since when a requeued build waits is not known
+		if d.Attempt == 1 { // when a requeued build began to wait is unknown
 			metrics.ObserveIn(tracing.BuildID(d.BuildID), l.Waited.WithLabelValues(string(d.Platform), strconv.Itoa(d.Priority)), d.Waited)
 		}
-		l.tell(d.BuildID, d.WorkerID, store.Step{What: store.StepAssigned, Attempt: d.Attempt, Took: d.Waited}).
+		l.logStep(d.BuildID, d.WorkerID, store.Step{What: store.StepAssigned, Attempt: d.Attempt, Took: d.Waited}).
 			Str("platform", string(d.Platform)).Msg("build assigned")
 	case store.Uploaded:
-		l.tell(d.BuildID, d.WorkerID, d.Step).Msg("result uploaded")
+		l.logStep(d.BuildID, d.WorkerID, d.Step).Msg("result uploaded")
 	case store.BuildUpdate:
 		l.build(d)
 	case store.WorkerUpdate:
 		if d.Step.What != "" {
 			l.WorkerSteps.WithLabelValues(d.Step.What).Inc()
-			l.tell("", d.WorkerID, d.Step).Msg("worker " + d.Step.What)
+			l.logStep("", d.WorkerID, d.Step).Msg("worker " + d.Step.What)
 		}
 	}
 }
 
-func (l life) build(u store.BuildUpdate) {
+func (l lifecycle) build(u store.BuildUpdate) {
 	switch u.Step.What {
 	case "":
 		return
@@ -57,15 +57,15 @@ func (l life) build(u store.BuildUpdate) {
 			metrics.ObserveIn(tracing.BuildID(u.BuildID), l.Built.WithLabelValues(string(u.Platform), string(u.State)), u.Step.Took)
 		}
 	}
-	line := l.tell(u.BuildID, u.WorkerID, u.Step).Str("state", string(u.State))
+	line := l.logStep(u.BuildID, u.WorkerID, u.Step).Str("state", string(u.State))
 	if u.Platform != "" {
 		line.Str("platform", string(u.Platform))
 	}
 	line.Msg("build " + u.Step.What)
 }
 
-// tell begins a line with what is known of a step.
-func (l life) tell(build, worker string, s store.Step) *zerolog.Event {
+// logStep begins a log line with the known fields of a step.
+func (l lifecycle) logStep(build, worker string, s store.Step) *zerolog.Event {
 	line := l.log.Info() //nolint:zerologlint // the caller sends it
 	if worker == "" {
 		worker = s.WorkerID
