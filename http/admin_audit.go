@@ -55,7 +55,7 @@ func (h *audit) check(ctx context.Context, _ api.None) (api.Invariants, error) {
 	return api.Invariants{Invariants: found}, err
 }
 
-// repair checks the invariants and repairs what it can without losing anything.
+// repair checks the invariants and makes the repairs that lose no data.
 func (h *audit) repair(ctx context.Context, in api.Order) (reply api.Invariants, err error) {
 	err = h.do(ctx, entry{"repair", "database", in.Reason, change(nil)}, func(ctx context.Context) (err error) {
 		reply.Invariants, err = h.repairs(ctx)
@@ -67,7 +67,7 @@ func (h *audit) repair(ctx context.Context, in api.Order) (reply api.Invariants,
 	return reply, err
 }
 
-// entry is an operator's action: what it does, to what, and why.
+// entry is an operator's action with its target and reason.
 type entry struct {
 	action, target, reason string
 	detail                 map[string]any
@@ -80,7 +80,7 @@ func change(body any) map[string]any { return map[string]any{"change": body} }
 type auditedKey struct{}
 
 // do runs act and writes an entry before it and its outcome after it. What is a part of
-// an audited action gets no entry of its own.
+// an audited action gets no separate entry.
 func (h *audit) do(ctx context.Context, what entry, act func(ctx context.Context) error) error {
 	if ctx.Value(auditedKey{}) != nil {
 		return act(ctx)
@@ -94,7 +94,7 @@ func (h *audit) do(ctx context.Context, what entry, act func(ctx context.Context
 	return err
 }
 
-// begin writes an entry before its action. If that fails, the action goes on, because the
+// begin writes an entry before its action. If that fails, the action continues, because the
 // log has the entry and conclude writes all of it.
 func (h *audit) begin(ctx context.Context, what entry) *store.AuditEntry {
 	caller := edge.CallerOf(ctx)

@@ -78,7 +78,7 @@ func (h *heijunka) surge(ctx context.Context, in api.HeijunkaSurge) (api.Heijunk
 	})
 }
 
-// rebalance moves a worker to the pool with more work. A dry run only says what it would
+// rebalance moves a worker to the pool with more work. A dry run only reports what it would
 // do, and why.
 func (h *heijunka) rebalance(ctx context.Context, in api.RebalanceHeijunkaIn) (moved api.HeijunkaRebalance, err error) {
 	if in.DryRun {

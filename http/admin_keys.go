@@ -31,7 +31,7 @@ func (h *keys) routes() []edge.Route {
 	}
 }
 
-// enrolling is the route of workers that want a key.
+// enrolling is the route on which workers get their key.
 func (h *keys) enrolling() edge.Route { return edge.On(h.edge, api.EnrollWorker, h.enroll) }
 
 func (h *keys) list(ctx context.Context, _ api.None) (api.Keys, error) {

@@ -17,14 +17,14 @@ const (
 	start     = "start"
 )
 
-// order is what an operator asks of the tree.
+// order is an operator's command to the tree.
 type order struct {
 	api.OrderNodeIn
 	action  string
 	timeout time.Duration
 }
 
-// plan is what an order would do.
+// plan lists the effects of an order.
 type plan struct {
 	node *api.TreeNode
 	// group is the node and the siblings that the parent's strategy ties to it. They stop

@@ -173,7 +173,7 @@ func (h *builds) serveDownload(c echo.Context, r *edge.Route) error {
 	})
 }
 
-// fileOfBuild is the input of both downloads. A wrong type is told before a wrong id.
+// fileOfBuild is the input of both downloads. A wrong type is reported before a wrong id.
 type fileOfBuild struct {
 	Type string `path:"type" enum:"source,result" invalid:"Invalid file type"`
 	api.BuildAccess

@@ -59,7 +59,7 @@ func (h *holders) touch(ctx context.Context, beat store.Beat) error {
 	return h.publishBeat(ctx, beat, reply, err)
 }
 
-// publishBeat publishes what a beat has changed, unless err is set.
+// publishBeat publishes the changes that a beat made, unless err is set.
 func (h *holders) publishBeat(ctx context.Context, beat store.Beat, reply store.BeatReply, err error) error {
 	if err != nil {
 		return err

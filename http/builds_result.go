@@ -123,7 +123,7 @@ func (h *holders) takeUpload(ctx context.Context, f *edge.Form, p *multipart.Par
 	return err
 }
 
-// sameField reads a field that must equal what is already known.
+// sameField reads a field that must equal the known value.
 func sameField(f *edge.Form, p *multipart.Part, known *string, contradiction string) error {
 	v, err := f.Field(p)
 	if err != nil {

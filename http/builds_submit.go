@@ -119,7 +119,7 @@ func (h *submissions) read(ctx context.Context, c echo.Context, in *submission) 
 	return nil
 }
 
-// wrongPlatform returns the error for a platform that is none of those given.
+// wrongPlatform returns the error for a platform that is not among those given.
 func wrongPlatform(platforms []store.Platform) error {
 	return edge.Invalid("Valid platform required (" + strings.Join(edge.Each(platforms, func(p store.Platform) string { return string(p) }), "|") + ")")
 }

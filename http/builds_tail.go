@@ -27,7 +27,7 @@ const (
 	tailReads = 4
 )
 
-// tails serves logs page by page: either the lines so far, or a stream that goes on until
+// tails serves logs page by page: either the lines so far, or a stream that continues until
 // the build ends.
 type tails struct {
 	edge     *edge.Server
@@ -104,7 +104,7 @@ func (h *tails) share(c echo.Context) (leave func(), err error) {
 }
 
 // serveLines answers with the lines so far, page by page. It has no default limit because
-// old clients compare the number of lines with what they have shown.
+// old clients compare the number of lines with the number that they have shown.
 func (h *tails) serveLines(c echo.Context, r *edge.Route) error {
 	in, err := h.lines(c)
 	if err != nil {
@@ -229,7 +229,7 @@ func (h *tails) read(ctx context.Context, id string, after int64, limit int) (t 
 }
 
 // wait waits for news of the build, or for one tick if the last read failed. It reports
-// whether the stream goes on.
+// whether the stream continues.
 func (h *tails) wait(ctx context.Context, st *edge.Stream, news <-chan struct{}, look <-chan time.Time, failed bool) bool {
 	for {
 		ticked, ok := st.Wait(news, look)

@@ -14,7 +14,7 @@ import (
 // defaultBaseImageID is the virtual machine image that workers start from.
 const defaultBaseImageID = "ghcr.io/sethwebster/expo-free-agent-base:0.1.23"
 
-// Config is what an operator may set. Zero values mean the defaults of WithDefaults.
+// Config holds the operator's settings. Zero values mean the defaults of WithDefaults.
 type Config struct {
 	edge.Config
 

@@ -126,12 +126,12 @@ type Audit interface {
 	List(ctx context.Context, text string, p store.Page) ([]store.AuditEntry, store.Cursor, error)
 }
 
-// Keys stores keys with names, and has [Deps.Ring] know them.
+// Keys stores named keys and updates [Deps.Ring].
 type Keys interface {
 	// List returns them, those in force first.
 	List(ctx context.Context) ([]store.NamedKey, error)
 	Create(ctx context.Context, k store.NamedKey) error
-	// Limit changes what is not nil.
+	// Limit changes the limits that are not nil.
 	Limit(ctx context.Context, name string, weight, maxPending *int) (store.NamedKey, error)
 	Revoke(ctx context.Context, name string) error
 	// Enroll spends a token for k.
@@ -240,7 +240,7 @@ type OAuth interface {
 	Install(ctx context.Context, state, secret, code string) (portal int64, err error)
 }
 
-// Deps is what a Server works with. All are required except Serving, TLS and
+// Deps are the dependencies of a Server. All are required except Serving, TLS and
 // those of services that are left out.
 type Deps struct {
 	Builds  Builds
@@ -270,9 +270,9 @@ type Deps struct {
 	Ring    *store.KeyRing
 	Notices Notices
 	Auditor Auditor
-	// Repair checks the invariants, and repairs what it can without losing anything.
+	// Repair checks the invariants and makes the repairs that lose no data.
 	Repair func(ctx context.Context) ([]store.Invariant, error)
-	// Debug describes the inside of the process, without secrets.
+	// Debug describes the process's internal state, without secrets.
 	Debug func(ctx context.Context) api.Debug
 	// Throttle, ThrottleStore and OAuth serve HubSpot.
 	Throttle        Throttle
@@ -288,7 +288,7 @@ type Deps struct {
 	Serving func(ctx context.Context) (end func())
 	// TLS is the server's certificate; nil serves plain HTTP.
 	TLS *edge.Certificate
-	// Observed are the metrics that handlers observe. Defaults to ones that nobody reads.
+	// Observed are the metrics that handlers observe. Defaults to unregistered ones.
 	Observed *metrics.Metrics
 	// Metrics is the source of /metrics.
 	Metrics prometheus.Gatherer

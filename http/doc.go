@@ -1,25 +1,26 @@
-// Package http serves takt's HTTP interface: the wire contract of http/api on
-// top of what the store, the storage and the actors can do. It declares the
-// small interfaces that it needs (deps.go); cmd/takt plugs the rest in.
+// Package http implements takt's HTTP API, whose types are in http/api, with the
+// database, the storage and the actors. It declares the small interfaces that it
+// needs (deps.go); cmd/takt supplies the implementations.
 //
-// The server itself is package edge: connections, limits, errors and replies. This package
-// is the table of routes (routes.go) and their handlers, methods of small structs, one for
-// each noun. They return the reply or an error. Most rows are levelled: the handler runs as
-// a process of [edge.Requests]. What operators need when something is broken runs directly.
-// A stream or a poll leaves its process, and only its connection waits.
+// Package edge is the server itself: connections, limits, errors and replies. This package
+// holds the table of routes (routes.go) and their handlers, which are methods of small
+// structs, one for each noun, and return the reply or an error. Most requests are subject to
+// load levelling: their handler runs as a process of [edge.Requests]. Routes that operators
+// need during an outage bypass it. A stream or a parked poll holds no process, only its
+// connection.
 //
 // # State
 //
-// None that must survive a restart. The last 10 000 events, for GET /api/events, are in a
-// ring that belongs to the Server. The subscriber of the bus calls [Server.Publish], so the
-// ring outlives restarts of the endpoint and of the bus. Streams of events read the ring at
-// their own pace. Streams of logs read rows; memory only tells them when to read.
+// None that must survive a restart. The Server keeps the last 10 000 events, for
+// GET /api/events, in a ring that outlives restarts of the endpoint and of the bus, whose
+// subscriber calls [Server.Publish]. Event streams read the ring at their own pace. Log
+// streams read rows from the database; events in memory only trigger the reads.
 //
 // # Failure
 //
 // If the database or an actor is unavailable, the reply is 503 with Retry-After. A client
-// that aborts, or that sends more than is allowed, leaves no file and no row. The rest is
-// edge's.
+// that aborts, or that exceeds a limit, leaves no file and no row. Package edge handles all
+// other errors.
 //
 // # Concurrency
 //

@@ -55,7 +55,7 @@ func (h *polls) serve(c echo.Context, r *edge.Route) error {
 		return err
 	}
 	if b := edge.Watched(c.Request()); b != nil {
-		b.Finish() // net/http notices that the client leaves only after the body was read
+		b.Finish() // net/http detects a disconnect only after the body was read
 	}
 	var await store.AwaitReply
 	err = h.edge.Do(c, r, func(ctx context.Context) (err error) {
@@ -87,7 +87,7 @@ func quotaKey(req store.PollRequest) string {
 }
 
 // wait waits for the reply of a poll. When the server closes, a poll without one is answered
-// at once. The presented token stays valid, because the worker has heard of no hand-out.
+// at once. The presented token stays valid, because the worker was not handed a build.
 func (h *polls) wait(ctx context.Context, req store.PollRequest, await store.AwaitReply, ended error) (store.PollReply, error) {
 	h.parked.Inc()
 	defer h.parked.Dec()

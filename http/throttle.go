@@ -49,7 +49,7 @@ func (h *throttle) routes() []edge.Route {
 }
 
 // action handles POST /api/hubspot/action, which accepts an action of HubSpot. It answers
-// when the action is durable, because HubSpot forgets the action after the answer.
+// when the action is durable, because HubSpot does not resend the action after the reply.
 // Anybody can send a request here. So a request with a bad header is refused before its
 // body is read, and a slow body takes no place from others.
 func (h *throttle) action(c echo.Context, r *edge.Route) error {
@@ -97,7 +97,7 @@ func (h *throttle) actionReply(a store.Acceptance) any {
 		reply.OutputFields = hubspot.OutputFields{State: hubspot.Block, Expiration: hubspot.Duration(a.Remaining)}
 	case a.State == store.ActionCompleted:
 		reply.OutputFields.State = hubspot.Success
-	default: // given up, or too late: the workflow should go on
+	default: // abandoned, or too late: the workflow should continue
 		reply.OutputFields.State = hubspot.FailContinue
 	}
 	return reply

@@ -192,7 +192,7 @@ func (h *workers) stats(ctx context.Context, in api.WorkerPath) (api.WorkerStats
 	return api.NewWorkerStats(w.Worker, time.Now()), err
 }
 
-// audited audits what do does with a worker, whose name tells people more than its id.
+// audited records do's action on a worker under the worker's name, which is clearer than its id.
 func (h *workers) audited(ctx context.Context, action string, id api.WorkerID, reason string, do func(ctx context.Context) error) error {
 	w, err := h.store.Show(ctx, string(id))
 	if err != nil {

@@ -1,32 +1,32 @@
-// Package storage keeps the bytes of builds: sources, certificates, results.
-// It knows names, sizes and digests, but neither builds' states nor HTTP.
+// Package storage stores the files of builds (sources, certificates, results) on the
+// local disk, in S3, or in both. It is independent of builds' states and of HTTP.
 //
-// [Files.Create] receives a whole file: it streams the file to a unique temporary name
-// on the local disk and makes it durable. [Upload.Commit] makes the upload a file that
-// a row names. If files go to S3, it first stores the file there under a new key. Then
-// its caller runs the database transaction that records the file, and within it gives
-// the file its local name. A file of a new build has it from the beginning
-// ([Files.CreateNew]). [Upload.Discard] removes an upload that was not committed.
+// An upload has three steps. [Files.Create] streams the file to a unique temporary name
+// on the local disk and syncs it. [Upload.Stage] stores it in S3 under a new key, if files
+// go there, and describes it for its database row. Within the transaction that writes the
+// row, [Upload.Commit] renames the local file to its final name. A file of a new build has
+// its final name from the beginning ([Files.CreateNew]). [Upload.Discard] removes an upload
+// that was not staged, [Upload.Abort] one that was.
 //
 // # State
 //
-// A directory tree, opened as an [os.Root], so that no name can lead out of it:
-// builds/<id>/… and diagnostics/<worker>/… hold committed files, and those of new builds
-// before a row names them. tmp/ holds all other uploads. All are on one file system,
-// because a rename gives a file its local name. Directories are 0700, files 0600.
+// A directory tree, opened as an [os.Root], so that no name can escape from it.
+// builds/<id>/… and diagnostics/<worker>/… hold committed files, and the files of new
+// builds until their database row is committed. tmp/ holds all other uploads. The tree is
+// on one file system, because files are committed by a rename. Directories are 0700, files 0600.
 // Certificates are sealed ([seal.Ring]); their digest and size are those of the plain
 // content.
 //
-// Objects in S3 hold the same bytes, sealed where the file is sealed. Only rows name
-// their keys. [S3] remembers the result of its last request.
+// Objects in S3 hold the same bytes, sealed if the file is sealed. Their keys are known
+// only from the database. [S3] keeps the result of its last request.
 //
 // # Failure
 //
 // A full disk is [store.DiskFull], content over its limit [store.TooLarge]; both leave
-// no files. A crash leaves temporary files, which [Local.SweepTemporary] removes, and
-// files and objects without a row. An S3 that is down, hangs or refuses is
-// [store.Unavailable]. With [ModeDual] such an S3 only delays the second copy. A
-// transfer without progress is cancelled.
+// no files. A crash may leave temporary files, which [Local.SweepTemporary] removes, and
+// files and objects without a row. If S3 is down, hangs or refuses a request, the error is
+// [store.Unavailable]; with [ModeDual] this only delays the second copy. A transfer
+// without progress is cancelled.
 //
 // # Concurrency
 //

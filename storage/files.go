@@ -43,7 +43,7 @@ type Files struct {
 	mode   Mode
 	// patience is how long a submitter waits for the second copy.
 	patience time.Duration
-	// Metrics observe what is written and read. Not nil.
+	// Metrics observe reads and writes. Not nil.
 	metrics *metrics.Metrics
 }
 
@@ -59,7 +59,7 @@ func NewFiles(mode Mode, local *Local, s3 *S3) (*Files, error) {
 	return &Files{Local: local, s3: s3, mode: mode, patience: 15 * time.Second, metrics: metrics.New()}, nil
 }
 
-// Observe has m observe what is written and read. Call it before the first use.
+// Observe makes m observe reads and writes. Call it before the first use.
 func (f *Files) Observe(m *metrics.Metrics) { f.metrics = m }
 
 // observe records an operation (write or read) on a file.

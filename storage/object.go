@@ -36,7 +36,7 @@ type object struct {
 	sum    hash.Hash // of the first summed bytes; nil: not checked
 	summed int64
 	want   [sha256.Size]byte
-	wrong  error // the content is not what was stored
+	wrong  error // the content differs from the stored one
 }
 
 // stream is the body of one answer of S3.
@@ -135,7 +135,7 @@ func (o *object) Read(p []byte) (int, error) {
 }
 
 // check adds bytes that were read to the digest. It withholds the last ones of a damaged
-// object, so that nobody takes what was read for the whole. Ranges are not checked.
+// object, so that a reader never mistakes a part for the whole. Ranges are not checked.
 func (o *object) check(p []byte) error {
 	if o.sum == nil || o.at-int64(len(p)) != o.summed {
 		return nil

@@ -90,7 +90,7 @@ func (c S3Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// S3 stores files in a bucket of any S3-compatible server. It knows only keys and
+// S3 stores files in a bucket of any S3-compatible server. It handles only keys and
 // bytes.
 type S3 struct {
 	cfg       S3Config
@@ -201,7 +201,7 @@ func (s *S3) Put(ctx context.Context, key string, r io.ReaderAt, size int64, mov
 		}
 		done <- err
 	}()
-	late := make(chan struct{}) // minio goes on to remove parts, for as long as S3 takes to answer
+	late := make(chan struct{}) // minio keeps removing parts until S3 answers
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(takeBackLate, func() { close(late) }) })()
 	select {
 	case err = <-done:

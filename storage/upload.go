@@ -222,7 +222,7 @@ func (u *Upload) send(ctx context.Context, name string) (store.File, error) {
 	return file, err
 }
 
-// put stores the upload under a new key. If that fails, it removes what was begun.
+// put stores the upload under a new key. If that fails, it removes the incomplete object.
 func (u *Upload) put(ctx context.Context, name string) (key string, err error) {
 	f, err := u.local.Open(u.temporary)
 	if err != nil {

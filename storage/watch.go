@@ -20,7 +20,7 @@ type watchdog struct {
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
 
-	mu    sync.Mutex // guards what follows, because minio reads in goroutines of its own
+	mu    sync.Mutex // guards the fields below, because minio reads in its own goroutines
 	moved func(now time.Time)
 	bytes int // since the timer was set
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Platform is what a build is for.
+// Platform is the platform that a build targets.
 type Platform string
 
 // The platforms.
@@ -163,7 +163,7 @@ func ErrQueueFull() error {
 	return &Error{Code: QueueFull, Message: "Build queue full, try again later", RetryAfter: 5 * time.Second}
 }
 
-// Submission is a new build as its submitter asks for it.
+// Submission is a submitter's request for a new build.
 type Submission struct {
 	ID       string
 	Platform Platform
@@ -202,7 +202,7 @@ const (
 	MaxCounted  = 10_000
 )
 
-// Result is what a worker reports at the end of a build.
+// Result is a worker's report at the end of a build.
 type Result struct {
 	BuildID  string
 	WorkerID string

@@ -12,7 +12,7 @@ type Class struct {
 	// ID is the class's number, 0 if it is not known.
 	ID       int32
 	Platform Platform
-	// Require is what a worker's labels must satisfy.
+	// Require is the condition that a worker's labels must satisfy.
 	Require Require
 }
 
@@ -45,7 +45,7 @@ func (c *Class) TakenBy(platforms []Platform, labels Labels) bool {
 	return c.Require.Match(labels)
 }
 
-// Lacks says what a worker with these platforms and labels lacks to take builds of c.
+// Lacks returns what a worker with these platforms and labels lacks for builds of c.
 func (c *Class) Lacks(platforms []Platform, labels Labels) (lacks []string) {
 	if only := (Class{Platform: c.Platform}); !only.TakenBy(platforms, labels) {
 		lacks = append(lacks, "platform "+string(c.Platform))
@@ -72,8 +72,8 @@ func (c *Class) String() string {
 	return string(c.Platform) + " with " + c.Require.String()
 }
 
-// Event returns the argument of job:available for a class. The release before knows only
-// platforms: it wakes nobody for other classes.
+// Event returns the argument of job:available for a class. The previous release
+// supports only platforms and wakes no worker for other classes.
 func (c *Class) Event() string {
 	if c.ID == PlainClass(c.Platform) {
 		return string(c.Platform)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The types below are what the dashboard shows, and how lists are selected.
+// The types below are the dashboard's data and the filters of its lists.
 
 // The states of a worker as operators see it: its status, unless it gets no builds for
 // another reason.
@@ -42,7 +42,7 @@ type WorkerFilter struct {
 	Present bool
 }
 
-// FleetSummary counts the workers that take one class of work, and what waits for them. With
+// FleetSummary counts the workers that take one class of work, and the builds that wait for them. With
 // the number 0 it counts all workers and all builds.
 type FleetSummary struct {
 	Class Class
@@ -114,7 +114,7 @@ const (
 	MaxRunning = 2000
 )
 
-// Figures are what the overview shows beside FleetSummary.
+// Figures are the overview's numbers beside FleetSummary.
 type Figures struct {
 	// Now is the database's time.
 	Now time.Time
@@ -189,7 +189,7 @@ type Durations struct {
 	Quarter, Median, Most, Ninth time.Duration
 }
 
-// Milestone is a step in a build's life, read from a line that takt wrote into its log.
+// Milestone is a step of a build, read from a line that takt wrote into its log.
 type Milestone struct {
 	At   time.Time
 	Kind LineKind

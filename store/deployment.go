@@ -44,7 +44,7 @@ const (
 	TakeOnly = "only"
 )
 
-// DeploymentRequest is what a deployment was asked to do.
+// DeploymentRequest is the order for a deployment.
 type DeploymentRequest struct {
 	SourceOrg string `json:"source_org"`
 	TargetOrg string `json:"target_org"`
@@ -92,7 +92,7 @@ type Deployment struct {
 // SpendsOwn reports whether d spends takt's own credential, as long as it has not ended.
 func (d Deployment) SpendsOwn() bool { return d.Credential == nil && !d.State.Final() }
 
-// RepoSource is what the source forge reports about a repository.
+// RepoSource is the source forge's description of a repository.
 type RepoSource struct {
 	ID            int64  `json:"id"`
 	URL           string `json:"url"` // to clone from
@@ -128,7 +128,7 @@ type DeploymentRepo struct {
 	StartedAt, FinishedAt, UpdatedAt time.Time
 }
 
-// RepoChange is what a worker writes about its repository.
+// RepoChange is a worker's update of its repository.
 type RepoChange struct {
 	Step RepoStep
 	// TargetID and TargetURL change nothing where they are zero.
@@ -187,7 +187,7 @@ func (p DeploymentProgress) Remaining() time.Duration {
 	return time.Duration(float64(p.Left()) / rate * float64(time.Minute))
 }
 
-// DeploymentEstimate is what the plan of a dry run would cost.
+// DeploymentEstimate is the estimated cost of a dry run's plan.
 type DeploymentEstimate struct {
 	// Calls is the number of REST calls. Took is about how long the calls and the
 	// copying take.

@@ -21,7 +21,7 @@ const (
 // Valid reports whether s is a known verdict.
 func (s DiagnosticStatus) Valid() bool { return s == Healthy || s == Warning || s == Critical }
 
-// DiagnosticReport is what a worker reports about itself.
+// DiagnosticReport is a worker's report about its own condition.
 type DiagnosticReport struct {
 	ID       string
 	WorkerID string

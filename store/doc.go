@@ -1,17 +1,18 @@
-// Package store is takt's domain: builds, workers, logs and the errors that
-// every layer shares. It knows neither SQL nor HTTP and imports the standard
-// library only; store/postgres keeps these values, http shows them.
+// Package store holds takt's domain types: builds, workers, logs, and the errors
+// that all layers share. It contains no SQL and no HTTP, and imports only the
+// standard library. Package store/postgres persists these types, package http
+// serves them.
 //
 // # State
 //
-// None: plain values. PostgreSQL is the only source of truth.
+// None; these are plain values. PostgreSQL is the only source of truth.
 //
 // # Failure
 //
-// Every failure that a caller may see is an [*Error] with a stable [Code] and a
-// message that is safe to show. Everything else is an internal error.
+// An error for clients is an [*Error] with a stable [Code] and a message that is
+// safe to show. Any other error is internal.
 //
 // # Concurrency
 //
-// Values are not shared: copy them.
+// Values are not safe for concurrent use: copy them.
 package store

@@ -30,7 +30,7 @@ const (
 	KeyExpired         Code = "idempotency_expired"  // the first reply is no longer available (409)
 	MethodNotAllowed   Code = "method_not_allowed"   // 405
 	UnsupportedMedia   Code = "unsupported_media_type"
-	RangeNotSatisfied  Code = "range_not_satisfiable" // no byte of the file was asked for (416)
+	RangeNotSatisfied  Code = "range_not_satisfiable" // the range holds no byte of the file (416)
 	PreconditionFailed Code = "precondition_failed"   // If-Match names another file (412)
 	TooLarge           Code = "too_large"             // a part is over its limit
 	QueueFull          Code = "queue_full"            // more than the queue limit is pending
@@ -68,7 +68,7 @@ type Overload struct {
 }
 
 // There are no Errorf-style helpers on purpose: messages are part of the wire contract,
-// so each stands in full where it arises.
+// so each is written out where it arises.
 
 // NewError returns an *Error without a cause.
 func NewError(code Code, message string) *Error { return &Error{Code: code, Message: message} }

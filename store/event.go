@@ -24,17 +24,17 @@ type BuildUpdate struct {
 	// Step is for the log and the metrics of the controller where it happened. It is
 	// sent to nobody.
 	Step Step `json:"-"`
-	// Was is what this change has ended, for traces; zero if nothing has ended.
+	// Was is the build before a change that ended it, for traces; zero for other changes.
 	Was BuildRef `json:"-"`
 }
 
-// Uploaded is the data of an event that a result has arrived. It is sent to nobody.
+// Uploaded is the data of an event that a result has arrived. It is not sent to clients.
 type Uploaded struct {
 	BuildID, WorkerID string
 	Step              Step
 }
 
-// Step is a step of a build's or a worker's life; empty for a change that is none.
+// Step is a step of a build or a worker; empty if the change is no such step.
 type Step struct {
 	// What is one of the constants below.
 	What string
@@ -48,7 +48,7 @@ type Step struct {
 	// Took is how long the step took: waiting for a worker, building, or sending the
 	// result. 0 if it is not known.
 	Took time.Duration
-	// Bytes is the size of what was submitted or built.
+	// Bytes is the size of the source or of the result.
 	Bytes int64
 	// TraceID is the trace of the request that took a worker's step; "" without one. A
 	// build has its own.

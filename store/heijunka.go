@@ -53,7 +53,7 @@ func (l HeijunkaLimits) Level(load int) string {
 	}
 }
 
-// Validate returns an error that says what is wrong with l.
+// Validate returns an error that describes the first fault of l.
 func (l HeijunkaLimits) Validate() error {
 	switch {
 	case l.Hard < 1 || l.Hard > maxHard:
@@ -78,7 +78,7 @@ type HeijunkaBounds struct {
 // MaxWorkers is the most workers that a pool may have, not counting overflow.
 const MaxWorkers = 10_000
 
-// Validate returns an error that says what is wrong with b.
+// Validate returns an error that describes the first fault of b.
 func (b HeijunkaBounds) Validate() error {
 	if b.Min < 1 || b.Max > MaxWorkers || b.Min > b.Max {
 		return fmt.Errorf("workers must be at least 1 and at most %d, the minimum not above the maximum", MaxWorkers)
@@ -298,7 +298,7 @@ type Work struct {
 	// Limit is how long a request of this route may usually take. A request that runs
 	// longer is shown to operators and counted, but not ended.
 	Limit time.Duration
-	// OnStop, if not nil, is called when a running request is told to end. It is called at
+	// OnStop, if not nil, is called when a running request should end. It is called at
 	// most once, from another goroutine, and never after the request has ended. It must
 	// return quickly.
 	OnStop func()

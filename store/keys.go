@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Scope is a part of what a key with a name may do.
+// Scope is a permission of a named key.
 type Scope string
 
 // The scopes. Admin includes all others but Enroll, because who has it can make keys.
@@ -64,8 +64,8 @@ func (k *NamedKey) State() string {
 	return "active"
 }
 
-// KeyRing holds the keys with names in memory, so that no request asks the database. The zero
-// value does not know them yet. It is safe for concurrent use.
+// KeyRing caches the named keys in memory, so that no request queries the database. The zero
+// value is not loaded yet. It is safe for concurrent use.
 type KeyRing struct{ keys atomic.Pointer[ringKeys] }
 
 type ringKeys struct {

@@ -61,7 +61,7 @@ type LogMark struct {
 	State BuildState
 }
 
-// LineKind is what a line says that takt itself wrote into a build's log. Nothing reads
+// LineKind classifies a line that takt itself wrote into a build's log. Nothing reads
 // such a line's text: it is for people. The lines of workers have no kind.
 type LineKind string
 

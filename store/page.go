@@ -16,7 +16,7 @@ type Page struct {
 }
 
 // Cursor is the position of a row in a list, by the values that order it: rows added or
-// removed elsewhere don't move it. Clients send it back and never look inside. "" is the
+// removed elsewhere don't move it. It is opaque to clients, which only send it back. "" is the
 // position before the first row.
 type Cursor string
 
@@ -34,7 +34,7 @@ func NewCursor(list string, keys ...any) Cursor {
 }
 
 // Keys sets keys to those of the row in the named list. It leaves them as they are for "".
-// Error: InvalidArgument for the cursor of another list, or for what is no cursor.
+// Error: InvalidArgument for an invalid cursor, or for one of another list.
 func (c Cursor) Keys(list string, keys ...any) error {
 	if c == "" {
 		return nil

@@ -48,7 +48,7 @@ type Job struct {
 	Priority int
 }
 
-// WorkerSession is what a controller remembers of a worker between its polls: the
+// WorkerSession is a controller's record of a worker between its polls: the
 // worker's row when it was last read.
 type WorkerSession struct {
 	Number uint32
@@ -81,7 +81,7 @@ type Poll struct {
 	// Shown is the counter of the presented token, 0 if there was none. A build that was
 	// handed out with a higher counter is handed out again.
 	Shown uint64
-	// Used is the highest counter that this controller knows; it is at least Shown.
+	// Used is the highest counter that this controller has seen; it is at least Shown.
 	Used uint64
 	// Parked is true if the poll was parked. Such a poll counts only if the worker's
 	// Handed has not changed since then.
@@ -90,7 +90,7 @@ type Poll struct {
 	// Active lists the builds that the worker reports as running; valid if Reconcile.
 	Active    []string
 	Reconcile bool
-	// Session is what the controller remembers of the worker; valid if Known. By it the
+	// Session is the controller's record of the worker; valid if Known. By it the
 	// store chooses how many builds it locks. The worker's row decides.
 	Session WorkerSession
 	Known   bool
@@ -170,7 +170,7 @@ type ClassCount struct {
 	N int
 }
 
-// Recount is what a controller reads from the database at one moment.
+// Recount is a controller's snapshot of the database.
 type Recount struct {
 	// Pending counts the builds that wait, of each class that has any.
 	Pending []ClassCount

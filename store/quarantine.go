@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Fault is what a failed attempt of a build ended by, as its worker reports it.
+// Fault is the cause of a failed attempt, as reported by its worker.
 type Fault string
 
 // The faults. Any other value, also none, counts as the build's.
@@ -53,7 +53,7 @@ const (
 	other     = "."
 )
 
-// WorkerHealth is what is recorded of a worker's last attempts.
+// WorkerHealth is the record of a worker's last attempts.
 type WorkerHealth struct {
 	// Attempts are the last ones, newest first, a letter each (see the constants).
 	Attempts string

@@ -27,7 +27,7 @@ type Registration struct {
 	Instance string
 }
 
-// Limits of what a worker reports about itself.
+// Limits of a registration's fields.
 const (
 	maxWorkerName   = 200      // characters
 	maxCapabilities = 16 << 10 // bytes
@@ -37,7 +37,7 @@ const (
 	maxRunning      = 1000
 )
 
-// ParseRegistration checks what a worker reports about itself, in JSON. ID is "" if it
+// ParseRegistration parses and checks a worker's registration, in JSON. ID is "" if it
 // has none. running is absent unless the worker lists its builds, instance unless its
 // process names itself. Its error is RegistrationFailed, with details.
 func ParseRegistration(id, name, capabilities, running, instance json.RawMessage) (r Registration, err error) {

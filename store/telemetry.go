@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Telemetry is what a worker's machine reports while it builds. Figures are nil if they
+// Telemetry is a report of a worker's machine during a build. Figures are nil if they
 // were not sent or are out of range.
 type Telemetry struct {
 	BuildID string
@@ -22,13 +22,13 @@ type Telemetry struct {
 	CPUPercent, MemoryMB, DiskPercent, Processes, UptimeSeconds *float64
 }
 
-// Limits of what a monitor may send.
+// Limits of a telemetry report.
 const (
 	maxCPUPercent = 1000.0
 	maxMemoryMB   = 1_000_000.0
 )
 
-// ParseTelemetry reads what a monitor sends, in JSON. It ignores members of data that
+// ParseTelemetry parses a telemetry report, in JSON. It ignores members of data that
 // have the wrong type or range. Its error is InvalidArgument and may be shown.
 func ParseTelemetry(kind, timestamp, data json.RawMessage) (t Telemetry, err error) {
 	var members map[string]json.RawMessage

@@ -19,7 +19,7 @@ const maxErrorText = 8 << 10
 // ErrorText is Text for an error message. It keeps only the beginning.
 func ErrorText(s string) string { return Clip(s, maxErrorText) }
 
-// Clip is Text of at most limit bytes. It marks what it cuts.
+// Clip is Text of at most limit bytes. It marks the cut.
 func Clip(s string, limit int) string {
 	const cut = " …"
 	if s = Text(s); len(s) > limit {

@@ -64,7 +64,7 @@ func (c ThrottleConfig) Period() time.Duration {
 	return time.Duration(c.TimePeriod) * c.TimeUnit.Duration()
 }
 
-// Validate returns an InvalidArgument that names what is wrong.
+// Validate returns an InvalidArgument that names the fault.
 func (c ThrottleConfig) Validate() error {
 	switch {
 	case c.PortalID <= 0:

@@ -15,7 +15,7 @@ type TokenHash [sha256.Size]byte
 // HashToken returns the hash of token.
 func HashToken(token string) TokenHash { return sha256.Sum256([]byte(token)) }
 
-// IsZero reports whether h stands for "no token".
+// IsZero reports whether h means "no token".
 func (h TokenHash) IsZero() bool { return h == TokenHash{} }
 
 // Equal compares in constant time.

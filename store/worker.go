@@ -86,7 +86,7 @@ type Timeouts struct {
 	WorkerTimeout time.Duration // default 300 s
 }
 
-// LostRule says what a lost attempt does to a build.
+// LostRule is the consequence of a lost attempt for its build.
 type LostRule struct {
 	// MaxAttempts is how many attempts a build has before it fails; default 3.
 	MaxAttempts int
@@ -108,14 +108,14 @@ type Sweep struct {
 // MaxClockStep is the largest forward step of the database's clock that a sweep ignores.
 const MaxClockStep = 5 * time.Second
 
-// ClockReading is what the database's clock showed at a moment of this controller's.
+// ClockReading pairs a time of the database's clock with one of this controller's.
 type ClockReading struct{ Database, At time.Time }
 
-// Then returns what the database's clock shows at a later moment, by this controller's
-// monotonic clock, if nobody sets it.
+// Then returns the database's time at a later moment of this controller's monotonic clock,
+// assuming that the database's clock was not set meanwhile.
 func (c ClockReading) Then(at time.Time) time.Time { return c.Database.Add(at.Sub(c.At)) }
 
-// SweepResult says what a sweep did.
+// SweepResult is the result of a sweep.
 type SweepResult struct {
 	// Skipped is true if another controller was sweeping.
 	Skipped bool

@@ -16,7 +16,7 @@ import (
 
 // WorkerToken is the content of a worker's token after the token was checked.
 type WorkerToken struct {
-	// Worker is the worker's number; 0 stands for "no token".
+	// Worker is the worker's number; 0 means "no token".
 	Worker uint32
 	// Counter grows from token to token of a worker; 48 bits.
 	Counter uint64

@@ -19,7 +19,7 @@ const (
 	databaseName = "takt"
 )
 
-// SQL states that decide what a failed connection means.
+// SQL states that classify a failed connection.
 const (
 	stateInvalidPassword   = "28P01"
 	stateInvalidAuth       = "28000"
@@ -83,7 +83,7 @@ func (cl *cluster) probe(ctx context.Context) error {
 	defer conn.Close(ctx) //nolint:errcheck // the server drops the session anyway
 	var exists bool
 	if err := conn.QueryRow(ctx, sqlHasDatabase, databaseName).Scan(&exists); err != nil {
-		return fmt.Errorf("asking the embedded database: %w", err)
+		return fmt.Errorf("querying the embedded database: %w", err)
 	}
 	if exists {
 		return nil

@@ -17,8 +17,8 @@ import (
 // minMajor is the oldest PostgreSQL that the store's SQL is written for.
 const minMajor = 14
 
-// ErrNoBinaries says that this machine has no PostgreSQL server programs that
-// takt could run; the error that wraps it holds the command that installs them.
+// ErrNoBinaries reports that this machine has no PostgreSQL server programs that
+// takt can run; the error that wraps it names the command that installs them.
 var ErrNoBinaries = errors.New("no PostgreSQL server programs found")
 
 // Binaries is one installed set of PostgreSQL server programs.
@@ -130,7 +130,7 @@ func executable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 
-// majorOf asks a server program for its major version.
+// majorOf returns the major version of a server program.
 func majorOf(ctx context.Context, postgres string) (int, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("postgres --version took over 10 s"))
 	defer cancel()
@@ -138,7 +138,7 @@ func majorOf(ctx context.Context, postgres string) (int, error) {
 	cmd.Dir = "/"
 	out, err := cmd.Output()
 	if err != nil {
-		return 0, fmt.Errorf("asking %s for its version: %w", postgres, err)
+		return 0, fmt.Errorf("reading the version of %s: %w", postgres, err)
 	}
 	return parseMajor(string(out))
 }

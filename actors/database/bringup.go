@@ -180,7 +180,7 @@ func (cl *cluster) removeStale(name string) error {
 	return nil
 }
 
-// endLeftovers waits for backends without a postmaster. They notice its death by
+// endLeftovers waits for backends without a postmaster. They exit by
 // themselves unless they are busy. Busy ones get SIGQUIT, as from the postmaster, and
 // later SIGKILL.
 func (cl *cluster) endLeftovers(ctx context.Context) error {

@@ -226,7 +226,7 @@ func (cl *cluster) resetPassword(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("setting a new database password: %w", err)
 	}
-	cl.log.Warn().Str("file", passwordFileName).Msg("the database password was lost; a new one was made")
+	cl.log.Warn().Str("file", passwordFileName).Msg("database password lost; created a new one")
 	return nil
 }
 
@@ -236,7 +236,7 @@ func (cl *cluster) resetPassword(ctx context.Context) error {
 func removeDrafts(data *os.Root, log zerolog.Logger) {
 	names, _ := fs.Glob(data.FS(), draftPrefix+"*") // fails for a bad pattern only
 	for _, name := range names {
-		log.Warn().Str("directory", name).Msg("removing a half-made database directory")
+		log.Warn().Str("directory", name).Msg("removing an incomplete database directory")
 		if err := data.RemoveAll(name); err != nil {
 			log.Warn().Err(err).Str("directory", name).Msg("could not remove it")
 		}

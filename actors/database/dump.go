@@ -42,7 +42,7 @@ func Dump(ctx context.Context, source Source, address, searchPath string, w io.W
 	cfg := conn.Config() // of the host that answered
 	hangUp(conn)
 	if err != nil {
-		return fmt.Errorf("asking the database for its version: %w", err)
+		return fmt.Errorf("reading the database's version: %w", err)
 	}
 	program, err := findDump(ctx, append(wellKnown(), filepath.SplitList(searchPath)...), major)
 	if err != nil {

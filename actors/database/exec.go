@@ -18,7 +18,7 @@ import (
 // firstInherited is the number of the first extra descriptor in a child.
 const firstInherited = 3
 
-// hasProc says that an open directory has a path of its own. A child can reach the
+// hasProc reports whether an open directory has its own path. A child can reach the
 // directory by that path even when its account has no access to the parent directories.
 const hasProc = runtime.GOOS == "linux"
 

@@ -46,14 +46,14 @@ type horizon struct {
 	holder string
 }
 
-// horizonWatch notices a horizon that does not move.
+// horizonWatch detects a horizon that does not move.
 type horizonWatch struct {
 	limit time.Duration
 	xmin  string
 	since time.Time
 }
 
-// observe returns what has held vacuum back for longer than the limit, or nil.
+// observe returns a report if vacuum has been held back for longer than the limit, else nil.
 func (w *horizonWatch) observe(now time.Time, h horizon) *HeldBack {
 	if h.xmin != w.xmin {
 		w.xmin, w.since = h.xmin, now

@@ -80,7 +80,7 @@ func (l *Listener) Use(*pgxpool.Pool) {
 	}
 }
 
-// Drop does nothing, because the listener notices a loss by itself.
+// Drop does nothing, because the listener detects a loss itself.
 func (*Listener) Drop(error) {}
 
 // The messages of the listener, casts.

@@ -27,7 +27,7 @@ func newPipe(file *os.File, log zerolog.Logger) *logPipe {
 	return &logPipe{file: file, log: log.With().Str("from", "postgres").Logger(), done: make(chan struct{})}
 }
 
-// logPath is the named pipe for the server's standard error. It lies beside the cluster,
+// logPath is the named pipe for the server's standard error. It is next to the cluster,
 // because its contents belong to takt.
 func (cl *cluster) logPath() string { return filepath.Join(filepath.Dir(cl.dir), "postgres.stderr") }
 

@@ -52,7 +52,7 @@ func readLockFile(root *os.Root, name string) (pidFile, bool, error) {
 	return parsePIDFile(string(text)), true, nil
 }
 
-// identity is what is known about the process that a lock file names.
+// identity classifies the process that a lock file names.
 type identity int
 
 const (

@@ -38,7 +38,7 @@ type PoolConfig struct {
 	// Direct reaches PostgreSQL itself if Source is a pooler in transaction mode, such as
 	// PgBouncer: sessions then hold neither settings nor prepared statements. nil if it is not.
 	Direct Source
-	// Migrate brings the schema up to date, on a connection of its own, before
+	// Migrate brings the schema up to date, on a separate connection, before
 	// the pool is handed out. It is called again after each loss and must be
 	// idempotent. May be nil.
 	Migrate func(ctx context.Context, cfg *pgx.ConnConfig) error
@@ -60,12 +60,12 @@ type PoolConfig struct {
 	// StartWait is how long the start waits for the first connection. After it takt
 	// starts without a database. Defaults to 10 seconds.
 	StartWait time.Duration
-	// Drain is how long running queries may go on when the pool is closed.
+	// Drain is how long running queries may continue when the pool is closed.
 	// Defaults to 3 seconds.
 	Drain time.Duration
 	// Backoff is the wait between attempts. Defaults to 1 to 30 seconds.
 	Backoff backoff.Backoff
-	// Metrics observe the pool's statements. Defaults to metrics that nobody reads.
+	// Metrics observe the pool's statements. Defaults to unregistered metrics.
 	Metrics *metrics.Metrics
 }
 
@@ -180,7 +180,7 @@ type (
 	tick struct{}            // info: time for a health check
 )
 
-// attempt is an connectPool that runs or has ended. Its result is received once: by Init, by
+// attempt is a call of connectPool that runs or has ended. Its result is received once: by Init, by
 // arrived or by Terminate.
 type attempt chan outcome
 

@@ -111,7 +111,7 @@ func (s *poolServer) retire(c *otp.Ctx, l *lease, drain time.Duration) {
 	})
 }
 
-// inherit takes back the pool of a killed incarnation, which could not do that itself.
+// inherit withdraws the pool of a killed incarnation, which could not do so itself.
 func (s *poolServer) inherit(c *otp.Ctx) {
 	if left := s.handle.up.Load(); left != nil {
 		s.lease = left.lease
@@ -119,7 +119,7 @@ func (s *poolServer) inherit(c *otp.Ctx) {
 	}
 }
 
-// takeBack takes the pool from its sinks, in reverse order.
+// takeBack withdraws the pool from its sinks, in reverse order.
 func (s *poolServer) takeBack(cause error) *openPool {
 	s.handle.up.Store(nil)
 	l := s.open
@@ -165,8 +165,8 @@ func (s *poolServer) reportWaits(c *otp.Ctx) {
 	}
 }
 
-// describe says in one line why there is no database. It marks reasons that waiting does
-// not fix, because only an operator can fix them.
+// describe returns one line on why there is no database. It marks the reasons that only an
+// operator can fix.
 func describe(err error) string {
 	switch {
 	case refused(err):

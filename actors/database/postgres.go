@@ -12,7 +12,7 @@ import (
 	"takt/actors/otp"
 )
 
-// PostgresConfig says where the embedded database lives.
+// PostgresConfig configures the embedded database.
 type PostgresConfig struct {
 	// DataDir is takt's data directory. The cluster is its subdirectory "postgres". The
 	// login is its file "postgres.password".
@@ -46,7 +46,7 @@ type Postgres struct {
 	running atomic.Pointer[cluster]
 }
 
-// ErrNotRunning says that the embedded database is being started or stopped.
+// ErrNotRunning reports that the embedded database is starting or stopping.
 var ErrNotRunning = errors.New("the embedded database is not running")
 
 // NewPostgres returns the handle of a server that Spec's child will run.
@@ -87,7 +87,7 @@ type postgresServer struct {
 	process *process
 }
 
-// ended says that a server's process has ended.
+// ended is sent when a server's process has ended.
 type ended struct{ process *process }
 
 // Init brings the server up and returns when it answers.

@@ -31,7 +31,7 @@ type process struct {
 	leave chan struct{} // closed to end watch
 }
 
-// errEnded says that a server ended without being asked to.
+// errEnded reports that a server ended without a stop request.
 var errEnded = errors.New("the database server ended")
 
 // start launches the server, and spawns the goroutines that read its log and wait for its
@@ -73,7 +73,7 @@ func (cl *cluster) start() (*process, error) {
 func (cl *cluster) adopt(pid int) *process {
 	logs, err := reopenLogPipe(cl.logPath(), cl.log)
 	if err != nil {
-		cl.log.Warn().Err(err).Msg("the adopted database server's log is lost")
+		cl.log.Warn().Err(err).Msg("log of the adopted database server unavailable")
 	}
 	p := cl.newProcess(pid, logs)
 	cl.run(p.watch)

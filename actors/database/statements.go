@@ -80,13 +80,13 @@ func (t *tracer) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool
 }
 
 // ended observes a statement. It is the one place that sees each statement end, with the
-// context of its caller. That a caller gave up is no error of the statement.
+// context of its caller. A caller that gave up does not count as an error of the statement.
 func (t *tracer) ended(ctx context.Context, s statement, err error) {
 	metrics.Observe(ctx, t.Statements.WithLabelValues(s.name), time.Since(s.begun))
 	if err != nil && !errors.Is(err, context.Canceled) {
 		t.StatementErrors.WithLabelValues(s.name).Inc()
 	}
-	if tracing.On() && trace.SpanContextFromContext(ctx).IsValid() { // else it would be a trace of its own
+	if tracing.On() && trace.SpanContextFromContext(ctx).IsValid() { // else it would start a new trace
 		record(ctx, s, err)
 	}
 }

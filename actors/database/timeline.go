@@ -24,8 +24,8 @@ const sqlTimeline = `/* timeline */ SELECT CASE WHEN pg_is_in_recovery() THEN ''
 	ELSE system_identifier || ' ' || left(pg_walfile_name(pg_current_wal_lsn()), 8) END FROM pg_control_system()`
 
 // Guard lets the connections of a Source refuse a primary with a lower timeline than takt
-// has written to: one that was replaced by its standby and came back without what was
-// committed since. A restored or moved database is another cluster and is accepted.
+// has written to: one that was replaced by its standby and returned without the later
+// commits. A restored or moved database is another cluster and is accepted.
 type Guard struct {
 	dir   string     // the data directory
 	notes bool       // it writes the file
@@ -54,7 +54,7 @@ func (g *Guard) Source(source Source) Source {
 				}
 			}
 			found := conn.ExecParams(ctx, sqlTimeline, nil, nil, nil, nil).Read()
-			// Some hosted services hide it: their failover is theirs to guard.
+			// Some hosted services hide it: they guard their failovers themselves.
 			if hidden, ok := errors.AsType[*pgconn.PgError](found.Err); ok && (hidden.Code == "42501" || hidden.Code == "0A000") {
 				return nil
 			}
@@ -105,7 +105,7 @@ func (g *Guard) note(cluster, now string) error {
 		err = writeFile(root, timelines, string(raw)+"\n", nil)
 	}
 	if err != nil {
-		return fmt.Errorf("noting the database's timeline: %w", err)
+		return fmt.Errorf("recording the database's timeline: %w", err)
 	}
 	return nil
 }

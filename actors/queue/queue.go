@@ -251,7 +251,7 @@ type Stats struct {
 }
 
 // Counted returns how many builds were pending when they were last counted (about every
-// 2 s), and false if that is too long ago to be told.
+// 2 s), and false if the count is stale.
 func (q *Queue) Counted() (store.QueueCount, bool) {
 	c := q.gauge.counted.Load()
 	if c == nil || time.Since(c.At) > maxAge {

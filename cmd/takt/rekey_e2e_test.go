@@ -33,7 +33,6 @@ import (
 func externalDatabase(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	copyCluster(t, dir)
 	server := database.NewPostgres(database.PostgresConfig{DataDir: dir, SearchPath: os.Getenv("PATH")})
 	db := postgres.New()
 	stop, err := startDatabase(t.Context(), t.Output(), database.NewPool(database.PoolConfig{

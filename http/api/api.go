@@ -251,7 +251,7 @@ type Register struct {
 	Instance string `json:"instance,omitempty" schema:"ID"`
 }
 
-// Capabilities are what the controller reads of a worker's capabilities. Unknown
+// Capabilities are the members of a worker's capabilities that the controller reads. Unknown
 // members are kept.
 type Capabilities struct {
 	// Platforms lists what the worker builds; absent means ios and android.

@@ -214,7 +214,7 @@ func declare[In, Out any](of area, access Access, class Class, at string, r Rout
 	return e
 }
 
-// Request is what a server reads an endpoint's input from.
+// Request is a server's source of an endpoint's input.
 type Request interface {
 	Path(name string) string
 	Query(name string) string

@@ -11,7 +11,7 @@ import (
 // Age is how long a reading is used.
 const Age = 2 * time.Second
 
-// Store reads what a forecast is made from.
+// Store reads the data for forecasts.
 type Store interface {
 	FleetSummary(ctx context.Context) ([]store.FleetSummary, error)
 	Figures(ctx context.Context) (store.Figures, error)
@@ -20,7 +20,7 @@ type Store interface {
 	Milestones(ctx context.Context, id string) ([]store.Milestone, error)
 }
 
-// Reading is what a forecast is made from. It is immutable.
+// Reading is the data for a forecast. It is immutable.
 type Reading struct {
 	store.Figures
 	Fleet map[int32]Queue // by the number of a class; 0 is all
@@ -57,7 +57,7 @@ func (r *Reader) Why(ctx context.Context, id string) (*store.PendingBuild, Reaso
 	return b, now.Why(*b), nil
 }
 
-// knows reports whether the reading has the class of b.
+// knows reports whether the reading includes the class of b.
 func (r *Reading) knows(b *store.PendingBuild) bool {
 	_, ok := r.Fleet[b.ClassID]
 	return ok

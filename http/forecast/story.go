@@ -12,12 +12,12 @@ import (
 	"takt/store"
 )
 
-// Step is one event in a build's life.
+// Step is one event of a build.
 type Step struct {
-	// At is zero for what is still to come.
+	// At is zero for a future step.
 	At time.Time
 	// Kind is that of the log line, or uploaded; waiting, assigned or building for the present
-	// state; "" for what is still to come.
+	// state; "" for a future step.
 	Kind store.LineKind
 	// Mark is done, now, bad or coming.
 	Mark, Title, Text string
@@ -35,7 +35,7 @@ const (
 	stepBuilding store.LineKind = "building"
 )
 
-// Story returns the steps of a build's life from the kinds and facts in its log, and why it
+// Story returns the steps of a build from the kinds and facts in its log, and why it
 // waits, nil if it does not.
 func (r *Reader) Story(ctx context.Context, b store.Build) (steps []Step, why *Reason, err error) {
 	var past []store.Milestone

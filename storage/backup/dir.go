@@ -21,7 +21,7 @@ import (
 	"takt/store/seal"
 )
 
-// Manifest says what a backup holds.
+// Manifest describes a backup.
 type Manifest struct {
 	Name string    `json:"name"`
 	At   time.Time `json:"at"`
@@ -33,7 +33,7 @@ type Manifest struct {
 	Key      string `json:"encryption_key"`
 	// Dump is the SHA-256 of the dump, as it is on the disk.
 	Dump string `json:"dump_sha256"`
-	// Files and Bytes count what the dump names and the backup holds.
+	// Files and Bytes count the files that the dump names and the backup holds.
 	Files int64 `json:"files"`
 	Bytes int64 `json:"bytes"`
 	// Gone names files that the dump names and that were removed or replaced before they

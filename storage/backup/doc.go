@@ -4,15 +4,14 @@
 //
 // A backup is a dump, NAME.sql.gz, and a manifest, NAME.json, which is written last: without
 // it there is no backup. All backups share files/: a file is kept under the SHA-256 of its
-// content. A certificate is kept as it is sealed, under the SHA-256 of its plain content,
-// the id of its build and the SHA-256 of the sealed bytes, because each sealed file opens
-// only as that of its build. Encryption keys are never kept.
+// content. A certificate stays sealed. Its name holds the SHA-256 of its plain
+// content, the id of its build and the SHA-256 of the sealed bytes, because a sealed file
+// can be opened only for its build. Encryption keys are never part of a backup.
 //
 // # Failure
 //
-// Each file gets its name when all its bytes are on the disk. A backup that was interrupted
-// leaves files, which the next one needs not copy, and unfinished ones, which the next one
-// removes.
+// A file gets its name after it was synced to disk. An interrupted backup leaves complete
+// files, which the next backup reuses, and incomplete ones, which the next backup removes.
 //
 // # Concurrency
 //

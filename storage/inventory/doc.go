@@ -3,17 +3,17 @@
 //
 // # State
 //
-// None. The work is found from the rows, so running it again completes an interrupted
-// run.
+// None. Each run derives its work from the database rows, so that a repeated run
+// completes an interrupted one.
 //
 // # Failure
 //
-// A missing or damaged file is a finding and does not stop the work on others. An
-// unusable database, S3 or disk ends the work.
+// A missing or damaged file is reported as a finding, and the run continues. The run ends
+// if the database, S3 or the disk is unusable.
 //
-// A file is moved in an order in which a row always has its file: copy, check the
-// copy's digest, change the row if nobody else changed it, and only then remove the old
-// copy, if that is wanted.
+// Moving a file never leaves a row without its file: copy, check the copy's digest,
+// update the row unless it has changed meanwhile, and only then remove the old copy, if
+// requested.
 //
 // # Concurrency
 //
