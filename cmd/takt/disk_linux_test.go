@@ -32,6 +32,7 @@ func TestFullDisk(t *testing.T) {
 	t.Cleanup(func() {
 		require.NoError(t, exec.CommandContext(context.WithoutCancel(ctx), "umount", "-l", dir).Run())
 	})
+	s.fresh = true
 	c := s.controller("takt")
 	worker, err := c.Client.Register(ctx, api.Register{Name: "one", Capabilities: []byte("{}")})
 	require.NoError(t, err)

@@ -397,6 +397,7 @@ func TestDoctorFindsWhatProxiesDo(t *testing.T) {
 func TestDoctorBeforeTheFirstStartAndAfter(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
+	s.fresh = true
 	dir := filepath.Join(s.Dir, "takt")
 	look := func(settings ...string) []diagnosis {
 		p, err := s.Launch("doctor", append(settings, "TAKT_DATA_DIR="+dir, "TAKT_LISTEN=127.0.0.1:0", "TAKT_MAX_PARKED=10"), "doctor", "--json", "--poll-wait", "1s")

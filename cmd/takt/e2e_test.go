@@ -31,6 +31,7 @@ const (
 type site struct {
 	process.Site
 	t      *testing.T
+	fresh  bool            // controllers make their clusters themselves
 	logged map[string]bool // whose last words the failed test has logged
 }
 
@@ -49,7 +50,7 @@ func newSite(t *testing.T) *site {
 // to stop cleanly: a data race that the detector found makes it exit non-zero.
 func (s *site) controller(name string, settings ...string) *process.Controller {
 	s.t.Helper()
-	if !strings.Contains(strings.Join(settings, "\n"), "TAKT_DATABASE_URL=") {
+	if !s.fresh && !strings.Contains(strings.Join(settings, "\n"), "TAKT_DATABASE_URL=") {
 		copyCluster(s.t, filepath.Join(s.Dir, name))
 	}
 	c, err := s.Controller(s.t.Context(), name, settings...)

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
@@ -82,10 +83,12 @@ func TestAFrozenDatabaseTakesNoBuildFromALiveWorker(t *testing.T) {
 		silentIsSwept()
 		keepTheirBuilds()
 		frozen(t, postmaster(t, owner), length*time.Millisecond)
-		eventually(t, "the database answers", func() bool {
-			_, err := owner.Client.Logs(t.Context(), held[0].BuildID, client.BuildAuth{}, client.LogsAfter{})
-			return err == nil
-		})
+		for _, c := range []*process.Controller{owner, guest} {
+			eventually(t, "the database answers "+c.Name, func() bool {
+				_, err := c.Client.Logs(t.Context(), held[0].BuildID, client.BuildAuth{}, client.LogsAfter{})
+				return err == nil
+			})
+		}
 		keepTheirBuilds()
 	}
 	silentIsSwept()
