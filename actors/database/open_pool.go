@@ -139,7 +139,7 @@ func (l *openPool) check(ctx context.Context) error {
 // connections are closed, so that calls on them fail at once. After another second close
 // returns in any case, because pgx waits up to 15 s for a database that stands still when it
 // ends the connections of interrupted calls.
-func (l *lease) close(ctx context.Context, drain time.Duration, log zerolog.Logger) {
+func (l *openPool) close(ctx context.Context, drain time.Duration, log zerolog.Logger) {
 	l.probe.close()
 	defer time.AfterFunc(drain, func() { l.cancel(context.WithoutCancel(ctx)) }).Stop()
 	defer time.AfterFunc(drain+time.Second, func() {

@@ -265,7 +265,7 @@ func (s *poolServer) HandleInfo(c *otp.Ctx, msg any) {
 // it is closed.
 func (s *poolServer) Terminate(c *otp.Ctx, reason error) {
 	s.handle.proc.CompareAndSwap(c.Self(), nil)
-	if s.lease != nil {
+	if s.open != nil {
 		s.retire(c, s.takeBack(reason), s.cfg.Drain)
 	}
 	if s.attempt == nil {
@@ -274,8 +274,8 @@ func (s *poolServer) Terminate(c *otp.Ctx, reason error) {
 	// The attempt's context has ended. A migration that ignores that is abandoned.
 	select {
 	case out := <-s.attempt:
-		if out.lease != nil {
-			s.retire(c, out.lease, s.cfg.Drain)
+		if out.open != nil {
+			s.retire(c, out.open, s.cfg.Drain)
 		}
 	case <-c.Context().Done():
 	}

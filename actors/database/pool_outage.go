@@ -100,8 +100,8 @@ func (s *poolServer) hurry(c *otp.Ctx) {
 	}
 }
 
-// retire closes a lease in a goroutine. Running queries may take until drain.
-func (s *poolServer) retire(c *otp.Ctx, l *lease, drain time.Duration) {
+// retire closes a pool in a goroutine. Running queries may take until drain.
+func (s *poolServer) retire(c *otp.Ctx, l *openPool, drain time.Duration) {
 	log := c.Logger()
 	c.Async(func(ctx context.Context) any {
 		begun := time.Now()
@@ -114,7 +114,7 @@ func (s *poolServer) retire(c *otp.Ctx, l *lease, drain time.Duration) {
 // inherit withdraws the pool of a killed incarnation, which could not do so itself.
 func (s *poolServer) inherit(c *otp.Ctx) {
 	if left := s.handle.up.Load(); left != nil {
-		s.lease = left.lease
+		s.open = left.open
 		s.retire(c, s.takeBack(otp.ErrKilled), s.cfg.Drain)
 	}
 }

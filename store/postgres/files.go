@@ -128,13 +128,13 @@ func (f *Files) Move(ctx context.Context, from store.FileRow, location store.Loc
 	return n > 0, err
 }
 
-const sqlPendingCopies = `/* owed */ SELECT ` + fileRowColumns + `
+const sqlOwed = `/* owed */ SELECT ` + fileRowColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build
 WHERE f.copy_due <= now() AND (f.build, f.kind) > ($1, $2) ORDER BY f.build, f.kind LIMIT $3`
 
 // PendingCopies returns up to limit files behind after whose copy to S3 is pending and due.
 func (f *Files) PendingCopies(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error) {
-	return rowsOf(ctx, f.db.read("listing pending copies"), scanFileRow, sqlPendingCopies, after.Build, string(after.Kind), limit)
+	return rowsOf(ctx, f.db.read("listing pending copies"), scanFileRow, sqlOwed, after.Build, string(after.Kind), limit)
 }
 
 const sqlPostponeCopy = `/* postpone_copy */
@@ -148,11 +148,11 @@ func (f *Files) Postpone(ctx context.Context, key store.FileKey, wait time.Durat
 	return n > 0, err
 }
 
-const sqlCountPendingCopies = `/* count_owed */ SELECT count(*) FROM build_files WHERE copy_due IS NOT NULL`
+const sqlCountOwed = `/* count_owed */ SELECT count(*) FROM build_files WHERE copy_due IS NOT NULL`
 
 // CountPendingCopies returns how many copies are pending.
 func (f *Files) CountPendingCopies(ctx context.Context) (int, error) {
-	return valueOf[int](ctx, f.db.read("counting pending copies"), sqlCountPendingCopies)
+	return valueOf[int](ctx, f.db.read("counting pending copies"), sqlCountOwed)
 }
 
 const sqlUnnamed = `/* unnamed */
