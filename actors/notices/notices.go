@@ -65,6 +65,7 @@ type Store interface {
 	Redrive(ctx context.Context, id string, number int64) (int, error)
 	Test(ctx context.Context, id string) error
 	Find(ctx context.Context, id string) (store.Subscription, error)
+	Receiver(ctx context.Context, id string) (store.Subscription, error)
 	Update(ctx context.Context, id string, change func(*store.Subscription) error) (store.Subscription, error)
 	Needed(ctx context.Context) (bool, error)
 	Backlog(ctx context.Context) (store.NoticeBacklog, error)
@@ -148,7 +149,7 @@ func (*worker) NextRetry(job *river.Job[store.NoticeJob]) time.Time {
 
 // Work sends a notice.
 func (w *worker) Work(ctx context.Context, job *river.Job[store.NoticeJob]) error {
-	s, err := w.n.Find(ctx, job.Args.Subscription)
+	s, err := w.n.Receiver(ctx, job.Args.Subscription)
 	switch {
 	case store.CodeOf(err) == store.NotFound:
 		return nil // it was deleted

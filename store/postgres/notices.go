@@ -46,6 +46,16 @@ func (n *Notices) Find(ctx context.Context, id string) (store.Subscription, erro
 	return rowOf(ctx, n.db.read("reading subscription "+id), noSubscription, scanSubscription, sqlSubscriptions, id)
 }
 
+const sqlReceiver = `/* receiver */ SELECT id, url, github, secrets, coalesce(disabled, '') FROM notice_subscriptions WHERE id = $1`
+
+// Receiver returns what is needed to send a notice of a subscription, without counting its other
+// notices. Error: NotFound.
+func (n *Notices) Receiver(ctx context.Context, id string) (store.Subscription, error) {
+	return rowOf(ctx, n.db.read("reading the receiver of "+id), noSubscription, func(row pgx.CollectableRow) (s store.Subscription, err error) {
+		return s, row.Scan(&s.ID, &s.URL, &s.GitHub, &s.Secrets, &s.Disabled)
+	}, sqlReceiver, id)
+}
+
 const sqlCreateSubscription = `/* create_subscription */
 INSERT INTO notice_subscriptions (id, url, events, platforms, labels, github, secrets, created_by)
 SELECT @id, @url, @events, @platforms, @labels, @github, @secrets, @by WHERE (SELECT count(*) FROM notice_subscriptions) < 100`
