@@ -256,7 +256,7 @@ func (n *Notices) post(ctx context.Context, url string, body []byte, header http
 	if err != nil {
 		return 0, fmt.Errorf("sending: %w", err)
 	}
-	defer reply.Body.Close()                                          //nolint:errcheck // nothing depends on it
+	defer reply.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(reply.Body, readLimit)) // so that the connection can be used again
 	if reply.StatusCode/100 != 2 {
 		return reply.StatusCode, fmt.Errorf("the receiver answered %s", reply.Status)

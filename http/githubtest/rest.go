@@ -246,7 +246,7 @@ func (s *Server) setStatus(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusNotFound, "Not Found")
 	case !slices.Contains([]string{"error", "failure", "pending", "success"}, status.State):
 		problem(w, http.StatusUnprocessableEntity, "Validation Failed", "State is not included in the list")
-	case !shaPattern.MatchString(sha) || exec.CommandContext(r.Context(), "git", "--git-dir", s.Dir(repo.Org, repo.Name), "cat-file", "-e", sha+"^{commit}").Run() != nil: //nolint:gosec // a pattern keeps it
+	case !shaPattern.MatchString(sha) || exec.CommandContext(r.Context(), "git", "--git-dir", s.Dir(repo.Org, repo.Name), "cat-file", "-e", sha+"^{commit}").Run() != nil:
 		problem(w, http.StatusUnprocessableEntity, "No commit found for SHA: "+sha)
 	default:
 		s.mu.Lock()
