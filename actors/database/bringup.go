@@ -170,7 +170,7 @@ func (cl *cluster) removeStale(name string) error {
 		return err
 	}
 	who := identify(lock.PID, cl.info)
-	if who != stranger && (who != gone || !hasProc) {
+	if who != foreign && (who != gone || !hasProc) {
 		return nil
 	}
 	if err := cl.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {

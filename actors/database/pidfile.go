@@ -60,12 +60,12 @@ const (
 	gone identity = iota
 	// server: a PostgreSQL process that works in this cluster.
 	server
-	// stranger: another program has the process id now.
-	stranger
+	// foreign: another program has the process id now.
+	foreign
 	// unclear: it is alive, but this system does not show its working directory.
 	unclear
 )
 
 func (i identity) String() string {
-	return [...]string{"gone", "server", "stranger", "unclear"}[i]
+	return [...]string{"gone", "server", "foreign", "unclear"}[i]
 }

@@ -31,10 +31,10 @@ func identify(pid int, cluster os.FileInfo) identity {
 		if os.Geteuid() == 0 {
 			return unclear // some kernels hide processes even from root
 		}
-		return stranger // a server of ours belongs to this user, who may read its links
+		return foreign // a server of ours belongs to this user, who may read its links
 	}
 	if !os.SameFile(cwd, cluster) || !namedPostgres(proc) {
-		return stranger
+		return foreign
 	}
 	return server
 }

@@ -36,7 +36,7 @@ func identify(pid int, cluster os.FileInfo) identity {
 	}
 	info, err := os.Stat(cwd)
 	if err != nil || !os.SameFile(info, cluster) || !strings.HasPrefix(command, "post") {
-		return stranger
+		return foreign
 	}
 	return server
 }

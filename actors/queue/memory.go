@@ -10,10 +10,9 @@ import (
 	"takt/store"
 )
 
-// memory is everything that QueueManager remembers, and every decision that it takes,
-// without clock, goroutines or database. Polls that memory can't decide wait for a
-// batch. After the batch they end or park. A wake-up sends a parked poll to a batch
-// again.
+// memory is the state of QueueManager and all its decisions, without a clock, goroutines or
+// a database. Polls that memory can't answer wait for a batch. After the batch they end or
+// park. A wake-up sends a parked poll to a batch again.
 type memory struct {
 	byNumber map[uint32]*session
 	byID     map[string]*session
@@ -322,7 +321,7 @@ func (m *memory) batched() (n int) {
 // correct sessions and pending counts.
 func (m *memory) takeBack(b *batch, now time.Time) {
 	m.batches = slices.DeleteFunc(m.batches, func(o *batch) bool { return o == b })
-	dry := map[*profile]bool{}
+	foundNone := map[*profile]bool{}
 	for i, p := range b.polls {
 		r := &b.results[i]
 		p.session.batched = nil
@@ -341,7 +340,7 @@ func (m *memory) takeBack(b *batch, now time.Time) {
 		case r.Job != nil && !r.Redelivered:
 			m.pending.claimed(r.Job.ClassID)
 		case r.Outcome == store.PollServed && r.Job == nil && r.Session.Free():
-			dry[p.session.profile] = true
+			foundNone[p.session.profile] = true
 		}
 		s := p.session
 		switch {
@@ -364,9 +363,9 @@ func (m *memory) takeBack(b *batch, now time.Time) {
 		m.release(s, now)
 	}
 	for _, c := range m.pending.classes {
-		for p := range dry {
+		for p := range foundNone {
 			if p.takes(c) {
-				c.dry(b.seen[c], b.crowded)
+				c.foundNone(b.seen[c], b.crowded)
 				break
 			}
 		}

@@ -10,14 +10,14 @@ import (
 	"takt/store"
 )
 
-// pending is how many builds of each class this controller believes to be pending. It
-// may be wrong at any moment; wake-ups that find nothing and the regular count correct
-// it. Only the actor writes it. Other goroutines read shown.
+// pending is an estimate of how many builds of each class are pending. It may be wrong at
+// any moment; wake-ups that find nothing and the regular count correct it. Only the actor
+// writes it. Other goroutines read shown.
 type pending struct {
 	// classes are those of which builds are pending or were lately, and those of ios and
 	// android.
 	classes []*class
-	// heard are numbers of classes that are known by notifications only.
+	// heard are the numbers of classes that are known only from notifications.
 	heard map[int32]bool
 	// counted is when the last count was taken; zero if there is none.
 	counted time.Time
@@ -34,7 +34,7 @@ type class struct {
 	store.Class // immutable
 	n           int
 	shown       atomic.Int64 // n, for others
-	// news counts the builds that became pending as far as this controller knows. Builds
+	// news counts the builds of which this controller learned that they became pending. Those
 	// counted after a read of the database began may be missing from its result.
 	news uint64
 	// echoes is how many notifications of this controller's own submissions are still to
@@ -46,13 +46,13 @@ type class struct {
 	woken int
 }
 
-// seen is how many news of each class were known at a moment.
+// seen has class.news of each class at one moment.
 type seen map[*class]uint64
 
 // maxAge is the greatest age of a count that may decide a poll.
 const maxAge = 5 * time.Second
 
-// begin remembers the classes that the actor's last incarnation showed.
+// begin takes over the classes that the actor showed before its restart.
 func (h *pending) begin() {
 	var before []*class
 	if shown := h.shown.Load(); shown != nil {
@@ -111,7 +111,7 @@ func (h *pending) seen() seen {
 // unknown reports whether the count is too old to prove that nothing is pending.
 func (h *pending) unknown(now time.Time) bool { return now.Sub(h.counted) > maxAge }
 
-// of returns how many builds are believed to be pending that workers of p can take.
+// of estimates how many builds are pending that workers of p can take.
 func (h *pending) of(p *profile) (n int) {
 	for _, c := range h.classes {
 		if c.n > 0 && p.takes(c) {
@@ -121,7 +121,7 @@ func (h *pending) of(p *profile) (n int) {
 	return n
 }
 
-// total returns how many builds are believed to be pending.
+// total estimates how many builds are pending.
 func (h *pending) total() (n int) {
 	for _, c := range h.classes {
 		n += c.n
@@ -187,10 +187,10 @@ func (h *pending) claimed(id int32) {
 	}
 }
 
-// dry records that a free worker found no build of c, in a read that began when news was
+// foundNone records that a free worker found no build of c, in a read that began when news was
 // seen. The count is in doubt if builds were believed to be pending, or if another batch
 // was running, because that batch may have locked builds that it did not take.
-func (c *class) dry(seen uint64, crowded bool) {
+func (c *class) foundNone(seen uint64, crowded bool) {
 	left := int(c.news - seen)
 	c.doubt = crowded || c.n > left
 	c.set(left)
@@ -223,8 +223,7 @@ func (h *pending) recount(count []store.ClassCount, seen seen, limit int, now ti
 	h.found.Store(found)
 }
 
-// profile is what the workers of some sessions have in common: they can take the same
-// builds. Actor only.
+// profile is shared by the sessions of workers that can take the same builds. Actor only.
 type profile struct {
 	platforms []store.Platform
 	labels    store.Labels
@@ -232,7 +231,7 @@ type profile struct {
 	parked    list.List      // polls of workers with a free slot
 }
 
-// takes reports whether the workers can take builds of c. Nobody has no profile.
+// takes reports whether the workers can take builds of c. A nil profile takes none.
 func (p *profile) takes(c *class) bool {
 	if p == nil {
 		return false
@@ -248,7 +247,7 @@ func (p *profile) takes(c *class) bool {
 	return can
 }
 
-// profileOf returns the profile of a worker, which s has now.
+// profileOf returns the profile for the worker of s as it is now.
 func (m *memory) profileOf(s *session) *profile {
 	if p := s.profile; p != nil && slices.Equal(p.platforms, s.Platforms) && maps.Equal(p.labels, s.Labels) {
 		return p

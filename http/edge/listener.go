@@ -27,25 +27,25 @@ type borrowedListener struct {
 }
 
 // connections limits the connections of all servers, the running one and those that
-// finish their last requests. When all are open, a new one takes the place of a stranger's,
-// because it may be a probe's or an operator's: the slowest one of the stranger that has
-// most. A stranger is an address that is not known.
+// finish their last requests. When all are open, a new connection may be that of a probe or an
+// operator, so one from an unknown address is closed for it: the slowest of the unknown address
+// that has most.
 type connections struct {
 	most    int // maximum of connections
 	each    int // maximum per address that is not known
 	known   *known
 	refused func() // called for each connection that is closed for others
 
-	mu        sync.Mutex // guards what follows
-	open      map[net.Conn]*conn
-	peers     map[string]*peer   // per address, see quotaAddr
-	strangers map[*peer]struct{} // the peers that are not known
+	mu      sync.Mutex // guards what follows
+	open    map[net.Conn]*conn
+	peers   map[string]*peer   // per address, see quotaAddr
+	unknown map[*peer]struct{} // the peers that are not known
 }
 
 func newConnections(cfg Config, known *known, refused func()) *connections {
 	return &connections{
 		most: cfg.MaxConnections, each: cfg.MaxPerAddress, known: known, refused: refused,
-		open: map[net.Conn]*conn{}, peers: map[string]*peer{}, strangers: map[*peer]struct{}{},
+		open: map[net.Conn]*conn{}, peers: map[string]*peer{}, unknown: map[*peer]struct{}{},
 	}
 }
 
@@ -97,16 +97,16 @@ func (l *connections) admit(c net.Conn) bool {
 		p = &peer{addr: addr}
 		p.known.Store(l.known.has(addr, now))
 	}
-	stranger := !p.known.Load()
-	if stranger && len(p.conns) >= l.each || len(l.open) >= l.most && !l.closeSlowest() {
+	unknown := !p.known.Load()
+	if unknown && len(p.conns) >= l.each || len(l.open) >= l.most && !l.closeSlowest() {
 		return false
 	}
 	k := &conn{Conn: c, all: l, peer: p, at: len(p.conns)}
 	k.since.Store(now.UnixNano())
 	p.conns = append(p.conns, k)
 	l.open[c], l.peers[addr] = k, p
-	if stranger {
-		l.strangers[p] = struct{}{}
+	if unknown {
+		l.unknown[p] = struct{}{}
 	}
 	return true
 }
@@ -114,11 +114,11 @@ func (l *connections) admit(c net.Conn) bool {
 // maxCompared is how many addresses are compared to find the one with most connections.
 const maxCompared = 64
 
-// closeSlowest closes a stranger's connection. The caller holds mu.
+// closeSlowest closes a connection from an unknown address. The caller holds mu.
 func (l *connections) closeSlowest() bool {
 	var heaviest *peer
 	n := 0
-	for p := range l.strangers { // in random order
+	for p := range l.unknown { // in random order
 		if heaviest == nil || len(p.conns) > len(heaviest.conns) {
 			heaviest = p
 		}
@@ -145,7 +145,7 @@ func (l *connections) remove(k *conn) {
 	p.conns = p.conns[:len(p.conns)-1]
 	if len(p.conns) == 0 {
 		delete(l.peers, p.addr)
-		delete(l.strangers, p)
+		delete(l.unknown, p)
 	}
 }
 
@@ -168,7 +168,7 @@ func (l *connections) trust(addr string, now time.Time) {
 	defer l.mu.Unlock()
 	if p := l.peers[addr]; p != nil && !p.known.Load() {
 		p.known.Store(true)
-		delete(l.strangers, p)
+		delete(l.unknown, p)
 	}
 }
 

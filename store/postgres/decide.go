@@ -33,7 +33,7 @@ func (t *turn) mayRepeat(s *store.WorkerSession) bool {
 // row is a worker's row.
 type row struct {
 	store.WorkerSession
-	instance string // "" if the process that holds it named itself not
+	instance string // "" if the process that holds it gave no name
 	offline  bool
 }
 
@@ -46,11 +46,11 @@ type lockedBuild struct {
 	// it retries last. handed is the counter of the hand-out to the holder.
 	worker string
 	handed uint64
-	// unheard is true if the holder has given no sign since the hand-out, or if that was just now.
+	// unheard is true if the holder sent nothing since the hand-out, or if the hand-out was just now.
 	unheard bool
 }
 
-// held is what a transaction holds locked to decide by.
+// held are the rows that a transaction has locked, by which polls are decided.
 type held struct {
 	workers map[uint32]*row
 	// repeats are assigned builds of the workers in asked, in the order of hand-outs.
@@ -79,13 +79,13 @@ type handOut struct {
 	from   *claim
 }
 
-// decision is what becomes of polls.
+// decision is the outcome of polls.
 type decision struct {
 	// results are the answers by the index of the polls. A poll without one has to be
 	// served again: its worker's row is not locked, or less was locked than it may get.
 	results  []*store.PollResult
 	handOuts []handOut
-	repeated []int64  // builds that are handed out again for the first time
+	repeated []int64  // builds that are handed out a second time
 	written  []*row   // workers whose rows change
 	unused   []string // the events of builds that were locked and not handed out
 	stored   bool     // the hand-outs are written
