@@ -81,7 +81,7 @@ func TestPlainHTTPForOthersIsWarnedOf(t *testing.T) {
 		var log bytes.Buffer
 		c := controller{log: zerolog.New(&log), listener: at{ip: net.ParseIP(ip)}}
 		c.warnOfPlainHTTP()
-		require.Equal(t, warned, strings.Contains(log.String(), "travel in clear"), ip)
+		require.Equal(t, warned, strings.Contains(log.String(), "sent unencrypted"), ip)
 	}
 	cert, key := tlstest.NewAuthority(t).Issue(t, t.TempDir(), 1)
 	var log bytes.Buffer
