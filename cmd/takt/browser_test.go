@@ -209,6 +209,11 @@ func eval[T any](b *browser, expression string) (v T) {
 // without a mouse would.
 func (b *browser) submit(form string, fields map[string]string) {
 	b.t.Helper()
+	require.NoError(b.t, b.trySubmit(form, fields))
+}
+
+func (b *browser) trySubmit(form string, fields map[string]string) error {
+	b.t.Helper()
 	b.do(chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%q).closest("details")?.setAttribute("open", "")`, form), nil))
 	for name, value := range fields {
 		b.do(chromedp.SetValue(form+` [name="`+name+`"]`, value, chromedp.ByQuery))
@@ -217,7 +222,7 @@ func (b *browser) submit(form string, fields map[string]string) {
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	_, err := chromedp.RunResponse(ctx, chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%q).requestSubmit()`, form), nil))
-	require.NoError(b.t, err)
+	return err
 }
 
 // scripts switches JavaScript on or off.

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"flag"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -21,6 +24,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(reexec) == "1" {
 		os.Exit(run(context.Background(), os.Args[1:]))
 	}
+	// Tests wait for processes most of the time. On two cores, two at once took twice as long.
+	flag.Parse()
+	_ = flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0))))
 	goleak.VerifyTestMain(suite{m})
 }
 

@@ -160,6 +160,7 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	forge, forgeSettings := deployer(t, 4)
 	gate := newPushGate()
 	forge.Intercept(gate.intercept)
+	t.Cleanup(func() { gate.open(100) }) // the forge waits for its requests
 	old, fresh := newKey(), newKey()
 	shared := slices.Concat(s.hs.Env(s.base), forgeSettings, bucket.Env(), []string{
 		"TAKT_PUBLIC_URL=" + publicName, "TAKT_HUBSPOT_TIMEOUT=3s", "TAKT_STORAGE=dual", "TAKT_DATABASE_URL=" + externalDatabase(t),
@@ -178,6 +179,10 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	s.install(both[0], perSecond(1000), hookPortal, hookPortal+1)
 	d, err := both[1].Client.Deploy(t.Context(), api.DeploymentRequest{
 		DeploymentRequest: store.DeploymentRequest{SourceOrg: "from", TargetOrg: "to"}, Token: githubtest.Token,
+	})
+	require.NoError(t, err)
+	subscribed, err := client.Call(t.Context(), both[0].Client, api.CreateSubscription, api.CreateSubscriptionIn{
+		URL: "https://example.org/", SubscriptionFilter: api.SubscriptionFilter{Events: []string{"deployment.failed"}},
 	})
 	require.NoError(t, err)
 	var builds []certified
@@ -296,7 +301,7 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	for _, c := range both {
 		code, sum = s.rekey(c, slices.Concat(shared, ringOf(fresh)), "--dry-run")
 		require.Zero(t, code)
-		require.Len(t, sum.Kinds, 5)
+		require.Len(t, sum.Kinds, 6)
 		code, found, _ := s.upkeep(c, slices.Concat(shared, ringOf(fresh)), "verify", "--digest", "--any-copy")
 		require.Zero(t, code, found)
 	}
@@ -305,6 +310,8 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	again, err := both[1].Client.Submit(t.Context(), waiting[0].replay)
 	require.NoError(t, err)
 	require.Equal(t, first, again, "the reply is still told")
+	_, err = client.Call(t.Context(), both[1].Client, api.RotateSubscription, api.SubscriptionIn{ID: subscribed.ID})
+	require.NoError(t, err, "the secret before the new one is read")
 	s.worker(both[0], "ios", certifiedOrder)
 	for _, b := range append(waiting, builds...) {
 		eventually(t, "build completes", func() bool { return status(t, both[0], b.id).Status == string(store.Completed) })
