@@ -20,7 +20,7 @@ import (
 // madeCluster is a data directory with a migrated cluster. Most controllers start with a copy
 // of it, because initdb and the migrations take longer than many tests. Its server does not
 // sync: these tests kill processes, not the machine.
-var madeCluster struct { //nolint:gochecknoglobals // made once for all tests
+var madeCluster struct { // made once for all tests
 	once sync.Once
 	dir  string
 	err  error
