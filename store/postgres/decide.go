@@ -194,12 +194,16 @@ func (d *decision) handOut(i int, w *row, c *claim) {
 // build that was lost or failed on it before. Which builds are handed out stays as it is.
 func (d *decision) exchange() {
 	for i := range d.handOuts {
+		a := &d.handOuts[i]
+		if a.worker != a.to.ID {
+			continue
+		}
 		for j := range d.handOuts {
-			a, b := &d.handOuts[i], &d.handOuts[j]
-			if a.worker == a.to.ID && b.from == a.from && b.worker != a.to.ID && a.worker != b.to.ID {
+			if b := &d.handOuts[j]; b.from == a.from && b.worker != a.to.ID && a.worker != b.to.ID {
 				a.lockedBuild, b.lockedBuild = b.lockedBuild, a.lockedBuild
 				a.answer.Job, b.answer.Job = b.answer.Job, a.answer.Job
 				a.answer.PendingSince, b.answer.PendingSince = b.answer.PendingSince, a.answer.PendingSince
+				break
 			}
 		}
 	}
