@@ -143,8 +143,8 @@ func TestPagesNameWhatExists(t *testing.T) {
 			if !errorsNone(t, err, page) {
 				continue
 			}
-			if !regexp.MustCompile(`\b` + regexp.QuoteMeta(m[2]) + `\b`).Match(source) {
-				t.Errorf("%s: %s has no %s", page, m[1], m[2])
+			if !regexp.MustCompile(`(?m)^(?:func (?:\([^)]*\) )?|type |var |const |\t)`+regexp.QuoteMeta(m[2])+`\b`).Match(source) && m[2] != "" {
+				t.Errorf("%s: %s does not declare %s", page, m[1], m[2])
 			}
 		}
 	}
