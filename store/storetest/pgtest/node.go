@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -54,12 +55,17 @@ func New(parent string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it listens at once
-	if err != nil {
-		return nil, err
+	n.Dir = filepath.Join(dir, "data")
+	for range 100 {
+		// Below the ports that the system assigns by itself, so that a server that was
+		// stopped finds it free again.
+		n.Port = 15000 + rand.N(17000)
+		var free net.Listener
+		if free, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", n.Port)); err == nil { //nolint:noctx // it listens at once
+			return n, free.Close()
+		}
 	}
-	n.Dir, n.Port = filepath.Join(dir, "data"), free.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it listens on TCP
-	return n, free.Close()
+	return nil, err
 }
 
 // Init makes a new cluster whose superuser is takt.
@@ -119,21 +125,27 @@ func (n *Node) Stop() {
 	n.sh = nil
 }
 
-// Kill ends all processes of the server, as a power cut would.
+// Kill ends all processes of the server, as a power cut would. It waits for their end, because
+// PostgreSQL refuses to start while one of them is left.
 func (n *Node) Kill() {
-	n.Signal(syscall.SIGKILL)
+	for n.Signal(syscall.SIGKILL) > 0 {
+		time.Sleep(time.Millisecond)
+	}
 	n.Stop()
 }
 
-// Signal sends a signal to the server and all its processes, which work in its directory.
-func (n *Node) Signal(s syscall.Signal) {
+// Signal sends a signal to the server and all its processes, which work in its directory, and
+// returns how many there were.
+func (n *Node) Signal(s syscall.Signal) (processes int) {
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd") // the pattern is right
 	for _, link := range links {
 		if at, err := os.Readlink(link); err == nil && at == n.Dir {
 			pid, _ := strconv.Atoi(strings.Split(link, "/")[2])
 			_ = syscall.Kill(pid, s) // it may have ended
+			processes++
 		}
 	}
+	return processes
 }
 
 // URL is how to reach the node and no other.
