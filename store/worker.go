@@ -124,8 +124,6 @@ type SweepResult struct {
 	Requeued  []BuildRef
 	Failed    []BuildRef
 	Offline   []string // worker ids
-	// Unmatched are builds that failed because no known worker could take them.
-	Unmatched []BuildRef
 }
 
 // BuildRef names a build and where it waits.

@@ -13,23 +13,25 @@ import (
 // fakeStore is a database in memory that keeps the rules of store.Poll, and
 // watches that QueueManager keeps its own.
 type fakeStore struct {
-	mu      sync.Mutex // guards what follows
-	workers map[string]*fakeWorker
-	pending []*fakeBuild  // in order
-	err     error         // what every method fails with
-	refused string        // Assign has no answer for this worker
-	locked  string        // another transaction has locked this worker's row
-	gate    chan struct{} // Assign waits for it
-	batched map[string]bool
-	beats   int        // that were written
-	batches [][]string // the workers of each batch
-	counts  int
-	ahead   time.Duration // of the database's clock
-	swept   []store.Sweep
-	sweep   store.SweepResult
-	saved   *store.Timeouts
-	broken  []string // rules that QueueManager broke
-	handed  map[string]int
+	mu         sync.Mutex // guards what follows
+	workers    map[string]*fakeWorker
+	pending    []*fakeBuild  // in order
+	err        error         // what every method fails with
+	refused    string        // Assign has no answer for this worker
+	locked     string        // another transaction has locked this worker's row
+	gate       chan struct{} // Assign waits for it
+	batched    map[string]bool
+	beats      int        // that were written
+	batches    [][]string // the workers of each batch
+	counts     int
+	ahead      time.Duration // of the database's clock
+	swept      []store.Sweep
+	sweep      store.SweepResult
+	sweepErr   error // what Sweep fails with, beside its result
+	classesErr error // what CheckClasses fails with
+	saved      *store.Timeouts
+	broken     []string // rules that QueueManager broke
+	handed     map[string]int
 }
 
 type fakeWorker struct {
@@ -283,12 +285,15 @@ func (s *fakeStore) Sweep(_ context.Context, sw store.Sweep) (store.SweepResult,
 		return store.SweepResult{}, s.err
 	}
 	s.swept = append(s.swept, sw)
-	return s.sweep, nil
+	return s.sweep, s.sweepErr
 }
 
 func (s *fakeStore) CheckClasses(_ context.Context, limit time.Duration) (failed []store.BuildRef, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.classesErr != nil {
+		return nil, s.classesErr
+	}
 	for _, b := range s.pending {
 		if limit > 0 && b.platform == "gpu" {
 			failed = append(failed, store.BuildRef{ID: b.id, Platform: store.IOS, ClassID: gpu})

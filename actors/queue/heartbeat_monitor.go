@@ -136,7 +136,8 @@ type heartbeatMonitor struct {
 	patience  time.Duration     // the longest gap between two answers of the database
 	pulses    otp.Job[answered] // check that the database answers
 	sweeps    otp.Job[store.SweepResult]
-	noTicks   func() // cancels the timers of both
+	classes   otp.Job[[]store.BuildRef] // check which have a worker; the result is the builds that failed
+	noTicks   func()                    // cancels the timers of both
 	clock     store.ClockReading
 }
 
@@ -150,6 +151,7 @@ func (h *heartbeatMonitor) Init(c *otp.Ctx) error {
 		}
 		return ""
 	}}
+	h.classes = otp.Job[[]store.BuildRef]{Begin: h.checkClasses, Done: h.checkedClasses}
 	h.apply(c, h.m.cfg.Timeouts)
 	h.settings = settings.Watcher[store.Timeouts]{Key: "heartbeat", Read: h.m.saved, Apply: h.found}
 	h.settings.Start(c, h.m.bus)
@@ -246,13 +248,7 @@ func (h *heartbeatMonitor) sweep() func(context.Context) (store.SweepResult, err
 		ctx, cancel := context.WithTimeoutCause(ctx, sweepTimeout, errTransactionTooSlow)
 		defer cancel()
 		result, err := m.db.Sweep(ctx, s)
-		if err != nil {
-			return result, err
-		}
-		if !result.Skipped && !result.ClockStep {
-			result.Unmatched, err = m.db.CheckClasses(ctx, m.cfg.Unmatched)
-		}
-		m.publish(result)
+		m.publish(result) // also if err says that the database refused to change other rows
 		return result, err
 	}
 }
@@ -267,9 +263,6 @@ func (m *Monitor) publish(r store.SweepResult) {
 	for _, b := range r.Failed {
 		m.bus.Publish(pubsub.BuildUpdated, store.Lost(b, store.Failed, store.LostSilent))
 	}
-	for _, b := range r.Unmatched {
-		m.bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed, Was: b})
-	}
 	for _, id := range r.Offline {
 		m.bus.Publish(pubsub.WorkerUpdated, store.WorkerUpdate{WorkerID: id, Status: store.Offline, Step: store.Step{What: store.StepOffline}})
 	}
@@ -282,12 +275,44 @@ func (h *heartbeatMonitor) swept(c *otp.Ctx, result store.SweepResult, err error
 		// The sweep skips its turn. A worker that was silent meanwhile may have sent
 		// beats that no controller could store.
 		h.listening.interrupted(h.m.cfg.Now())
+		return 0
 	case err != nil:
 		logger.WithLevel(levelOf(err)).Err(err).Msg("sweep failed")
 	case result.ClockStep:
 		h.clockStep(c)
-	default:
-		logSweep(logger, result)
+		return 0
+	}
+	logSweep(logger, result)
+	if !result.Skipped {
+		h.classes.Tick(c)
+	}
+	return 0
+}
+
+// checkClasses follows each sweep, as work of its own, because its failure is not the sweep's.
+func (h *heartbeatMonitor) checkClasses() func(context.Context) ([]store.BuildRef, error) {
+	m := h.m
+	return func(ctx context.Context) ([]store.BuildRef, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, sweepTimeout, errTransactionTooSlow)
+		defer cancel()
+		failed, err := m.db.CheckClasses(ctx, m.cfg.Unmatched)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range failed {
+			m.bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed, Was: b})
+		}
+		return failed, nil
+	}
+}
+
+func (h *heartbeatMonitor) checkedClasses(c *otp.Ctx, failed []store.BuildRef, err error) (next time.Duration) {
+	logger := c.Logger()
+	if err != nil && !isOutage(err) {
+		logger.WithLevel(levelOf(err)).Err(err).Msg("looking for builds that no known worker can take failed")
+	}
+	if n := len(failed); n > 0 {
+		logger.Warn().Int("builds", n).Msg("builds failed because no known worker could take them")
 	}
 	return 0
 }
@@ -297,9 +322,6 @@ func (h *heartbeatMonitor) swept(c *otp.Ctx, result store.SweepResult, err error
 func logSweep(logger *zerolog.Logger, r store.SweepResult) {
 	if n, m := len(r.Requeued), len(r.Failed); n+m > 0 {
 		logger.Warn().Int("requeued", n).Int("failed", m).Msg("builds taken from silent workers")
-	}
-	if n := len(r.Unmatched); n > 0 {
-		logger.Warn().Int("builds", n).Msg("builds failed because no known worker could take them")
 	}
 	if n := len(r.Offline); n > 0 {
 		logger.Info().Int("workers", n).Msg("workers went offline")

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -27,6 +28,7 @@ type watch struct {
 	queue   *Queue
 	ready   atomic.Pointer[time.Time] // since when; nil if it is not
 	skew    atomic.Int64              // of the wall clock, against the bubble's
+	log     strings.Builder           // read it when all goroutines wait
 }
 
 // isReady says that the controller is ready from now on, or is not.
@@ -52,7 +54,8 @@ func (w *watch) now() time.Time { return time.Now().Add(time.Duration(w.skew.Loa
 func onWatch(t *testing.T, f func(w *watch)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &watch{T: t, sys: otp.New(otp.Options{Logger: zerolog.New(t.Output())}), bus: pubsub.New(), db: newFakeStore()}
+		w := &watch{T: t, bus: pubsub.New(), db: newFakeStore()}
+		w.sys = otp.New(otp.Options{Logger: zerolog.New(zerolog.SyncWriter(io.MultiWriter(t.Output(), &w.log)))})
 		w.isReady(true)
 		w.queue = New(w.sys, w.db, w.bus, store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)), Config{})
 		w.monitor = NewMonitor(w.sys, w.db, w.queue, w.bus, MonitorConfig{
@@ -93,9 +96,6 @@ func TestASweepLogsLostBuildsApartFromOfflineWorkers(t *testing.T) {
 	}{
 		{store.SweepResult{}, ""},
 		{store.SweepResult{Offline: []string{"w"}}, `{"level":"info","workers":1,"message":"workers went offline"}` + "\n"},
-		{
-			store.SweepResult{Unmatched: []store.BuildRef{{}}}, `{"level":"warn","builds":1,"message":"builds failed because no known worker could take them"}` + "\n",
-		},
 		{
 			store.SweepResult{Requeued: []store.BuildRef{{}, {}}, Failed: []store.BuildRef{{}}, Offline: []string{"w"}},
 			`{"level":"warn","requeued":2,"failed":1,"message":"builds taken from silent workers"}` + "\n" +
@@ -245,6 +245,32 @@ func TestSweeps(t *testing.T) {
 			w.passes(10 * time.Second)
 			was := store.BuildRef{ID: "z", Platform: store.IOS, ClassID: gpu}
 			require.Equal(w, store.BuildUpdate{BuildID: "z", Platform: store.IOS, State: store.Failed, Was: was}, (<-events).Data)
+			require.Contains(w, w.log.String(), "builds failed because no known worker could take them")
+		})
+	})
+
+	t.Run("a sweep and the look for builds that no worker can take don't fail together", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			events := make(chan pubsub.Event, 100)
+			defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.BuildUpdated)()
+			silent := store.SweepResult{Requeued: []store.BuildRef{{ID: "x", Platform: store.IOS, ClassID: ios}}}
+			w.db.set(func(s *fakeStore) { s.sweep, s.classesErr = silent, errors.New("classes") })
+			w.db.submit("z", "gpu")
+			w.passes(10 * time.Second)
+			require.Len(w, events, 1)
+			require.Equal(w, "x", (<-events).Data.(store.BuildUpdate).BuildID) //nolint:forcetypeassert // by its topic
+			require.Contains(w, w.log.String(), "builds taken from silent workers")
+			require.Contains(w, w.log.String(), "looking for builds that no known worker can take failed")
+			require.NotContains(w, w.log.String(), "sweep failed")
+
+			// The database refuses to change the row of one worker.
+			w.db.set(func(s *fakeStore) { s.sweepErr, s.classesErr = errors.New("refused"), nil })
+			w.passes(time.Second)
+			require.Len(w, events, 2)
+			require.Equal(w, "x", (<-events).Data.(store.BuildUpdate).BuildID) //nolint:forcetypeassert // by its topic
+			require.Equal(w, "z", (<-events).Data.(store.BuildUpdate).BuildID) //nolint:forcetypeassert // by its topic
+			require.Contains(w, w.log.String(), "sweep failed")
 		})
 	})
 
