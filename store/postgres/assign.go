@@ -15,24 +15,24 @@ import (
 )
 
 const (
-	// MaxBatch is how many polls Assign takes at once.
+	// MaxBatch is the most polls of one call of Assign.
 	MaxBatch = 256
-	// assignTimeout bounds an assignment.
+	// assignTimeout bounds one transaction of Assign.
 	assignTimeout = 5 * time.Second
-	// passes is how often a poll is tried: a second time if its worker's row is not as its
-	// controller remembers it, and once more if that changes again.
+	// passes is how often a poll is tried. It is tried again if its worker's row has changed
+	// since it was read, or if too few builds were locked to decide.
 	passes = 3
 )
 
-// workerDrained reports whether worker w gets no builds for now. A quarantined worker that
-// does not rest gets one.
+// workerDrained reports whether worker w gets no builds for now. A quarantined worker whose
+// rest is over gets one build at a time.
 const workerDrained = `(w.draining OR w.critical AND @spare OR w.rests_until > now() OR w.quarantine IS NOT NULL AND w.held > 0)`
 
-// rowColumns are the columns of a row.
+// rowColumns are the columns of type row.
 const rowColumns = `w.number, w.id, w.used, w.handed, w.held, w.slots, w.platforms, w.labels, ` + workerDrained + `, coalesce(w.instance, ''), w.status = 'offline'`
 
-// sqlReadWorkers finds workers that the controller does not remember. A poll without a
-// token is found by its worker's id if it has no number or its number is gone.
+// sqlReadWorkers reads workers that the controller does not remember. If no worker has the
+// number of a poll without a token, the worker is looked up by its id.
 const sqlReadWorkers = `/* read_workers */
 SELECT p.nr - 1, w.* FROM unnest(@numbers::bigint[], @ids::text[]) WITH ORDINALITY AS p(number, id, nr)
 CROSS JOIN LATERAL (
@@ -42,17 +42,18 @@ CROSS JOIN LATERAL (
 	LIMIT 1
 ) w`
 
-// The first half of an assignment locks what it decides by. It waits for nobody, so the
-// order of its locks does not matter: a row that is locked elsewhere is left out. Each statement sees what was committed before it
-// began, so the builds are those that the workers hold under their locks.
+// The first round trip locks the rows on which the decision depends. It skips rows that
+// another transaction has locked, so it never waits and the order of its locks does not
+// matter. Each statement sees what was committed before it began, so the builds read are
+// those that the workers hold now that they are locked.
 const (
 	sqlBegin    = `/* begin */ BEGIN`
 	sqlPatience = `/* patience */ SET LOCAL idle_in_transaction_session_timeout = '2s'`
 
-	// newest finds the row of a worker. While somebody holds an old snapshot, no dead version
-	// of a row can be vacuumed, and a look-up that reads them all becomes slower with each
-	// assignment. New versions come last in the index, so this reads it from its end; = would
-	// read it from the start.
+	// newest finds the row of a worker. While an old snapshot is held, dead versions of a row
+	// can't be vacuumed, and a look-up that reads them all becomes slower with each
+	// assignment. New versions come last in the index, so this reads it from its end; a
+	// condition with = would read it from the start.
 	newest = ` FROM workers w WHERE w.number BETWEEN p.worker AND p.worker ORDER BY w.number DESC LIMIT 1`
 
 	sqlLockWorkers = `/* lock_workers */
@@ -67,7 +68,7 @@ SELECT ` + claimColumns + `, last_seen_at IS NULL OR started_at > now() - interv
 	forUs   = ` FOR NO KEY UPDATE SKIP LOCKED`
 )
 
-// The second half writes what was decided.
+// The second round trip writes what was decided.
 const (
 	sqlAssignBuilds = `/* assign_builds */
 WITH b AS (
@@ -88,23 +89,27 @@ UPDATE workers SET used = p.used, handed = p.handed, held = p.held, last_seen_at
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::int[]) AS p(worker, used, handed, held) CROSS JOIN LATERAL (SELECT w.ctid` + newest + `) w
 WHERE workers.ctid = w.ctid`
 
-	// sqlRepeatBuilds makes the silence of builds begin anew, because their workers hear of them
-	// only now. It does so once, and again within two minutes of the hand-out because many
-	// replies may be lost in a row; a worker that never begins must not keep one.
+	// sqlRepeatBuilds restarts the build timeout of builds that are handed out again, because
+	// their workers may learn of them only now. It does so once, and again within two minutes
+	// of the hand-out, because several replies in a row may be lost. Later hand-outs don't
+	// restart it, so that a worker that never starts a build can't keep it.
 	sqlRepeatBuilds = `/* repeat_builds */ UPDATE builds SET last_seen_at = now() WHERE seq = ANY ($1)`
 
 	sqlCommit   = `/* commit */ COMMIT`
 	sqlRollback = `/* rollback */ ROLLBACK`
 )
 
-// Assign serves up to MaxBatch polls in one transaction of two round trips: it locks the
-// workers' rows and as many pending builds as they may get, decides, and writes builds,
-// log and workers. The answer to polls[i] is at i.
+// Assign serves up to MaxBatch polls, usually in one transaction of two round trips: it locks
+// the workers' rows and as many pending builds as they may get, decides, and writes builds,
+// log lines and workers. Workers that the caller does not know are read first, and polls
+// whose workers turn out to have changed take another transaction. The result of polls[i]
+// has index i.
 //
 // After an error nothing has changed, unless the error wraps store.ErrOutcomeUnknown:
 // then the workers' next polls, with the tokens they have, get what was assigned. A
-// build that the database refuses to assign is quarantined, and a poll that it refuses
-// to serve fails alone. A poll whose worker's row is locked by another transaction gets
+// build that the database refuses to assign fails, or is skipped from then on if the
+// database refuses that too. A poll that it refuses to serve gets PollFailed, without
+// affecting the others. A poll whose worker's row is locked by another transaction gets
 // PollLocked.
 func (q *Queue) Assign(ctx context.Context, polls []store.Poll) ([]store.PollResult, error) {
 	if len(polls) > MaxBatch {
@@ -130,8 +135,8 @@ func fail(turns []*turn, err error) {
 	}
 }
 
-// serve serves polls until each has its answer. After the first pass some are committed,
-// so a later error concerns only the rest.
+// serve serves polls until each has its result. After the first pass some are committed,
+// so a later error becomes the result of the others only.
 func (q *Queue) serve(ctx context.Context, turns []*turn) error {
 	for pass := range passes {
 		open, err := q.identify(ctx, turns)
@@ -164,7 +169,7 @@ func unanswered(turns []*turn) (open []*turn) {
 }
 
 // identify reads the rows of workers that are not known, and returns the polls that can be
-// served: of each worker the last one.
+// served: the last one of each worker.
 func (q *Queue) identify(ctx context.Context, turns []*turn) ([]*turn, error) {
 	open := unanswered(turns)
 	if err := q.read(ctx, open); err != nil {
@@ -190,28 +195,28 @@ func (q *Queue) identify(ctx context.Context, turns []*turn) ([]*turn, error) {
 	return unanswered(open), nil
 }
 
-// read reads the rows of workers that are not known. A row that is where a pass missed it
-// is locked by another transaction.
+// read reads the rows of workers that are not known. A row that the previous pass could not
+// find under its lock, but that is still there, is locked by another transaction.
 func (q *Queue) read(ctx context.Context, turns []*turn) error {
-	var strangers []*turn
+	var unknown []*turn
 	var numbers []int64
 	var ids []*string
 	for _, t := range turns {
 		if t.Known {
 			continue
 		}
-		strangers, numbers, ids = append(strangers, t), append(numbers, int64(t.Worker)), append(ids, nil)
+		unknown, numbers, ids = append(unknown, t), append(numbers, int64(t.Worker)), append(ids, nil)
 		if t.Shown == 0 {
 			ids[len(ids)-1] = &t.WorkerID
 		}
 	}
-	if len(strangers) == 0 {
+	if len(unknown) == 0 {
 		return nil
 	}
 	var nr int
 	var w row
 	return q.db.read("reading workers").each(ctx, append([]any{&nr}, w.columns()...), func() error {
-		t := strangers[nr]
+		t := unknown[nr]
 		if t.missed && t.Worker == w.Number {
 			t.answer(store.PollResult{Outcome: store.PollLocked})
 		}
@@ -221,7 +226,8 @@ func (q *Queue) read(ctx context.Context, turns []*turn) error {
 }
 
 // assign runs one transaction for polls of different workers, whose rows are known. Polls
-// that it could not serve are not answered. whole makes it scan the whole queue.
+// that it could not serve get no result. If whole is true, it scans the whole queue and not
+// only from the low-water marks.
 func (q *Queue) assign(ctx context.Context, turns []*turn, whole bool) error {
 	var d decision
 	var h *held
@@ -296,7 +302,7 @@ func (q *Queue) lock(ctx context.Context, c *pgx.Conn, turns []*turn, p pass) (*
 	return h, err
 }
 
-// columns are where rowColumns go.
+// columns returns the targets of rowColumns.
 func (w *row) columns() []any {
 	return []any{&w.Number, &w.ID, &w.Used, &w.Handed, &w.Held, &w.Slots, &w.Platforms, &w.Labels, &w.Drained, &w.instance, &w.offline}
 }
@@ -311,13 +317,13 @@ func scanWorkers(rows pgx.Rows, workers map[uint32]*row) error {
 	return err
 }
 
-// columns are where claimColumns go.
+// columns returns the targets of claimColumns.
 func (b *lockedBuild) columns() []any {
 	return []any{&b.seq, &b.position, &b.BuildID, &b.Platform, &b.ClassID, &b.Attempt, &b.HasCerts, &b.SubmittedAt, &b.updated, &b.worker, &b.handed}
 }
 
 func scanRepeat(row pgx.CollectableRow) (b lockedBuild, err error) {
-	err = row.Scan(append(b.columns(), &b.unheard)...)
+	err = row.Scan(append(b.columns(), &b.restart)...)
 	b.SubmittedAt = b.SubmittedAt.UTC()
 	return b, err
 }
@@ -333,8 +339,8 @@ func (h *held) scanPending(rows pgx.Rows) error {
 	return err
 }
 
-// write is the second round trip. A transaction that writes nothing is rolled back, which
-// waits for no disk.
+// write is the second round trip. A transaction that writes nothing is rolled back, because
+// that needs no write to the disk.
 func (q *Queue) write(ctx context.Context, c *pgx.Conn, d *decision) error {
 	if err := context.Cause(ctx); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"takt/store"
 )
 
-// Audit is what operators did.
+// Audit stores the audit: what operators did. Safe for concurrent use.
 type Audit struct{ db *DB }
 
 // NewAudit returns the audit of db.
@@ -33,19 +33,20 @@ func auditArgs(e store.AuditEntry) pgx.NamedArgs {
 
 const sqlConcludeAudit = `/* conclude_audit */ UPDATE audit SET outcome = $2 WHERE id = $1`
 
-// Conclude writes how the action of an entry ended. Repeating it is harmless.
+// Conclude records how the action of an entry ended. Repeating it is harmless.
 func (a *Audit) Conclude(ctx context.Context, id int64, outcome string) error {
 	_, err := a.db.write("writing the outcome of audit entry "+strconv.FormatInt(id, 10)).exec(ctx, sqlConcludeAudit, id, store.ErrorText(outcome))
 	return err
 }
 
-// sqlForgetWrongKeys looks at the oldest entries only, in the order of the primary key.
+// sqlForgetWrongKeys reads only the oldest entries, in the order of the primary key.
 const sqlForgetWrongKeys = `/* forget_wrong_keys */
 DELETE FROM audit WHERE at < now() - interval '90 days' AND id IN (
 	SELECT id FROM audit WHERE action = 'show wrong key' ORDER BY id LIMIT $1)`
 
 // ForgetWrongKeys removes up to limit entries about wrong keys that are older than 90 days,
-// and returns how many. Strangers write these entries; all others are kept.
+// and returns how many. These can be caused by anyone who reaches the server, so they may
+// be many; all other entries are kept.
 func (f *Files) ForgetWrongKeys(ctx context.Context, limit int) (removed int64, err error) {
 	return f.db.write("forgetting wrong keys").exec(ctx, sqlForgetWrongKeys, limit)
 }
@@ -55,8 +56,8 @@ SELECT id, at, actor, action, target, reason, detail, coalesce(outcome, '') FROM
 WHERE id < @after AND id >= @until AND (@text = '' OR strpos(lower(actor || ' ' || action || ' ' || target), lower(@text)) > 0)
 ORDER BY id DESC OFFSET @skip::int LIMIT @limit::int`
 
-// List returns a page of the entries with text in their actor, action or target, the newest
-// first; "" matches all.
+// List returns a page of the entries that contain text in their actor, action or target,
+// in any case, newest first. Every entry contains "".
 func (a *Audit) List(ctx context.Context, text string, p store.Page) ([]store.AuditEntry, store.Cursor, error) {
 	return numberedPage(ctx, a.db.read("listing the audit"), numberedList{"audit", true}, func(e store.AuditEntry) int64 { return e.ID },
 		sqlListAudit, p, pgx.NamedArgs{"text": store.Text(text)})

@@ -10,7 +10,7 @@ import (
 )
 
 // beatInterval is the shortest time between two written beats of one build, in seconds.
-// It is a tenth of the shortest sensible time-out.
+// It must be well below the build timeout (5 minutes by default).
 const beatInterval = 1.0
 
 // relation is how a build and a worker relate to each other.
@@ -22,12 +22,13 @@ type relation struct {
 	holder      string // worker_id
 	lastHolder  string // last_worker_id
 	attempt     int
-	// began is true if a beat made the build building. Only sqlRecordBeat sets it.
+	// began is true if this beat changed the build from assigned to building. Only
+	// sqlRecordBeat sets it.
 	began bool
-	// worker is the worker's number and the counter that it has used. Only sqlRecordBeat
-	// sets it.
+	// worker is the worker's number and the highest counter that it has used. Only
+	// sqlRecordBeat sets it.
 	worker store.WorkerToken
-	// Only lockStanding reads the rest. held is how many builds the worker has.
+	// Only lockRelation sets the rest. held is how many builds the worker holds.
 	health    store.WorkerHealth
 	held      int
 	givenBack int
@@ -35,7 +36,8 @@ type relation struct {
 	retry bool
 }
 
-// sqlRelation: $1 build, $2 worker, $3 the worker's process, empty if it has no id.
+// sqlRelation reads the relation of build $1 and worker $2. $3 is the id of the worker's
+// process, empty if it has none.
 const sqlRelation = `/* relation */
 SELECT w.id IS NOT NULL, coalesce(w.instance <> nullif($3, ''), false), b.id IS NOT NULL, coalesce(b.state, ''), coalesce(b.worker_id, ''),
 	coalesce(b.last_worker_id, ''), coalesce(b.attempt, 0)
@@ -49,23 +51,23 @@ func readRelation(ctx context.Context, q querier, s store.Beat) (st relation, er
 	return st, nil
 }
 
-// columns are where sqlRelation and sqlRecordBeat put what they read.
+// columns returns the targets of sqlRelation, with which those of sqlRecordBeat begin.
 func (st *relation) columns() []any {
 	return []any{&st.workerKnown, &st.rival, &st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt}
 }
 
-// errStale is the answer to a worker whose attempt is over.
+// errStale is the error for a worker whose attempt is over.
 func errStale() error {
 	return store.NewError(store.StaleAttempt, "A newer attempt of this build exists")
 }
 
-// errNotAssigned is the answer to a worker that does not hold the build.
+// errNotAssigned is the error for a worker that does not hold the build.
 func errNotAssigned() error {
 	return store.NewError(store.NotAssigned, "Build not assigned to this worker")
 }
 
-// access checks that worker may work on the build in this attempt; attempt 0 means that
-// the worker did not name one.
+// access checks that worker may work on the build in this attempt. Attempt 0 means that
+// the worker named none.
 func (st relation) access(worker string, attempt int) error {
 	switch {
 	case !st.workerKnown:
@@ -82,7 +84,7 @@ func (st relation) access(worker string, attempt int) error {
 	return nil
 }
 
-// Held returns the build if the worker holds it now. It writes nothing. Errors:
+// Held returns the build if the worker holds it now. It changes nothing. Errors:
 // Forbidden for an unknown worker, NotFound, DuplicateWorker, NotAssigned, StaleAttempt.
 func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err error) {
 	err = b.db.read("reading a held build").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
@@ -105,22 +107,25 @@ func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err
 // sqlRecordBeat writes a beat and its log lines in one statement, and returns the relation as
 // it was before. Its steps:
 //
-//	r       the relation. due tells whether a beat is written, lines whether log lines
-//	        are. A worker that may not send this beat writes nothing
-//	w       the worker, locked before the build
-//	a       whether the build is still assigned, read under its lock: of beats that
-//	        arrive together, one begins the build
-//	b       the build, if the worker still has it in this attempt. Its lock makes the
-//	        lines visible in the order of their numbers, so that a reader who continues
-//	        after the last line misses none, and gives them their numbers within the
-//	        build, which follow numbered. Its log_bytes count all lines. A final build takes
-//	        lines alone, up to store.MaxBuildLog bytes
-//	logged  the lines, until there are store.MaxLogHead bytes
-//	kept    later lines while the build runs: a trigger moves them to the end of the log
-//	        when the attempt ends. cut removes what is older than store.MaxLogTail bytes
-//	reached one line that says so, at the first of them
+//	r       reads the relation. due says whether to write a beat, lines whether to write
+//	        log lines; both are false for a worker that may not send this beat
+//	w       updates the worker, which is locked before the build
+//	a       locks the build and reads whether it is still assigned, because only one of
+//	        several beats that arrive together may begin the build
+//	b       updates the build, if the worker still has it in this attempt. Its lock makes
+//	        the lines visible in the order of their numbers, so that a reader who continues
+//	        after the last line misses none. The lines get the numbers after numbered.
+//	        log_bytes counts all lines. A build that has ended only takes late lines, up to
+//	        store.MaxBuildLog bytes
+//	logged  inserts the lines, until the log has store.MaxLogHead bytes
+//	reached inserts a line that says so
+//	kept    inserts later lines apart while the build runs; a trigger moves them to the end
+//	        of the log when the attempt ends
+//	cut     removes lines kept apart that begin more than store.MaxLogTail bytes before
+//	        the end
 //
-// lost is true if r expected to write the build, but another transaction took it away.
+// The eighth value is true if r expected to update the build, but another transaction took
+// it away meanwhile.
 const sqlRecordBeat = `/* record_beat */
 WITH r AS MATERIALIZED (
 	SELECT s.*, s.may AND NOT s.rival AND (s.state = 'assigned' OR s.build_seen IS NULL OR s.offline
@@ -173,7 +178,7 @@ SELECT worker IS NOT NULL, rival, build IS NOT NULL, coalesce(state, ''), coales
 	coalesce((SELECT begins FROM a), false) AND EXISTS (SELECT FROM b), coalesce(number, 0), coalesce(used, 0)
 FROM r`
 
-// record writes a beat if it is permitted, and returns the relation that it found.
+// record writes a beat if it is permitted, and returns the relation as it was before.
 func (b *Builds) record(ctx context.Context, q querier, s store.Beat, heartbeat bool) (st relation, err error) {
 	levels, messages, bytes := make([]string, len(s.Logs)), make([]string, len(s.Logs)), int64(0)
 	for i, l := range s.Logs {
@@ -189,7 +194,7 @@ func (b *Builds) record(ctx context.Context, q querier, s store.Beat, heartbeat 
 		"levels": levels, "messages": messages, "bytes": bytes, "kind": kind, "facts": facts,
 		"head": store.MaxLogHead, "tail": store.MaxLogTail, "limit": store.MaxBuildLog, "reached": store.MessageLogLimit,
 	})
-	for range 2 { // a build that was taken away meanwhile is judged as it is now
+	for range 2 { // again if the build was taken away meanwhile, to judge it as it is now
 		lost := false
 		if err = q.QueryRow(ctx, b.beating.sql, args...).Scan(append(st.columns(), &lost, &st.began, &st.worker.Worker, &st.worker.Counter)...); err != nil {
 			return st, fmt.Errorf("touching build %s: %w", s.BuildID, err)
@@ -202,9 +207,9 @@ func (b *Builds) record(ctx context.Context, q querier, s store.Beat, heartbeat 
 }
 
 // Touch records a beat. It acknowledges an assigned build, which is building from then
-// on, refreshes build and worker (at most once a second) and writes s.Logs. A build
-// that its worker has ended accepts late logs but does not change otherwise. Errors as
-// Held.
+// on, writes the time of the last beat of build and worker (at most once a second), and
+// appends s.Logs. A build that its worker has ended accepts late log lines but does not
+// change otherwise. Its errors are those of Held.
 func (b *Builds) Touch(ctx context.Context, s store.Beat) (reply store.BeatReply, err error) {
 	err = b.db.write("recording a beat").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		reply, err = b.touch(ctx, c, s)
@@ -239,8 +244,9 @@ func (b *Builds) Heartbeat(ctx context.Context, s store.Beat) (reply store.BeatR
 	return reply, err
 }
 
-// heartbeat judges a heartbeat. cancelled: the worker held the build and never will
-// again. Otherwise it holds it, or it did and the build is pending.
+// heartbeat judges a heartbeat. cancelled is true if the worker held the build and must
+// stop. Without an error it is false if the worker holds the build, or if it was the last
+// holder and the build is pending.
 func (st relation) heartbeat(s store.Beat) (cancelled bool, err error) {
 	switch {
 	case !st.buildKnown:
@@ -259,7 +265,7 @@ func (st relation) heartbeat(s store.Beat) (cancelled bool, err error) {
 	return st.state != store.Pending, nil
 }
 
-// sqlTelemetry keeps the last figures that made sense.
+// sqlTelemetry keeps the previous value of each figure that a report leaves out.
 const sqlTelemetry = `/* telemetry */
 INSERT INTO worker_telemetry AS t (worker_id, build_id, type, stage, cpu_percent, memory_mb, disk_percent, processes,
 	uptime_seconds, cpu_sum, cpu_count)
@@ -273,7 +279,7 @@ ON CONFLICT (worker_id) DO UPDATE SET
 	cpu_sum = t.cpu_sum + excluded.cpu_sum, cpu_count = t.cpu_count + excluded.cpu_count`
 
 // Telemetry records a beat as Touch does, and the figures of the worker's machine.
-// Errors as Held.
+// Its errors are those of Held.
 func (b *Builds) Telemetry(ctx context.Context, s store.Beat, t store.Telemetry) (reply store.BeatReply, err error) {
 	err = b.db.write("recording telemetry").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		st, err := readRelation(ctx, tx, s)
@@ -283,8 +289,8 @@ func (b *Builds) Telemetry(ctx context.Context, s store.Beat, t store.Telemetry)
 		if err := st.access(s.WorkerID, s.Attempt); err != nil {
 			return err
 		}
-		// The telemetry row comes first, because deleting a worker locks its identity,
-		// then this row, then the worker and its builds. touch locks in the same order.
+		// The telemetry row comes first, because Workers.Delete locks the identity, this
+		// row, the worker and its builds, in this order. touch follows it too.
 		_, err = tx.Exec(ctx, sqlTelemetry, pgx.NamedArgs{
 			"worker": s.WorkerID, "build": s.BuildID, "type": store.Text(t.Type), "stage": store.Text(t.Stage),
 			"cpu": t.CPUPercent, "memory": t.MemoryMB, "disk": t.DiskPercent, "processes": t.Processes, "uptime": t.UptimeSeconds,

@@ -14,13 +14,13 @@ import (
 
 // BuildsConfig configures Builds.
 type BuildsConfig struct {
-	// QueueLimit is how many builds may be pending when one more is submitted.
+	// QueueLimit is the most builds that may be pending when another one is submitted.
 	// Defaults to store.DefaultQueueLimit.
 	QueueLimit int
 	// Quarantine decides which workers are quarantined.
 	Quarantine store.QuarantineRule
-	// Quarantined, if it is set, is called for a worker that a result of another one has
-	// quarantined.
+	// Quarantined, if set, is called after Finish has quarantined a worker other than the
+	// one that sent the result, because a build that had failed on it was completed there.
 	Quarantined func(worker, why string, status store.WorkerStatus)
 }
 
@@ -42,11 +42,11 @@ func NewBuilds(db *DB, cfg BuildsConfig) *Builds {
 	return b
 }
 
-// errNoBuild is the answer for an unknown build id.
+// errNoBuild is the error for an unknown build id.
 func errNoBuild() error { return store.NewError(store.NotFound, "Build not found") }
 
-// buildColumns are what scanBuilds reads: one row for each file of a build b,
-// or one without a file.
+// buildColumns are the columns that scanBuilds reads: a row for each file of a build b, or
+// one row without a file.
 const buildColumns = `b.id, b.seq, b.platform, b.state, b.priority, coalesce(b.worker_id, ''), coalesce(b.last_worker_id, ''),
 	b.attempt, b.token_hash, b.submitted_at, b.started_at, b.last_seen_at, b.completed_at, b.updated_at,
 	coalesce(b.error_message, ''), coalesce(d.name, ''), (SELECT labels FROM build_labels WHERE build = b.seq), coalesce(b.submitter, ''),
@@ -54,7 +54,7 @@ const buildColumns = `b.id, b.seq, b.platform, b.state, b.priority, coalesce(b.w
 	coalesce(f.kind, ''), coalesce(f.name, ''), coalesce(f.size, 0), f.sha256,
 	coalesce(f.location, ''), coalesce(f.object, ''), f.copy_due IS NOT NULL`
 
-// buildJoins are what buildColumns reads besides builds b.
+// buildJoins joins the tables that buildColumns reads besides builds b.
 const buildJoins = `
 LEFT JOIN worker_details d ON d.worker_id = b.worker_id
 LEFT JOIN build_files f ON f.build = b.seq`
@@ -80,9 +80,9 @@ func findBuild(ctx context.Context, q querier, id string) (store.Build, error) {
 	return append(found, store.Build{})[0], err
 }
 
-// buildFilter selects builds b by all but their states, of which a search reads only the last
-// (by a condition of its own, which an index can serve), and buildPage ends a list of them.
 const (
+	// buildFilter selects builds b by everything but their states and a label. A search for
+	// text reads only the last @searched builds.
 	buildFilter = `(@platform::text = '' OR platform = @platform) AND (@worker::text = '' OR worker_id = @worker)
 	AND seq < @after AND seq >= @until
 	AND (@since::timestamptz IS NULL OR submitted_at >= @since) AND (@before::timestamptz IS NULL OR submitted_at < @before)
@@ -90,17 +90,18 @@ const (
 	AND (@text = '' OR strpos(lower(id), @text) > 0 OR strpos(lower(error_message), @text) > 0
 		OR seq IN (SELECT build FROM build_labels WHERE @text <> '' AND build > (SELECT max(seq) FROM builds) - @searched::bigint AND strpos(lower(labels::text), @text) > 0))`
 
+	// buildPage is the end of a statement that lists builds.
 	buildPage = ` ORDER BY seq DESC OFFSET @skip::int LIMIT @limit::int) b` + buildJoins + ` ORDER BY b.seq DESC`
 
 	listBuilds = `SELECT ` + buildColumns + ` FROM (SELECT b.* FROM `
 
-	// The lists differ in how much of the table they read: builds that are held, pending,
-	// or ended without a result have small indexes of their own.
+	// The statements differ in the index that they read: builds that are held, that are
+	// pending, and that ended without a result each have a small one.
 	sqlListBuilds  = `/* list_builds */ ` + listBuilds + `builds b WHERE (@states::text[] IS NULL OR state = ANY (@states)) AND ` + buildFilter + buildPage
 	sqlListHeld    = `/* list_held */ ` + listBuilds + `builds b WHERE state IN ('assigned', 'building') AND state = ANY (@states::text[]) AND ` + buildFilter + buildPage
 	sqlListPending = `/* list_pending */ ` + listBuilds + `builds b WHERE state = 'pending' AND @states::text[] IS NOT NULL AND ` + buildFilter + buildPage
 	sqlListEnded   = `/* list_ended */ ` + listBuilds + `builds b WHERE state IN ('failed', 'cancelled') AND state = ANY (@states::text[]) AND ` + buildFilter + buildPage
-	// sqlListLabelled reads labels only until the page is full.
+	// sqlListLabelled reads labels, newest first, until the page is full.
 	sqlListLabelled = `/* list_labelled */ ` + listBuilds + `build_labels l JOIN builds b ON b.seq = l.build
 	WHERE l.labels @> @label::jsonb AND l.build < @after AND (@states::text[] IS NULL OR state = ANY (@states)) AND ` + buildFilter + buildPage
 
@@ -110,7 +111,7 @@ const (
 ) c`
 )
 
-// filterArgs returns the arguments of what lists and counts the builds that match f.
+// filterArgs returns the arguments of the statements that list and count builds.
 func filterArgs(f store.BuildFilter, p store.Page) (pgx.NamedArgs, error) {
 	args, err := numberedList{"builds", true}.args(p)
 	args["states"], args["platform"], args["worker"] = f.States, string(f.Platform), f.WorkerID
@@ -120,7 +121,8 @@ func filterArgs(f store.BuildFilter, p store.Page) (pgx.NamedArgs, error) {
 	return args, err
 }
 
-// CountBuilds returns how many of the last builds match f.
+// CountBuilds returns how many of the last store.MaxSearched builds match f, and
+// store.MaxCounted+1 if there are more than store.MaxCounted.
 func (d *Dashboard) CountBuilds(ctx context.Context, f store.BuildFilter) (int, error) {
 	args, _ := filterArgs(f, store.Page{}) // no cursor is wrong
 	return valueOf[int](ctx, d.db.read("counting builds for a page"), sqlCountList, args)
@@ -174,7 +176,7 @@ func (b *Builds) Counts(ctx context.Context) (store.Counts, error) {
 	return rowOf(ctx, b.db.read("counting builds"), nil, pgx.RowToStructByPos[store.Counts], sqlCountBuilds)
 }
 
-// scanBuilds reads rows of buildColumns; rows of one build are neighbours.
+// scanBuilds reads rows of buildColumns, in which the rows of a build follow each other.
 func scanBuilds(rows pgx.Rows) ([]store.Build, error) {
 	defer rows.Close()
 	var builds []store.Build
@@ -200,7 +202,7 @@ func scanBuilds(rows pgx.Rows) ([]store.Build, error) {
 	return builds, rows.Err()
 }
 
-// setFile gives b a file. It ignores unknown kinds and the empty kind.
+// setFile sets the file of a kind. It ignores unknown kinds and the empty kind.
 func setFile(b *store.Build, kind store.FileKind, file store.File) {
 	switch kind {
 	case store.SourceFile:

@@ -9,14 +9,14 @@ import (
 	"takt/store"
 )
 
-// cancelTries bounds how often Cancel starts again because the build got another holder
+// cancelTries is how often Cancel tries. It tries again if the build got another holder
 // between the look-up and the lock.
 const cancelTries = 10
 
 var errChangesHands = errors.New("the build changes hands too often")
 
-// Cancel ends a build for its submitter and frees its worker. Errors: NotFound,
-// InvalidState when it has already ended.
+// Cancel cancels a build and frees the slot of its worker. Errors: NotFound, InvalidState
+// if the build has ended already, Unavailable if its holder changed cancelTries times.
 func (b *Builds) Cancel(ctx context.Context, id string) error {
 	return b.db.write("cancelling build "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		for range cancelTries {
@@ -30,7 +30,7 @@ func (b *Builds) Cancel(ctx context.Context, id string) error {
 
 // sqlCancel looks up which worker holds the build, locks that worker, and then updates
 // the build unless its holder changed meanwhile ($2 is the message). The worker is
-// locked first because the look-up of w stands in the update's condition.
+// locked first, because the condition of the update reads w.
 const sqlCancel = `/* cancel */
 WITH w AS MATERIALIZED (
 	` + lockHolder + `
@@ -48,8 +48,8 @@ WITH w AS MATERIALIZED (
 )
 SELECT count(*) FROM b`
 
-// cancel reports false if the build got another holder meanwhile; the caller may try
-// again.
+// cancel returns false without an error if the build got another holder meanwhile; the
+// caller may try again.
 func cancel(ctx context.Context, c *pgx.Conn, id string) (done bool, err error) {
 	var n int
 	if err := c.QueryRow(ctx, sqlCancel, id, store.MessageCancelled).Scan(&n); err != nil || n == 1 {

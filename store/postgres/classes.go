@@ -16,14 +16,17 @@ import (
 	"takt/store"
 )
 
-// classes are the classes of work of which this controller knows that builds may be
-// pending: those that were counted lately, and those of builds that it has added. Safe for
-// concurrent use; the zero value knows those of ios and android.
+// classes are the classes of work that may have pending builds as far as this controller
+// knows: those of builds that it counted or added lately, and the plain classes of ios and
+// android. Safe for concurrent use; the zero value has the plain classes.
 type classes struct {
-	mu    sync.Mutex
-	seen  map[int32]seenClass
-	taken []store.Class // those of seen and the two of ios and android, by number; immutable
-	// numbers are those of classes by platform and requirement, which never change.
+	mu   sync.Mutex // guards what follows
+	seen map[int32]seenClass
+	// sorted is the result of all, by number; nil before the first use. It is replaced as a
+	// whole, so readers need no lock.
+	sorted []store.Class
+	// numbers caches the numbers of classes by platform and requirement. A class never
+	// changes its number.
 	numbers map[string]int32
 }
 
@@ -33,14 +36,14 @@ type seenClass struct {
 }
 
 const (
-	// classAge is how long a class is claimed from after builds of it were last seen pending.
+	// classAge is how long builds of a class are looked for after some were last pending.
 	classAge = time.Minute
-	// maxNumbers bounds classes.numbers.
+	// maxNumbers is the most entries of classes.numbers, which is emptied when it is full.
 	maxNumbers = 4096
 )
 
-// note records classes of which builds are pending, and forgets others that have not been
-// noted lately.
+// note records classes with pending builds, and forgets those that were not noted for
+// classAge.
 func (c *classes) note(now time.Time, found ...store.Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,34 +63,34 @@ func (c *classes) note(now time.Time, found ...store.Class) {
 		c.seen[one.ID] = seenClass{one, now}
 	}
 	maps.DeleteFunc(c.seen, func(_ int32, s seenClass) bool { return now.Sub(s.at) > classAge })
-	if c.taken == nil || len(c.seen) != known {
-		c.taken = []store.Class{{ID: store.IOSClass, Platform: store.IOS}, {ID: store.AndroidClass, Platform: store.Android}}
+	if c.sorted == nil || len(c.seen) != known {
+		c.sorted = []store.Class{{ID: store.IOSClass, Platform: store.IOS}, {ID: store.AndroidClass, Platform: store.Android}}
 		for _, s := range c.seen {
-			c.taken = append(c.taken, s.Class)
+			c.sorted = append(c.sorted, s.Class)
 		}
-		slices.SortFunc(c.taken, func(a, b store.Class) int { return cmp.Compare(a.ID, b.ID) })
+		slices.SortFunc(c.sorted, func(a, b store.Class) int { return cmp.Compare(a.ID, b.ID) })
 	}
 }
 
 // all returns the classes that may have pending builds, by number.
 func (c *classes) all() []store.Class {
 	c.mu.Lock()
-	taken := c.taken
+	sorted := c.sorted
 	c.mu.Unlock()
-	if taken == nil {
+	if sorted == nil {
 		c.note(time.Time{})
 		return c.all()
 	}
-	return taken
+	return sorted
 }
 
-// classSet is a set of classes: those that a worker can take.
+// classSet is the set of classes that a worker can take.
 type classSet struct {
-	key string // the numbers
+	key string // the numbers, as text
 	ids []int32
 }
 
-// setOf returns those of all that a worker can take.
+// setOf returns the classes among all that a worker can take.
 func setOf(all []store.Class, s *store.WorkerSession) (set classSet) {
 	key := make([]byte, 0, 16)
 	for i := range all {
@@ -109,8 +112,8 @@ WITH k AS (
 )
 SELECT id FROM k UNION ALL SELECT id FROM n`
 
-// classOf returns the class of builds with a requirement, with its number. A new class
-// stays, even if no build is added.
+// classOf returns the class of builds of a platform with a requirement. If there is none
+// yet, it is created, and stays even if no build of it is added.
 func (db *DB) classOf(ctx context.Context, p store.Platform, require store.Require) (class store.Class, err error) {
 	class = store.Class{Platform: p, Require: require}
 	if len(require) == 0 && store.PlainClass(p) > 0 {
@@ -136,7 +139,8 @@ func (db *DB) classOf(ctx context.Context, p store.Platform, require store.Requi
 	return class, nil
 }
 
-// pendingClasses finds the classes that have pending builds, one look-up for each.
+// pendingClasses finds the classes that have pending builds, with one look-up in the index
+// for each.
 const pendingClasses = `RECURSIVE c AS (
 	(SELECT class FROM builds WHERE state = 'pending' AND class > 0 ORDER BY class LIMIT 1)
 	UNION ALL
@@ -144,15 +148,17 @@ const pendingClasses = `RECURSIVE c AS (
 )`
 
 const (
-	// classesKey is the advisory lock under which classes get their first pending build.
+	// classesKey is the advisory lock that a transaction holds while it adds the first pending
+	// build of a class.
 	classesKey = 0x74616b74_636c6173 // "taktclas"
 
 	sqlNewClasses   = `/* new_classes */ SELECT c FROM unnest($1::int[]) c WHERE NOT EXISTS (SELECT FROM builds WHERE state = 'pending' AND class > 0 AND class = c)`
 	sqlCountClasses = `/* count_classes */ WITH ` + pendingClasses + ` SELECT count(class) FROM (SELECT class FROM c LIMIT $1) c`
 )
 
-// limitClasses refuses additions by which more than store.MaxClasses classes would have
-// pending builds. It counts only if a class has none yet.
+// limitClasses refuses additions after which more than store.MaxClasses classes would have
+// pending builds. It counts the classes only if one of the additions has a requirement and
+// no build of its class is pending yet.
 func limitClasses(ctx context.Context, tx pgx.Tx, all []*addition) error {
 	var labelled []int32
 	for _, a := range all {
@@ -184,15 +190,15 @@ func limitClasses(ctx context.Context, tx pgx.Tx, all []*addition) error {
 	return nil
 }
 
-// maxSets is how many sets of classes one transaction claims for. Polls of workers that
-// take further sets are served by the next.
+// maxSets is how many sets of classes one transaction claims builds for. Polls of workers
+// with other sets are served in the next pass.
 const maxSets = 16
 
-// claimSQL returns the statement that locks the first builds of as many sets: those of one
-// class come first, so that the others leave them what only they can take. A scan starts at
-// its low-water mark. It reads one class by builds_by_class and several by builds_in_order, in
-// their order. The conditions are written such that the planner can use no other index,
-// because it may plan while nothing is pending.
+// claimSQL returns the statement that locks the first builds of single sets of one class,
+// followed by several sets of more. Small sets come first, because their workers have less
+// choice. Each scan starts at its low-water mark and reads one index in its order:
+// builds_by_class for one class, builds_in_order for several. The conditions are written so
+// that the planner can use no other index, because it may plan while nothing is pending.
 func claimSQL(single, several int) string {
 	var sql, union strings.Builder
 	sql.WriteString("/* claim_builds */\nWITH ")
@@ -218,18 +224,19 @@ func claimSQL(single, several int) string {
 	return sql.String() + "\n" + union.String()
 }
 
-// claim is what a transaction claims for the workers that take one set of classes.
+// claim is what a transaction claims for the workers that can take one set of classes.
 type claim struct {
 	classSet
-	wanted int
-	builds []lockedBuild // in their order
-	// whole is true if no other builds are pending for these workers. first is the position of
-	// the first build, 0 if there is none.
+	wanted int           // how many builds to lock
+	builds []lockedBuild // in the order of the queue, without those handed out
+	// whole is true if the scan found fewer builds than wanted and did not have to look below
+	// the low-water marks.
 	whole bool
+	// first is the position of the first build that was locked, 0 if there was none.
 	first int64
 }
 
-// plan returns what to claim for turns, by what is remembered of their workers.
+// plan returns the claims for turns, according to the sessions of their workers.
 func plan(all []store.Class, turns []*turn) []*claim {
 	var claims []*claim
 	last := (*turn)(nil)
@@ -261,7 +268,8 @@ func (t *turn) alike(o *turn) bool {
 	return slices.Equal(t.Session.Platforms, o.Session.Platforms) && maps.Equal(t.Session.Labels, o.Session.Labels)
 }
 
-// statement returns the statement that claims, and its arguments.
+// statement returns the statement that runs claims, and its arguments. skip are builds that
+// it must not lock.
 func statement(claims []*claim, p pass, skip []int64) (sql string, args []any) {
 	single := 0
 	args = []any{skip}
@@ -279,7 +287,8 @@ func statement(claims []*claim, p pass, skip []int64) (sql string, args []any) {
 	return claimOneSet, args
 }
 
-// The statement for a fleet whose workers all take the same classes, which is the usual.
+// claimOneSet is the statement for workers that all take the same two or more classes, which
+// is the usual case.
 var (
 	oneSet      = [2]int{0, 1}                   //nolint:gochecknoglobals // a constant
 	claimOneSet = claimSQL(oneSet[0], oneSet[1]) //nolint:gochecknoglobals // as well

@@ -9,10 +9,10 @@ import (
 	"takt/store"
 )
 
-// Dashboard reads what only the pages show.
+// Dashboard reads what only the dashboard's pages show. Safe for concurrent use.
 type Dashboard struct{ db *DB }
 
-// NewDashboard returns the pages of db.
+// NewDashboard returns a Dashboard on db.
 func NewDashboard(db *DB) *Dashboard { return &Dashboard{db: db} }
 
 // Fleet returns a page of workers, and how many workers there are by their state, both
@@ -60,7 +60,7 @@ func fleetStates(ctx context.Context, q querier) (map[string]int, error) {
 const sqlFleetStates = `/* fleet_states */ SELECT ` + fleetState + `, count(*)::int FROM workers w GROUP BY 1`
 
 const (
-	// sqlFleetGroups counts the workers that take the same builds, by state.
+	// sqlFleetGroups counts workers by the platforms and labels that they have and by state.
 	sqlFleetGroups = `/* fleet_groups */
 SELECT platforms, labels, ` + fleetState + `, count(*)::int, sum(slots)::int, sum(held)::int,
 	coalesce(sum(greatest(slots - held, 0)) FILTER (WHERE ` + workerPolls + `), 0)::int,
@@ -73,8 +73,9 @@ FROM (SELECT class, count(*) AS n FROM builds WHERE state = 'pending' GROUP BY 1
 WHERE n.n > 0 OR k.id IN (1, 2) ORDER BY 1`
 )
 
-// FleetSummary counts workers and pending builds: all of them, then those of each class that
-// has pending builds, and of ios and android.
+// FleetSummary counts workers and pending builds. The first element counts all of them; the
+// others each count a class: the plain ones of ios and android, and those with pending
+// builds.
 func (d *Dashboard) FleetSummary(ctx context.Context) (fleet []store.FleetSummary, err error) {
 	err = d.db.read("counting the fleet for a page").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		fleet = []store.FleetSummary{{}}
@@ -107,7 +108,7 @@ func (d *Dashboard) FleetSummary(ctx context.Context) (fleet []store.FleetSummar
 	return fleet, err
 }
 
-// sqlFigures reads at most $1 builds that ended, and $2 that run.
+// sqlFigures reads at most $1 builds that ended within the hour, and $2 running builds.
 const sqlFigures = `/* figures */
 SELECT clock_timestamp(), (SELECT min(submitted_at) FROM builds WHERE state = 'pending'), e.n, e.failed,
 	coalesce(d.disk_percent, 0), coalesce(d.worker_id, ''), coalesce(d.name, ''),
@@ -129,7 +130,7 @@ func (d *Dashboard) Figures(ctx context.Context) (store.Figures, error) {
 	return rowOf(ctx, d.db.read("reading figures for a page"), nil, pgx.RowToStructByPos[store.Figures], sqlFigures, store.MaxEnded, store.MaxRunning)
 }
 
-// sqlWaitingBuilds counts what stands before the page once for each class.
+// sqlWaitingBuilds counts the builds before the page once for each class.
 const sqlWaitingBuilds = `/* waiting_builds */
 WITH before AS MATERIALIZED (
 	SELECT class, count(*)::int AS n FROM builds WHERE state = 'pending' AND (position, seq) <= (@after, @seq) GROUP BY 1
@@ -166,7 +167,7 @@ func (d *Dashboard) WaitingBuild(ctx context.Context, id string) (*store.Pending
 	return rowOf(ctx, d.db.read("reading a position in the queue for a page"), nil, pgx.RowToAddrOfStructByPos[store.PendingBuild], sqlPlaceInQueue, id)
 }
 
-// sqlRunning looks for the progress only among a build's last lines.
+// sqlRunning looks for a build's progress only in the last 30 lines of its log.
 const sqlRunning = `/* running */
 SELECT b.id, b.platform, b.state, b.priority, b.worker_id, coalesce(d.name, ''), b.started_at, coalesce(b.last_seen_at, b.started_at), b.attempt,
 	(SELECT floor((l.facts->>'percent')::float8)::int FROM (
@@ -183,7 +184,7 @@ func (d *Dashboard) Running(ctx context.Context, p store.Page) ([]store.RunningB
 		func(b store.RunningBuild) int64 { return b.Seq }, sqlRunning, p, nil)
 }
 
-// sqlDurations reads the most recent builds of the last day.
+// sqlDurations reads the last 500 builds that were completed within a day.
 const sqlDurations = `/* durations */
 SELECT platform, count(*)::int, percentile_disc(ARRAY[0.25, 0.5, 0.75, 0.9]) WITHIN GROUP (ORDER BY took)
 FROM (
@@ -191,7 +192,7 @@ FROM (
 	WHERE completed_at > now() - interval '1 day' AND state = 'completed' ORDER BY completed_at DESC LIMIT 500
 ) b GROUP BY 1`
 
-// Durations returns how long the builds of the last day took, by platform.
+// Durations returns how long recently completed builds took, by platform.
 func (d *Dashboard) Durations(ctx context.Context) (map[store.Platform]store.Durations, error) {
 	byPlatform := map[store.Platform]store.Durations{}
 	var p store.Durations
@@ -206,14 +207,16 @@ func (d *Dashboard) Durations(ctx context.Context) (map[store.Platform]store.Dur
 	return byPlatform, err
 }
 
-// sqlMilestones selects the kinds that a timeline shows. The lines of a worker have none.
+// sqlMilestones selects the log lines that a timeline shows. They are takt's own, because a
+// worker's lines have none of these kinds.
 const sqlMilestones = `/* milestones */
 SELECT l.at, l.kind, coalesce(l.worker, ''), coalesce(d.name, ''), coalesce(l.attempt, 0), coalesce(l.facts, '{}') FROM build_logs l
 LEFT JOIN worker_details d ON d.worker_id = l.worker
 WHERE l.build = (SELECT seq FROM build_ids WHERE id = $1) AND l.kind IN ('assigned', 'requeued', 'priority', 'retried')
 ORDER BY l.seq LIMIT 100`
 
-// Milestones returns what happened to a build between submission and end.
+// Milestones returns what happened to a build between its submission and its end, oldest
+// first and up to 100.
 func (d *Dashboard) Milestones(ctx context.Context, id string) ([]store.Milestone, error) {
 	return rowsOf(ctx, d.db.read("reading a timeline for a page"), pgx.RowToStructByPos[store.Milestone], sqlMilestones, id)
 }
@@ -238,7 +241,7 @@ func (d *Dashboard) Repos(ctx context.Context, id string, p store.Page) ([]store
 		sqlRepoPage, p, pgx.NamedArgs{"id": id, "step": step, "name": name})
 }
 
-// sqlControllers counts the listeners, of which each controller has one.
+// sqlControllers counts the connections for notifications, of which each controller has one.
 const sqlControllers = `/* controllers */ SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'takt listener'`
 
 // Controllers returns how many controllers use the database.
@@ -250,14 +253,14 @@ const sqlNamedWorkers = `/* named_workers */
 SELECT worker_id, name FROM worker_details WHERE worker_id = $1 OR strpos(lower(name), lower($1)) > 0
 ORDER BY lower(name) <> lower($1), name LIMIT $2`
 
-// NamedWorkers returns workers with this id, or with text in their name; an exact name
-// comes first.
+// NamedWorkers returns up to limit workers whose id is text or whose name contains it, in
+// any case. A worker with exactly this name comes first.
 func (d *Dashboard) NamedWorkers(ctx context.Context, text string, limit int) ([]store.Named, error) {
 	return rowsOf(ctx, d.db.read("finding workers by name"), pgx.RowToStructByPos[store.Named], sqlNamedWorkers, store.Text(text), limit)
 }
 
-// sqlPulse counts starts among builds that are held or that ended after the previous
-// pulse, because both sets have a small index.
+// sqlPulse counts the builds that started after $1. It looks for them among the builds that
+// are held and those that ended after $1, because both have a small index.
 const sqlPulse = `/* pulse */
 WITH started AS MATERIALIZED (
 	SELECT started_at - submitted_at AS waited FROM builds WHERE state IN ('assigned', 'building') AND started_at > $1
@@ -268,8 +271,8 @@ SELECT now(), (SELECT count(*) FROM builds WHERE state IN ('assigned', 'building
 	coalesce((SELECT seq FROM builds ORDER BY seq DESC LIMIT 1), 0),
 	(SELECT count(*) FROM started)::int, coalesce((SELECT avg(waited) FROM started), '0')`
 
-// Pulse returns how busy the queue is, and how many builds started since the previous
-// pulse.
+// Pulse returns how many builds run, and how many started since the time of the previous
+// Pulse.
 func (d *Dashboard) Pulse(ctx context.Context, since time.Time) (store.Pulse, error) {
 	return rowOf(ctx, d.db.read("reading the queue's pulse"), nil, pgx.RowToStructByPos[store.Pulse], sqlPulse, since)
 }

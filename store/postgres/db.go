@@ -14,15 +14,15 @@ import (
 	"takt/store"
 )
 
-// opTimeout bounds every method but Assign, including the wait for a connection.
+// opTimeout bounds a method, including the wait for a connection and further tries. A few
+// methods have limits of their own: assignTimeout, planTimeout and invariantLimit.
 const opTimeout = 10 * time.Second
 
-// DB is the handle through which this package reaches the database. It resolves the
-// current pool on every call and is safe for concurrent use. The zero value has no
-// pool; use New.
+// DB gives this package connections to the database, from the pool that is current at each
+// call. Safe for concurrent use.
 type DB struct {
 	pool    atomic.Pointer[pgxpool.Pool]
-	cause   atomic.Pointer[error] // why there is no pool
+	cause   atomic.Pointer[error] // why there is no pool; nil before the first Drop
 	lost    func(error)           // see OnLost
 	pending pendingHint
 	head    lowMarks
@@ -32,19 +32,19 @@ type DB struct {
 // New returns a DB without a pool: methods fail with Unavailable until Use.
 func New() *DB { return &DB{} }
 
-// OnLost sets f, which is called with the cause for each lost connection and for each
-// call that finds no pool, so that the owner of the pool checks it at once. f must not
-// block. OnLost must be called before the first Use.
+// OnLost sets a function that is called with the cause of each lost connection, and by each
+// call that finds no pool, so that the owner of the pool can check it at once. f must not
+// block. OnLost must be called before DB is used.
 func (db *DB) OnLost(f func(error)) { db.lost = f }
 
-// Use makes pool the current one. DB never closes a pool.
+// Use makes pool the current one. The caller still owns it and closes it after Drop.
 func (db *DB) Use(pool *pgxpool.Pool) {
 	db.pending.forget()
 	db.head.reset()
 	db.pool.Store(pool)
 }
 
-// requeued updates the hints of the queue because builds are pending again.
+// requeued updates the hints about the queue for builds that are pending again.
 func (db *DB) requeued(refs []store.BuildRef) {
 	for _, r := range refs {
 		db.pending.forget()
@@ -52,30 +52,31 @@ func (db *DB) requeued(refs []store.BuildRef) {
 	}
 }
 
-// Drop removes the pool because of cause. Calls that are running keep theirs.
+// Drop removes the current pool: later calls fail with Unavailable and cause. Running calls
+// keep their connections.
 func (db *DB) Drop(cause error) {
 	db.cause.Store(&cause)
 	db.pool.Store(nil)
 }
 
-// Ping checks that the database answers.
+// Ping checks that the database answers within 10 s.
 func (db *DB) Ping(ctx context.Context) error {
 	return db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		return c.Ping(ctx)
 	})
 }
 
-// sqlSession prepares a connection for this package, whose statements are all a few
-// index look-ups. Without it, a plan that was made while a table was empty scans that
-// table until the next ANALYZE, and each execution is planned again.
+// sqlSession sets the planner options of a connection. The statements of this package are
+// index look-ups. With the defaults, a plan that was made while a table was empty would scan
+// that table until the next ANALYZE, and each execution would be planned again.
 const sqlSession = `/* session */ SELECT set_config('enable_seqscan', 'off', false),
 	set_config('enable_bitmapscan', 'off', false), set_config('plan_cache_mode', 'force_generic_plan', false),
 	set_config('jit', 'off', false)`
 
-// sessionKey marks a prepared connection in its custom data.
+// sessionKey is set in the custom data of a connection that run has prepared.
 const sessionKey = "takt/store/postgres"
 
-// times reads times in UTC, and NULL and infinite ones as the zero time.
+// times decodes times in UTC, and NULL and infinite times as the zero time.
 type times struct{ pgtype.TimestamptzCodec }
 
 // PlanScan implements pgtype.Codec.
@@ -119,7 +120,8 @@ func (db *DB) run(ctx context.Context, timeout time.Duration, f func(context.Con
 	defer conn.Release()
 	c := conn.Conn()
 	if custom := c.PgConn().CustomData(); custom[sessionKey] == nil {
-		// A pooler's sessions are not takt's alone, and they plan each execution anyway.
+		// In another mode the connection goes through a pooler, which shares its sessions
+		// with other clients and plans each execution anyway.
 		if c.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 			if _, err := c.Exec(ctx, sqlSession); err != nil {
 				return failure(ctx, fmt.Errorf("preparing the session: %w", err))
@@ -135,7 +137,8 @@ func (db *DB) run(ctx context.Context, timeout time.Duration, f func(context.Con
 	return failure(ctx, err)
 }
 
-// connectionLost reports a lost connection, unless the caller cancelled.
+// connectionLost calls the function of OnLost, unless err only means that the caller
+// cancelled.
 func (db *DB) connectionLost(err error) {
 	if db.lost != nil && !errors.Is(err, context.Canceled) {
 		db.lost(err)
@@ -150,7 +153,7 @@ func (db *DB) gap() error {
 	return errors.New("no connection pool yet")
 }
 
-// rollback ends tx if it is still open, also when ctx has ended, so that the
+// rollback rolls tx back if it is still open, even if ctx has ended, so that the
 // connection can be used again.
 func rollback(ctx context.Context, tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -158,8 +161,8 @@ func rollback(ctx context.Context, tx pgx.Tx) {
 	_ = tx.Rollback(ctx) // the connection is thrown away if this fails
 }
 
-// commit commits tx. It ignores the end of ctx once COMMIT was sent, because giving up
-// would make the outcome unknown.
+// commit commits tx. Once COMMIT is sent it ignores the end of ctx, because giving up would
+// leave the outcome unknown.
 func commit(ctx context.Context, tx pgx.Tx) error {
 	if err := context.Cause(ctx); err != nil {
 		return err

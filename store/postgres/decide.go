@@ -8,59 +8,61 @@ import (
 	"takt/store"
 )
 
-// turn is a poll that is served. Its Session is replaced by the worker's row whenever
-// that is read.
+// turn is a poll while Assign serves it. Its Session is replaced whenever the worker's row
+// is read.
 type turn struct {
 	store.Poll
 	result *store.PollResult
-	done   bool // result is the answer
-	missed bool // the worker's row could not be locked
-	// refused is the build that the database did not let this poll alone have.
+	done   bool // result is set
+	missed bool // the last pass could not lock the worker's row
+	// refused is the build that the database refused to assign when this poll was served
+	// alone.
 	refused *lockedBuild
-	// takes are the classes that the worker can take, by its Session.
+	// takes are the classes that the worker can take according to its Session.
 	takes classSet
 }
 
 func (t *turn) answer(r store.PollResult) { *t.result, t.done = r, true }
 
-// mayRepeat reports whether builds have to be read that the worker s may not have heard
-// of: its token is older than its last hand-out, it shows none, it lists what it runs, or
-// it has one slot only.
+// mayRepeat reports whether the assigned builds of worker s must be read because the worker
+// may not have received one: its token is older than the last hand-out, it presented none,
+// it lists what it runs, or it polls although its only slot is taken.
 func (t *turn) mayRepeat(s *store.WorkerSession) bool {
 	return s.Held > 0 && (t.Shown == 0 || s.Handed > t.Shown || t.Reconcile || s.Slots == 1)
 }
 
-// row is a worker's row.
+// row is a row of workers.
 type row struct {
 	store.WorkerSession
-	instance string // "" if the process that holds it gave no name
+	instance string // of the process that holds the worker; "" if it gave no id
 	offline  bool
 }
 
-// lockedBuild is a row of builds that is locked.
+// lockedBuild is a locked row of builds.
 type lockedBuild struct {
 	store.Job
 	seq, position int64
 	updated       time.Time
-	// worker is the holder of an assigned build, or whoever had a pending build or the one that
-	// it retries last. handed is the counter of the hand-out to the holder.
+	// worker is the holder of an assigned build; for a pending build, the last holder of it
+	// or of the build that it retries. handed is the counter of the hand-out to the holder.
 	worker string
 	handed uint64
-	// unheard is true if the holder sent nothing since the hand-out, or if the hand-out was just now.
-	unheard bool
+	// restart is true if another hand-out to the holder restarts the build timeout: no beat
+	// has come since the hand-out, or that was less than two minutes ago.
+	restart bool
 }
 
-// held are the rows that a transaction has locked, by which polls are decided.
+// held is what a transaction has locked and decides by.
 type held struct {
 	workers map[uint32]*row
 	// repeats are assigned builds of the workers in asked, in the order of hand-outs.
 	repeats []lockedBuild
 	asked   map[string]bool
 	claims  []*claim
-	classes []store.Class // by which the claims were planned
+	classes []store.Class // from which the claims were planned
 }
 
-// claimOf returns the claim for a worker; nil if there is none.
+// claimOf returns the claim for workers that can take these classes; nil if there is none.
 func (h *held) claimOf(takes classSet) *claim {
 	for _, c := range h.claims {
 		if c.key == takes.key {
@@ -70,31 +72,30 @@ func (h *held) claimOf(takes classSet) *claim {
 	return nil
 }
 
-// handOut is a build that a worker gets. answer is that of the worker's poll, from is where
-// the build comes from.
+// handOut is a build that is assigned to a worker.
 type handOut struct {
 	*lockedBuild
 	to     *row
-	answer *store.PollResult
-	from   *claim
+	answer *store.PollResult // of the worker's poll
+	from   *claim            // that locked the build
 }
 
-// decision is the outcome of polls.
+// decision is what a transaction does.
 type decision struct {
-	// results are the answers by the index of the polls. A poll without one has to be
-	// served again: its worker's row is not locked, or less was locked than it may get.
+	// results has the indexes of the polls. A poll without a result is to be served again:
+	// its worker's row is not locked, or too few builds were locked to decide.
 	results  []*store.PollResult
 	handOuts []handOut
-	repeated []int64  // builds that are handed out a second time
+	repeated []int64  // builds handed out again whose build timeout restarts
 	written  []*row   // workers whose rows change
-	unused   []string // the events of builds that were locked and not handed out
+	unused   []string // the events of builds that were locked but not handed out
 	stored   bool     // the hand-outs are written
 }
 
-// decide gives builds to polls of different workers. A poll counts only if no other
-// process holds the worker and nothing has superseded it. It first gets a build again that
-// the worker may not have heard of; otherwise, if a slot is free, the first pending build
-// of all classes that it can take.
+// decide gives builds to polls of different workers. A poll is served only if no other
+// process holds the worker and no later poll has superseded it. It gets a build again that
+// the worker may not have received; or else, if a slot is free, the first pending build of
+// the classes that the worker can take.
 func decide(turns []*turn, h *held) decision {
 	d := decision{results: make([]*store.PollResult, len(turns))}
 	for i, t := range turns {
@@ -112,7 +113,7 @@ func decide(turns []*turn, h *held) decision {
 				continue
 			}
 			if b := t.repeated(w, h.repeats); b != nil {
-				if b.unheard {
+				if b.restart {
 					d.repeated = append(d.repeated, b.seq)
 				}
 				d.serve(i, w, &store.PollResult{Job: &b.Job, Handed: b.handed, Redelivered: true})
@@ -142,7 +143,7 @@ func decide(turns []*turn, h *held) decision {
 	return d
 }
 
-// judge returns whether a poll counts.
+// judge returns PollServed if a poll may be served, or else why not.
 func judge(t *turn, w *row) store.PollOutcome {
 	old := t.Shown > 0 && t.Shown < w.Used
 	switch {
@@ -156,8 +157,8 @@ func judge(t *turn, w *row) store.PollOutcome {
 	return store.PollServed
 }
 
-// repeated returns the build that worker w gets again: the earliest hand-out of which it
-// may not have heard; nil if there is none.
+// repeated returns the build that worker w gets again: the earliest that was handed out to
+// it and that it may not have received; nil if there is none.
 func (t *turn) repeated(w *row, builds []lockedBuild) *lockedBuild {
 	for i := range builds {
 		b := &builds[i]
@@ -170,8 +171,9 @@ func (t *turn) repeated(w *row, builds []lockedBuild) *lockedBuild {
 	return nil
 }
 
-// handOutStep is what a hand-out adds to the worker's counter. It is more than idle polls
-// at another controller add before that controller is notified of the hand-out.
+// handOutStep is by how much a hand-out raises the worker's counter. It exceeds what polls
+// that another controller answers from memory can add before that controller is notified of
+// the hand-out.
 const handOutStep = 1024
 
 // handOut gives the first build of c to worker w, which sent the poll at index i.
@@ -190,8 +192,8 @@ func (d *decision) handOut(i int, w *row, c *claim) {
 	d.handOuts = append(d.handOuts, handOut{b, w, d.results[i], c})
 }
 
-// exchange lets workers that take the same classes exchange their builds if one of them got a
-// build that was lost or failed on it before. Which builds are handed out stays as it is.
+// exchange swaps the builds of two workers that can take the same classes if one of them got
+// a build that was lost or failed on it before. The builds that are handed out stay the same.
 func (d *decision) exchange() {
 	for i := range d.handOuts {
 		a := &d.handOuts[i]
@@ -209,8 +211,8 @@ func (d *decision) exchange() {
 	}
 }
 
-// serve answers the poll at index i by worker w's row, which is written if it has got a
-// build or was offline.
+// serve sets the result of the poll at index i of worker w. The worker's row is written if
+// it gets a new build or was offline.
 func (d *decision) serve(i int, w *row, r *store.PollResult) {
 	r.Session = w.WorkerSession
 	d.results[i] = r

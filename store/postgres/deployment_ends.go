@@ -9,10 +9,10 @@ import (
 	"takt/store"
 )
 
-// sqlLockDeployment begins every change of a deployment's state.
+// sqlLockDeployment is the first statement of every change of a deployment's state.
 const sqlLockDeployment = `/* lock_deployment */ SELECT ` + deploymentColumns + ` FROM deployments WHERE id = $1 FOR UPDATE`
 
-// change runs f on a deployment's locked row, unless may refuses it.
+// change locks a deployment's row and runs f, unless may returns an error.
 func (s *Deployments) change(
 	ctx context.Context, o operation, id string, may func(store.Deployment) error, f func(context.Context, pgx.Tx, store.Deployment) error,
 ) error {
@@ -29,7 +29,8 @@ func (s *Deployments) change(
 	})
 }
 
-// inRun refuses a deployment that has had another run since, or is in none of states.
+// inRun returns a check that the claim's run is still the deployment's, and that the
+// deployment is in one of states. Otherwise its error is StaleAttempt.
 func inRun(claim store.DeploymentClaim, states ...store.DeploymentState) func(store.Deployment) error {
 	return func(d store.Deployment) error {
 		if d.Run != claim.Run || !slices.Contains(states, d.State) {
@@ -48,9 +49,9 @@ const sqlEndDeployment = `/* end_deployment */
 UPDATE deployments SET state = $2, error = nullif($3, ''), finished_at = now(), credential = NULL, owner = NULL, leased_until = NULL
 WHERE id = $1`
 
-// Finish records that a running deployment is done and wipes its credential, if no
-// repository is left; otherwise it returns how many are. A second Finish, or one of an
-// earlier run, fails with StaleAttempt.
+// Finish records that a running deployment is done and deletes its credential, if every
+// repository is finished; otherwise it changes nothing and returns how many are left.
+// Errors: NotFound; StaleAttempt if the deployment has ended or has had another run.
 func (s *Deployments) Finish(ctx context.Context, claim store.DeploymentClaim) (left int, err error) {
 	op, may := s.db.write("finishing deployment "+claim.ID), inRun(claim, store.DeploymentRunning)
 	err = s.change(ctx, op, claim.ID, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
@@ -67,9 +68,9 @@ const sqlFailRest = `/* fail_rest */
 UPDATE deployment_repos SET step = 'failed', error = $2, finished_at = now(), updated_at = now()
 WHERE deployment_id = $1 AND step NOT IN ('done', 'failed', 'skipped')`
 
-// Abandon ends a deployment that no worker continues, and wipes its credential. Its
-// unfinished repositories fail with message and the deployment is done. A deployment
-// that was not planned yet fails itself.
+// Abandon ends a deployment that no worker continues, and deletes its credential. Its
+// unfinished repositories fail with message and the deployment is done, or fails itself if
+// it was not planned yet. Its errors are those of Finish.
 func (s *Deployments) Abandon(ctx context.Context, claim store.DeploymentClaim, message string) error {
 	op, may := s.db.write("abandoning deployment "+claim.ID), inRun(claim, store.DeploymentPlanning, store.DeploymentRunning)
 	return s.change(ctx, op, claim.ID, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
@@ -90,8 +91,9 @@ UPDATE deployment_repos SET step = 'skipped', cancelled = true, finished_at = no
 	error = CASE step WHEN 'planned' THEN 'Cancelled' ELSE 'Cancelled while ' || step END
 WHERE deployment_id = $1 AND step NOT IN ('done', 'failed', 'skipped')`
 
-// Cancel ends a deployment, unless may refuses it; its unfinished repositories are
-// skipped. Errors: NotFound, Conflict when it has ended.
+// Cancel ends a deployment, unless may returns an error, and deletes its credential. Its
+// unfinished repositories are skipped. Errors: NotFound, Conflict if it has ended, and that
+// of may.
 func (s *Deployments) Cancel(ctx context.Context, id string, may func(store.Deployment) error) error {
 	return s.change(ctx, s.db.write("cancelling deployment "+id), id, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
 		if d.State.Final() {
@@ -108,8 +110,8 @@ func (s *Deployments) Cancel(ctx context.Context, id string, may func(store.Depl
 const sqlPauseDeployment = `/* pause_deployment */
 UPDATE deployments SET state = 'paused', run = run + 1, owner = NULL, leased_until = NULL WHERE id = $1`
 
-// Pause stops the work on a deployment until Resume, unless may refuses it. Errors:
-// NotFound, Conflict.
+// Pause stops the work on a deployment until Resume, unless may returns an error. Errors:
+// NotFound, Conflict if it is neither being planned nor running, and that of may.
 func (s *Deployments) Pause(ctx context.Context, id string, may func(store.Deployment) error) error {
 	return s.change(ctx, s.db.write("pausing deployment "+id), id, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
 		if d.State != store.DeploymentPlanning && d.State != store.DeploymentRunning {
@@ -123,8 +125,8 @@ func (s *Deployments) Pause(ctx context.Context, id string, may func(store.Deplo
 const sqlResumeDeployment = `/* resume_deployment */
 UPDATE deployments SET state = CASE WHEN planned_at IS NULL THEN 'planning' ELSE 'running' END WHERE id = $1`
 
-// Resume lets a paused deployment go on where it was, unless may refuses it. Errors:
-// NotFound, Conflict.
+// Resume continues a paused deployment where it was, unless may returns an error. Errors:
+// NotFound, Conflict if it is not paused, and that of may.
 func (s *Deployments) Resume(ctx context.Context, id string, may func(store.Deployment) error) error {
 	return s.change(ctx, s.db.write("resuming deployment "+id), id, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
 		if d.State != store.DeploymentPaused {
@@ -147,10 +149,11 @@ UPDATE deployments SET state = CASE WHEN planned_at IS NULL THEN 'planning' ELSE
 	credential = $2, credential_id = $3, error = NULL, finished_at = NULL, owner = NULL, leased_until = NULL
 WHERE id = $1`
 
-// Retry revives the repository repo, or with "" all that failed or that a cancel skipped.
-// With the deployment's row locked it calls choose, which refuses the retry or returns the
-// credential for a deployment that had ended: sealed (nil for takt's own), and its id. One
-// that runs keeps its own. Errors: NotFound, Conflict when there is nothing to retry.
+// Retry revives the repository repo, or with "" all that failed or that a cancel skipped,
+// and returns how many. While the deployment's row is locked it calls choose, which returns
+// an error or the sealed credential (nil for takt's own) and its id. They are for a
+// deployment that had ended; one that has not keeps its own. choose may be called more than
+// once. Errors: NotFound, Conflict if there is nothing to retry, and that of choose.
 func (s *Deployments) Retry(ctx context.Context, id, repo string, choose func(store.Deployment) (credential, credentialID []byte, err error)) (revived int, err error) {
 	var credential, credentialID []byte
 	may := func(d store.Deployment) (err error) {

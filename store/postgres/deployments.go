@@ -13,8 +13,8 @@ import (
 	"takt/store"
 )
 
-// Deployments is the store of deployments. Rows are locked in one order: the
-// deployment, then its repositories.
+// Deployments stores deployments and their repositories. Rows are locked in one order: the
+// deployment, then its repositories. Safe for concurrent use.
 type Deployments struct{ db *DB }
 
 // NewDeployments returns the deployments of db.
@@ -22,8 +22,8 @@ func NewDeployments(db *DB) *Deployments { return &Deployments{db: db} }
 
 func errNoDeployment() error { return store.NewError(store.NotFound, "Deployment not found") }
 
-// errTakenOver is the error of a write by an earlier run, or to something that has
-// ended.
+// errTakenOver is the error of a write by an earlier run or worker, or about something that
+// has ended.
 func errTakenOver() error {
 	return store.NewError(store.StaleAttempt, "Deployment was ended or taken over")
 }
@@ -31,7 +31,7 @@ func errTakenOver() error {
 const sqlCreateDeployment = `/* create_deployment */
 INSERT INTO deployments (id, request, credential, credential_id) VALUES ($1, $2, $3, $4) RETURNING created_at`
 
-// Create adds a deployment that is to be planned.
+// Create adds a deployment in the state planning, and returns it with its time of creation.
 func (s *Deployments) Create(ctx context.Context, d store.Deployment) (store.Deployment, error) {
 	request, err := json.Marshal(d.Request)
 	if err != nil {
@@ -48,7 +48,7 @@ const deploymentColumns = `id, request, state, run, credential, credential_id, f
 
 const sqlFindDeployment = `/* find_deployment */ SELECT ` + deploymentColumns + ` FROM deployments WHERE id = $1`
 
-// Find returns a deployment, or NotFound.
+// Find returns a deployment. Error: NotFound.
 func (s *Deployments) Find(ctx context.Context, id string) (store.Deployment, error) {
 	return rowOf(ctx, s.db.read("finding deployment "+id), errNoDeployment, pgx.RowToStructByPos[store.Deployment], sqlFindDeployment, id)
 }
@@ -57,7 +57,7 @@ const sqlListDeployments = `/* list_deployments */ SELECT ` + deploymentColumns 
 WHERE created_at <= @after AND (created_at < @after OR id > @after_id) AND created_at >= @until AND (created_at > @until OR id <= @until_id)
 ORDER BY created_at DESC, id OFFSET @skip::int LIMIT @limit::int`
 
-// List returns a page of deployments, the newest first.
+// List returns a page of deployments, newest first.
 func (s *Deployments) List(ctx context.Context, p store.Page) ([]store.Deployment, store.Cursor, error) {
 	after, until := pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}, pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	var afterID, untilID string
@@ -69,7 +69,8 @@ func (s *Deployments) List(ctx context.Context, p store.Page) ([]store.Deploymen
 		sqlListDeployments, p, pgx.NamedArgs{"after": after, "after_id": afterID, "until": until, "until_id": untilID})
 }
 
-// sqlProgress counts by step; a deployment's window goes with each of its rows.
+// sqlProgress counts repositories by step. Each row repeats the deployment's window: how
+// many seconds, up to 60, it has been running.
 const sqlProgress = `/* progress */
 SELECT d.id, coalesce(least(extract(epoch FROM coalesce(d.finished_at, now()) - d.planned_at), 60), 0)::float8,
 	r.step, r.n, r.refs, r.recent
@@ -79,7 +80,7 @@ FROM deployments d, LATERAL (
 	FROM deployment_repos WHERE deployment_id = d.id GROUP BY step
 ) r WHERE d.id = ANY ($1)`
 
-// Progress counts the repositories of deployments, by id.
+// Progress counts the repositories of deployments, by the ids of these.
 func (s *Deployments) Progress(ctx context.Context, ids ...string) (map[string]store.DeploymentProgress, error) {
 	found := make(map[string]store.DeploymentProgress, len(ids))
 	var id string
@@ -101,7 +102,8 @@ func (s *Deployments) Progress(ctx context.Context, ids ...string) (map[string]s
 	return found, err
 }
 
-// Claims take the oldest first; $1 owner, $2 lease, $3 what it has, $4 how many.
+// sqlClaimDeployments claims for owner $1, with lease $2, up to $4 deployments other than
+// $3, the oldest first.
 const sqlClaimDeployments = `/* claim_deployments */
 UPDATE deployments SET owner = $1, run = run + 1, leased_until = now() + $2::interval
 WHERE id IN (
@@ -112,8 +114,9 @@ WHERE id IN (
 )
 RETURNING id, run`
 
-// Claim gives owner up to limit deployments that nobody works on: new ones, those whose
-// lease has expired, and those of owner that are not in has.
+// Claim gives owner up to limit deployments that nobody works on: those without an owner,
+// those whose lease has expired, and those of owner that are not in has. Each claim begins a
+// new run, which stops the writes of earlier ones.
 func (s *Deployments) Claim(ctx context.Context, owner string, lease time.Duration, has []string, limit int) ([]store.DeploymentClaim, error) {
 	if has == nil {
 		has = []string{}
@@ -126,7 +129,8 @@ UPDATE deployments SET leased_until = now() + $2::interval
 WHERE id = ANY ($3) AND owner = $1 AND state IN ('planning', 'running')
 RETURNING id, run`
 
-// Renew extends the lease of those of ids that still belong to owner, and returns them.
+// Renew extends the leases of those deployments that still belong to owner, and returns
+// them.
 func (s *Deployments) Renew(ctx context.Context, owner string, lease time.Duration, ids []string) ([]store.DeploymentClaim, error) {
 	return s.claims(ctx, "renewing the lease of deployments", sqlRenewDeployments, owner, lease, ids)
 }

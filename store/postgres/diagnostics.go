@@ -16,14 +16,15 @@ const sqlInsertReport = `/* insert_report */
 INSERT INTO diagnostic_reports (id, worker_id, status, run_at, duration_ms, auto_fixed, checks, finding, name, location, object)
 VALUES (@id, @worker, @status, @run_at, @ms, @auto_fixed, @checks, @finding, @name, @location, @object)`
 
-// Report stores a diagnostic report and settles its file, which it commits before the
-// transaction ends. Error: NotFound.
+// Report stores a diagnostic report, and commits its file within the transaction. If the
+// report was certainly not stored, the file is aborted. Error: NotFound for an unknown
+// worker.
 func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, files ...store.Staged) error {
 	op := w.db.write("keeping a diagnostic report of worker " + r.WorkerID)
 	commit := op.committing(ctx, files)
 	err := op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		// The row that refers to the worker's identity comes first, because locks of
-		// the identity come before locks of the worker everywhere.
+		// The row that refers to the worker's identity comes first, because everywhere the
+		// identity is locked before the worker.
 		location, object, _ := whereabouts(r.File)
 		_, err := tx.Exec(ctx, sqlInsertReport, pgx.NamedArgs{
 			"id": r.ID, "worker": r.WorkerID, "status": string(r.Status), "run_at": r.RunAt, "ms": r.Duration.Milliseconds(),
@@ -48,13 +49,13 @@ DELETE FROM diagnostic_reports WHERE worker_id = $1 AND seq <= (
 	SELECT seq FROM diagnostic_reports WHERE worker_id = $1 ORDER BY seq DESC OFFSET $2 LIMIT 1)
 RETURNING ` + reportFileColumns
 
-// TrimReports deletes all but the newest keep reports of a worker, and returns their
-// files.
+// TrimReports deletes all but the newest keep reports of a worker, and returns the files of
+// those deleted. The caller removes the files.
 func (w *Workers) TrimReports(ctx context.Context, worker string, keep int) ([]store.File, error) {
 	return rowsOf(ctx, w.db.write("forgetting diagnostic reports of worker "+worker), pgx.RowToStructByNameLax[store.File], sqlTrimReports, worker, keep)
 }
 
-// reportFileColumns are those of a store.File that are known of a report.
+// reportFileColumns are the columns of a report that a store.File has.
 const reportFileColumns = `name, location, coalesce(object, '') AS object`
 
 const sqlHasWorker = `/* has_worker */ SELECT true FROM workers WHERE id = $1`
@@ -65,8 +66,8 @@ const sqlReports = `/* reports */
 SELECT ` + reportColumns + `
 FROM diagnostic_reports WHERE worker_id = $1 ORDER BY seq DESC LIMIT $2`
 
-// Reports returns up to limit diagnostic reports of a worker, the newest first.
-// Error: NotFound for an unknown worker.
+// Reports returns up to limit diagnostic reports of a worker, newest first. Error: NotFound
+// for an unknown worker.
 func (w *Workers) Reports(ctx context.Context, id string, limit int) (reports []store.DiagnosticReport, err error) {
 	err = w.db.read("reading diagnostic reports of worker "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		if err := orNone(c.QueryRow(ctx, sqlHasWorker, id).Scan(nil), errNoWorker); err != nil {

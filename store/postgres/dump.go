@@ -17,21 +17,21 @@ import (
 	"takt/store/seal"
 )
 
-// dump reads what pg_dump writes in its plain format: SQL, and between it the rows of each
-// table behind a COPY statement. Read reads the rows.
+// dump reads the plain format of pg_dump: SQL, in which the rows of each table follow a COPY
+// statement. next reads the SQL, Read the rows of one table.
 type dump struct {
 	in     *bufio.Reader
 	schema string // that the dump would create
-	rest   []byte // of the line that Read returns
-	within bool   // rest is not the end of its line
-	ended  bool   // Read has returned all rows
+	rest   []byte // what Read has not returned of the current line
+	within bool   // the line goes on after rest
+	ended  bool   // the end of the table's rows was read
 }
 
 func newDump(r io.Reader) *dump { return &dump{in: bufio.NewReaderSize(r, 256<<10)} }
 
-// next passes over what is left of a table's rows. It returns the SQL up to the next
-// table's rows and the COPY statement that takes them, "" at the end of the dump. Commands
-// for psql are left out, and the schema is not created, because it exists.
+// next returns the SQL up to the next table's rows, and the COPY statement that they follow
+// or "" at the end of the dump. The previous table's rows must have been read. It leaves out
+// commands of psql, comments, and the creation of the schema, which exists already.
 func (d *dump) next() (sql []byte, table string, err error) {
 	for {
 		line, err := d.in.ReadBytes('\n')
@@ -54,7 +54,7 @@ func (d *dump) next() (sql []byte, table string, err error) {
 	}
 }
 
-// truncated returns the error for a dump that ends too early.
+// truncated returns the error for a dump that can't be read to its end.
 func truncated(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
@@ -62,6 +62,7 @@ func truncated(err error) error {
 	return fmt.Errorf("reading the dump: %w", err)
 }
 
+// Read implements io.Reader for the rows of one table.
 func (d *dump) Read(p []byte) (n int, err error) {
 	for n < len(p) && !d.ended {
 		if len(d.rest) == 0 {
@@ -84,7 +85,8 @@ func (d *dump) Read(p []byte) (n int, err error) {
 
 var copyStatement = regexp.MustCompile(`^COPY \S+\.(\w+) \((.*)\) FROM stdin;$`)
 
-// each calls f for each row of a table that has no text with special characters.
+// each calls f for each row of a table, with the values by column. It undoes no escapes of
+// COPY, so it is only for tables without texts that need them.
 func (d *dump) each(columns string, f func(row map[string]string) error) error {
 	names := strings.Split(columns, ", ")
 	row := map[string]string{}
@@ -100,8 +102,8 @@ func (d *dump) each(columns string, f func(row map[string]string) error) error {
 	return rows.Err()
 }
 
-// ReadDump calls file for each row of a file in a dump. It returns the value under which
-// the dump's database checks the encryption key, nil if there is none.
+// ReadDump calls file for each row of build_files in a dump. It returns the check value of
+// the encryption key, nil if the dump has none.
 func ReadDump(r io.Reader, file func(store.FileRow) error) (keyCheck []byte, err error) {
 	d := newDump(r)
 	for {
@@ -144,7 +146,7 @@ func dumpedFile(row map[string]string) (f store.FileRow, err error) {
 	return f, errors.Join(err, failed)
 }
 
-// OpensKeyCheck returns an error if keys don't open the check value of a dump.
+// OpensKeyCheck returns an error if keys can't open the check value from ReadDump.
 func OpensKeyCheck(keys *seal.Ring, keyCheck []byte) error {
 	if keyCheck == nil {
 		return nil
@@ -162,7 +164,8 @@ SELECT coalesce(quote_ident(current_schema()), ''), coalesce((
 // ErrOccupied says that a database is not empty.
 var ErrOccupied = errors.New("the database is not empty")
 
-// Vacant returns ErrOccupied unless the database of conn is empty.
+// Vacant returns an error unless the current schema of conn exists and is empty; it wraps
+// ErrOccupied if there is a table or view that belongs to no extension.
 func Vacant(ctx context.Context, conn *pgx.Conn) error {
 	var schema, table string
 	switch err := conn.QueryRow(ctx, sqlOccupied).Scan(&schema, &table); {
@@ -176,7 +179,7 @@ func Vacant(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// Unused returns an error if a controller uses the database of conn.
+// Unused returns an error if a controller is connected to the database of conn.
 func Unused(ctx context.Context, conn *pgx.Conn) error {
 	var n int
 	if err := conn.QueryRow(ctx, sqlControllers).Scan(&n); err != nil {
@@ -190,8 +193,9 @@ func Unused(ctx context.Context, conn *pgx.Conn) error {
 
 const sqlSearchPath = `/* search_path */ SELECT set_config('search_path', $1, false)`
 
-// Load fills the empty database of conn with a dump, calls finish and commits, all in one
-// transaction: an interrupted Load leaves nothing.
+// Load loads a dump into the empty database of conn, calls finish and commits, all in one
+// transaction: if Load fails or is interrupted, the database stays empty. Only an error of
+// the commit itself leaves the outcome unknown, and its text says so.
 func Load(ctx context.Context, conn *pgx.Conn, r io.Reader, finish func(context.Context, pgx.Tx) error) error {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
@@ -235,22 +239,22 @@ func Load(ctx context.Context, conn *pgx.Conn, r io.Reader, finish func(context.
 
 // Restored says where the files of a restored database are.
 type Restored struct {
-	// Location is OnDisk or InS3.
+	// Location of all files.
 	Location store.Location
-	// Suffix ends the keys of all objects.
+	// Suffix is appended to the name of a file to make the key of its object.
 	Suffix string
-	// CopyPending leaves copies in S3 to the janitor.
+	// CopyPending marks all files for copying to S3, which the janitor does later.
 	CopyPending bool
-	// Lost names the files that were not restored.
+	// Lost has the names of the files that were not restored. Their rows are deleted.
 	Lost []string
-	// Report stores the file of a diagnostic report anew, which is in no backup, because the
-	// row has all of it.
+	// Report writes the file of a diagnostic report. Backups leave these files out, because
+	// they can be made from the rows.
 	Report func(store.DiagnosticReport) error
-	// Audit is the entry about it.
+	// Audit is appended to the audit.
 	Audit store.AuditEntry
 }
 
-// sqlFailLost fails builds that can't run without a file that is lost.
+// sqlFailLost fails the builds that have not ended and whose source or certificates are lost.
 const sqlFailLost = `/* fail_lost */
 WITH lost AS (
 	SELECT DISTINCT b.seq, b.worker_id, b.state FROM builds b JOIN build_files f ON f.build = b.seq
@@ -271,8 +275,8 @@ const (
 	sqlRenewIdentity = `/* renew_identity */ UPDATE settings SET value = to_jsonb(gen_random_uuid()::text), updated_at = now() WHERE key = 'installation'`
 )
 
-// Finish records where the files are and gives the database a new installation id. It is
-// for Load.
+// Finish records where the files are and gives the database a new installation id, as
+// RenewInstallation does. It is the last argument of Load.
 func (r Restored) Finish(ctx context.Context, tx pgx.Tx) error {
 	batch := &pgx.Batch{}
 	batch.Queue(sqlFailLost, r.Lost)
@@ -297,9 +301,9 @@ func (r Restored) Finish(ctx context.Context, tx pgx.Tx) error {
 	return RenewInstallation(ctx, tx, r.Audit)
 }
 
-// RenewInstallation gives the database a new installation id, so that workers' tokens from
-// before are void: after a restore, workers' numbers in these may be given again. No
-// controller may use the database.
+// RenewInstallation gives the database a new installation id and appends audit. That voids
+// all workers' tokens, because after a restore the numbers in them may be given to other
+// workers. No controller may be connected.
 func RenewInstallation(ctx context.Context, tx pgx.Tx, audit store.AuditEntry) error {
 	tag, err := tx.Exec(ctx, sqlRenewIdentity)
 	if err == nil && tag.RowsAffected() == 0 {

@@ -16,10 +16,11 @@ import (
 	"takt/store"
 )
 
-// errSlow is the cause of contexts that end because the database took too long.
+// errSlow is the cause of contexts whose time for the database is up.
 var errSlow = errors.New("the database takes too long")
 
-// constraintError returns what the violation of a constraint means to a caller.
+// constraintError returns the error that tells a client what the violation of a constraint
+// means, or err itself.
 func constraintError(name string, err error) error {
 	switch name {
 	case "build_ids_pkey":
@@ -38,7 +39,8 @@ func constraintError(name string, err error) error {
 	return err
 }
 
-// unavailable returns the error of an outage, with a retry after one to two seconds.
+// unavailable returns the error for an outage. It asks for a retry after one to two seconds,
+// by chance, so that not all clients come back at once.
 func unavailable(cause error) error {
 	return tryAgain("Database unavailable, try again later", cause)
 }
@@ -47,13 +49,13 @@ func tryAgain(message string, cause error) error {
 	return &store.Error{Code: store.Unavailable, Message: message, RetryAfter: time.Second + rand.N(time.Second), Err: cause}
 }
 
-// contention returns the error of a change that was rolled back because of others.
+// contention returns the error for a change that was rolled back because of others.
 func contention(cause error) error {
 	return tryAgain("Another request is changing the same data, try again", fmt.Errorf("%w: %w", store.ErrContention, cause))
 }
 
-// noConnection translates the error of acquiring a connection, which is always
-// an outage unless the caller went away.
+// noConnection translates the error of acquiring a connection, which is always an outage
+// unless the caller cancelled.
 func noConnection(ctx context.Context, err error) error {
 	if gone(ctx) {
 		return fmt.Errorf("waiting for a connection: %w", context.Cause(ctx))
@@ -61,12 +63,12 @@ func noConnection(ctx context.Context, err error) error {
 	return unavailable(fmt.Errorf("getting a connection: %w", err))
 }
 
-// gone reports whether the caller gave up: its context was cancelled.
+// gone reports whether the caller's context was cancelled, not timed out.
 func gone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// failure translates the error of a statement: it keeps *store.Error and unknown
-// errors, turns outages and contention into Unavailable, and violated constraints into
-// their meaning.
+// failure translates the error of a statement. Outages, contention and a time limit become
+// Unavailable, violated constraints what constraintError returns. It keeps *store.Error and
+// unknown errors.
 func failure(ctx context.Context, err error) error {
 	var known *store.Error
 	var pgErr *pgconn.PgError
@@ -106,8 +108,8 @@ func stateOf(err error) string {
 	return ""
 }
 
-// isOutage reports whether an error of the database concerns the database itself and
-// not the statement.
+// isOutage reports whether an error of the database concerns the server and not the
+// statement.
 func isOutage(err error) bool {
 	state := stateOf(err)
 	switch state {
@@ -116,14 +118,13 @@ func isOutage(err error) bool {
 		return true
 	}
 	class := state[:min(2, len(state))]
-	return class == "08" || // connection
+	return class == "08" || // connection failure
 		class == "53" || // out of disk, memory or connections
-		class == "57" || // shut down, starting up
-		class == "58" // input and output
+		class == "57" || // shutting down or starting
+		class == "58" // I/O error
 }
 
-// isContention reports whether the database rolled a statement, with its transaction,
-// back because of other transactions.
+// isContention reports whether the database rolled a transaction back because of others.
 func isContention(err error) bool {
 	switch stateOf(err) {
 	case "25P03", // idle_in_transaction_session_timeout: others waited for this transaction
@@ -135,9 +136,9 @@ func isContention(err error) bool {
 	return false
 }
 
-// commitFailure translates an error of COMMIT. Only a refusal by the database is
-// certain; after any other error the commit may have happened. pgconn.SafeToRetry does
-// not help, because it says yes to the "conn closed" that follows a lost answer.
+// commitFailure translates an error of COMMIT. Only if the database refused it is the
+// outcome certain; after any other error the commit may have happened. pgconn.SafeToRetry
+// can't tell, because it also returns true for the "conn closed" after a lost reply.
 func commitFailure(err error) error {
 	state := stateOf(err)
 	if errors.Is(err, pgx.ErrTxCommitRollback) || strings.HasPrefix(state, "23") || isContention(err) {
@@ -146,8 +147,8 @@ func commitFailure(err error) error {
 	return unknown(err)
 }
 
-// statementFailure translates an error of a statement that commits by itself. If the
-// connection was lost or the caller gave up, the statement may have been committed.
+// statementFailure translates an error of a statement outside a transaction. If the
+// connection was lost or the context ended, the statement may have been committed.
 func statementFailure(ctx context.Context, err error) error {
 	var known *store.Error
 	var pgErr *pgconn.PgError
@@ -160,9 +161,10 @@ func statementFailure(ctx context.Context, err error) error {
 	return err
 }
 
-// isCertain reports whether err means that nothing was committed.
+// isCertain reports whether err is an error after which certainly nothing was committed.
 func isCertain(err error) bool { return err != nil && !errors.Is(err, store.ErrOutcomeUnknown) }
 
+// unknown returns the error for a change that may have been committed.
 func unknown(err error) error {
 	return unavailable(fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err))
 }

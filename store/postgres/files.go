@@ -10,13 +10,15 @@ import (
 	"takt/store"
 )
 
-// Files keeps the rows of stored files, whatever the state of their builds.
+// Files stores the rows of build files, and runs the janitor's other statements. Safe for
+// concurrent use.
 type Files struct{ db *DB }
 
 // NewFiles returns the files of db.
 func NewFiles(db *DB) *Files { return &Files{db: db} }
 
-// commitFiles makes files visible. Their rows become visible after it.
+// commitFiles makes files durable under their names. The transaction that inserts their rows
+// commits afterwards.
 func commitFiles(ctx context.Context, files []store.Staged) error {
 	for _, f := range files {
 		if err := f.Commit(ctx); err != nil {
@@ -26,14 +28,14 @@ func commitFiles(ctx context.Context, files []store.Staged) error {
 	return nil
 }
 
-// abortFiles removes files that no row names.
+// abortFiles removes files to which no row refers.
 func abortFiles(ctx context.Context, files []store.Staged) {
 	for _, f := range files {
 		f.Abort(ctx)
 	}
 }
 
-// fileColumns are rows of build_files, column by column.
+// fileColumns holds rows of build_files column by column, as arguments of unnest.
 type fileColumns struct {
 	kinds, names, locations []string
 	sizes                   []int64
@@ -49,14 +51,14 @@ func (c *fileColumns) add(kind store.FileKind, f store.File) {
 	c.locations, c.objects, c.due = append(c.locations, location), append(c.objects, object), append(c.due, due)
 }
 
-// whereabouts returns the columns that say where a file is. A pending copy is due at
-// once.
+// whereabouts returns the columns that say where a file is. A pending copy is due
+// immediately.
 func whereabouts(f store.File) (location string, object *string, due *time.Time) {
 	if f.Object != "" {
 		object = &f.Object
 	}
 	if f.CopyPending {
-		due = &time.Time{} // long ago
+		due = &time.Time{} // the year 1
 	}
 	return string(cmp.Or(f.Location, store.OnDisk)), object, due
 }
@@ -76,8 +78,8 @@ const sqlPageFiles = `/* page_files */ SELECT ` + fileRowColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build
 WHERE (f.build, f.kind) > ($1, $2) ORDER BY f.build, f.kind LIMIT $3`
 
-// Page returns up to limit files behind after, in the order of their keys. The zero key
-// means the beginning.
+// Page returns up to limit files after the key after, in the order of keys. The zero key
+// comes before all others.
 func (f *Files) Page(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error) {
 	return rowsOf(ctx, f.db.read("listing files"), scanFileRow, sqlPageFiles, after.Build, string(after.Kind), limit)
 }
@@ -86,7 +88,7 @@ const sqlPageCerts = `/* page_certs */ SELECT ` + fileRowColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build
 WHERE f.build > $1 AND f.kind = 'certs' ORDER BY f.build LIMIT $2`
 
-// PageCerts is Page for certificates alone.
+// PageCerts is like Page for certificates only.
 func (f *Files) PageCerts(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error) {
 	return rowsOf(ctx, f.db.read("listing certificates"), scanFileRow, sqlPageCerts, after.Build, limit)
 }
@@ -101,7 +103,7 @@ func (f *Files) Find(ctx context.Context, key store.FileKey) (store.FileRow, err
 
 const sqlCountFiles = `/* count_files */ SELECT count(*), coalesce(sum(size), 0)::bigint FROM build_files`
 
-// Count returns how many files there are, and their bytes.
+// Count returns how many files there are and how many bytes they have.
 func (f *Files) Count(ctx context.Context) (files, bytes int64, err error) {
 	err = f.db.read("counting files").scan(ctx, nil, []any{&files, &bytes}, sqlCountFiles)
 	return files, bytes, err
@@ -118,8 +120,8 @@ const sqlMoveFile = `/* move_file */
 UPDATE build_files SET location = @to, object = nullif(@to_object, ''), copy_due = NULL
 WHERE build = @build AND kind = @kind AND location = @from AND coalesce(object, '') = @from_object`
 
-// Move changes the recorded location of a file, and its copy is no longer pending. It
-// reports whether the row still was as in from; if not, nothing is changed.
+// Move changes the recorded location of a file, whose copy is then no longer pending. If the
+// row no longer has the location of from, it changes nothing and returns false.
 func (f *Files) Move(ctx context.Context, from store.FileRow, location store.Location, object string) (moved bool, err error) {
 	n, err := f.db.write("moving file "+from.Name).exec(ctx, sqlMoveFile, pgx.NamedArgs{
 		"build": from.Build, "kind": string(from.Kind), "from": string(from.Location), "from_object": from.Object,
@@ -132,7 +134,8 @@ const sqlOwed = `/* owed */ SELECT ` + fileRowColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build
 WHERE f.copy_due <= now() AND (f.build, f.kind) > ($1, $2) ORDER BY f.build, f.kind LIMIT $3`
 
-// PendingCopies returns up to limit files behind after whose copy to S3 is pending and due.
+// PendingCopies returns up to limit files after the key after whose copy to S3 is due, in
+// the order of keys.
 func (f *Files) PendingCopies(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error) {
 	return rowsOf(ctx, f.db.read("listing pending copies"), scanFileRow, sqlOwed, after.Build, string(after.Kind), limit)
 }
@@ -141,8 +144,8 @@ const sqlPostponeCopy = `/* postpone_copy */
 UPDATE build_files SET copy_due = now() + $3::interval
 WHERE build = $1 AND kind = $2 AND (copy_due <= now() OR copy_due IS NOT NULL AND $3::interval = '0')`
 
-// Postpone claims a pending copy that is due: PendingCopies does not return it again for wait.
-// It reports whether the copy was due. A wait of 0 releases the claim.
+// Postpone claims a pending copy that is due, so that PendingCopies does not return it for
+// the time wait. It returns false if the copy was not due. A wait of 0 releases the claim.
 func (f *Files) Postpone(ctx context.Context, key store.FileKey, wait time.Duration) (due bool, err error) {
 	n, err := f.db.write("claiming a pending copy").exec(ctx, sqlPostponeCopy, key.Build, string(key.Kind), wait)
 	return n > 0, err
@@ -161,15 +164,15 @@ SELECT n FROM unnest($1::text[]) n WHERE NOT EXISTS (
 	UNION ALL
 	SELECT FROM diagnostic_reports WHERE CASE WHEN $2 THEN object = n ELSE name = n AND location <> 's3' END)`
 
-// Unnamed returns those of names that no row refers to. The names are local files, or
-// objects in S3.
+// Unnamed returns the names to which no row refers. They are names of local files, or with
+// objects keys of objects in S3.
 func (f *Files) Unnamed(ctx context.Context, names []string, objects bool) ([]string, error) {
 	return rowsOf(ctx, f.db.read("looking for rows of files"), pgx.RowTo[string], sqlUnnamed, names, objects)
 }
 
-// IfUnnamed calls remove if no row refers to the file or object. It holds the lock of
-// the build, under which results are recorded, so that no file of this build gets a row
-// meanwhile.
+// IfUnnamed calls remove, at most once, if no row refers to the file or object, and reports
+// whether it was removed. Meanwhile it holds the build's lock, which Finish needs too, so
+// that no file of the build gets a row.
 func (f *Files) IfUnnamed(ctx context.Context, build, name string, object bool, remove func() error) (removed bool, err error) {
 	op := f.db.write("removing " + name)
 	remove = op.once(remove)

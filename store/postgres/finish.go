@@ -10,15 +10,16 @@ import (
 	"takt/store"
 )
 
-// Finish records a result and settles its file, which it commits before the transaction
-// ends; if that fails, everything is rolled back. An identical repeat of an accepted
-// result changes nothing and returns repeat.
+// Finish records a result. The files of a success are committed within the transaction, and
+// a file that can't be committed rolls it back; the files of any other result are aborted.
+// If the same worker repeats a result that was accepted, nothing changes and repeat is true.
 //
 // A result is accepted from the holder, from any worker for a build that was never
 // assigned, and from the last holder for a build that is pending again. Errors:
-// NotFound, NotAssigned, StaleAttempt, Conflict when the build ended otherwise,
-// InvalidArgument for a success without a file; Unavailable, wrapping
-// store.ErrOutcomeUnknown, when the result may have been stored.
+// NotFound for an unknown build or worker, NotAssigned, StaleAttempt, Conflict if the build
+// has ended otherwise, InvalidArgument for a success without a file. An Unavailable that
+// wraps store.ErrOutcomeUnknown means that the result may have been stored; the files are
+// then left as they are.
 func (b *Builds) Finish(ctx context.Context, r store.Result, files ...store.Staged) (repeat bool, err error) {
 	defer func() {
 		if repeat || !r.Success || isCertain(err) {
@@ -36,7 +37,7 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, files ...store.Stag
 	commit := op.committing(ctx, files)
 	var blamed blame
 	err = op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		st, err := lockStanding(ctx, tx, r)
+		st, err := lockRelation(ctx, tx, r)
 		if err != nil {
 			return err
 		}
@@ -67,8 +68,8 @@ SELECT true, attempts, coalesce(quarantine, ''), quarantines, rests_until > now(
 const sqlLockBuild = `/* lock_build */ SELECT true, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt, given_back, retry_root IS NOT NULL
 FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) FOR UPDATE`
 
-// lockStanding locks the worker, then the build, and returns their relation.
-func lockStanding(ctx context.Context, tx pgx.Tx, r store.Result) (st relation, err error) {
+// lockRelation locks the worker, then the build, and returns their relation.
+func lockRelation(ctx context.Context, tx pgx.Tx, r store.Result) (st relation, err error) {
 	known, held, h := false, 0, store.WorkerHealth{}
 	err = tx.QueryRow(ctx, sqlLockHealth, r.WorkerID).Scan(&known, &h.Attempts, &h.Quarantine, &h.Backoffs, &h.Resting, &held)
 	if err := orNone(err, nil); err != nil {
@@ -79,7 +80,8 @@ func lockStanding(ctx context.Context, tx pgx.Tx, r store.Result) (st relation, 
 	return st, err
 }
 
-// lockBuild locks a build, which may not exist, and reads its state and holders.
+// lockBuild locks a build and reads its state and holders. If it does not exist, buildKnown
+// is false.
 func lockBuild(ctx context.Context, tx pgx.Tx, id string) (st relation, err error) {
 	err = tx.QueryRow(ctx, sqlLockBuild, id).Scan(&st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt, &st.givenBack, &st.retry)
 	if err = orNone(err, nil); err != nil {
@@ -88,8 +90,8 @@ func lockBuild(ctx context.Context, tx pgx.Tx, id string) (st relation, err erro
 	return st, nil
 }
 
-// result judges a result: accept it (false, nil), recognize a repeat (true, nil), or
-// refuse it.
+// result returns an error if the result is refused, and whether it repeats the one that was
+// accepted.
 func (st relation) result(r store.Result) (repeat bool, err error) {
 	switch {
 	case !st.buildKnown:
@@ -112,8 +114,8 @@ func (st relation) result(r store.Result) (repeat bool, err error) {
 	return false, errNotAssigned()
 }
 
-// sqlRetried finds the worker on which the build failed whose retry $1 is, and the build. Only
-// the first line of the log says which one that is; the log may be long.
+// sqlRetried finds the failed build of which $1 is a retry, and the worker on which it
+// failed, unless that is $2. The first line of the retry's log names the build.
 const sqlRetried = `/* retried */
 SELECT o.worker_id, o.id FROM (
 	SELECT facts ->> 'build' AS build FROM build_logs WHERE build = (SELECT seq FROM build_ids WHERE id = $1) ORDER BY seq LIMIT 1
@@ -125,13 +127,15 @@ UPDATE workers SET` + healthColumns + ` WHERE id = @worker RETURNING status, (SE
 
 // blame is what a result means for another worker.
 type blame struct {
-	worker, why string // why it is quarantined by this; "" if it is not
-	status      store.WorkerStatus
+	worker string
+	why    string // why this quarantines the worker; "" if it does not
+	status store.WorkerStatus
 }
 
-// blame records that the build of r failed on another worker before r completed it. That
-// worker's row is locked after those of r; of two workers that complete each other's
-// builds at the same moment, PostgreSQL lets one try again.
+// blame records that the build of r had failed on another worker before r completed it.
+// That worker's row is locked after those of r, out of order. If two workers complete each
+// other's builds at the same moment, PostgreSQL may break the deadlock, and one transaction
+// is tried again.
 func (b *Builds) blame(ctx context.Context, tx pgx.Tx, r store.Result) (other blame, err error) {
 	var build string
 	if err = tx.QueryRow(ctx, sqlRetried, r.BuildID, r.WorkerID).Scan(&other.worker, &build); err == nil {
@@ -146,13 +150,13 @@ func (b *Builds) blame(ctx context.Context, tx pgx.Tx, r store.Result) (other bl
 			err = tx.QueryRow(ctx, sqlBlame, args).Scan(&other.status, nil)
 		}
 	}
-	if err = orNone(err, nil); err != nil { // it may be gone
+	if err = orNone(err, nil); err != nil { // no row: build or worker were deleted
 		return other, fmt.Errorf("judging the worker on which the build failed before: %w", err)
 	}
 	return other, nil
 }
 
-// sqlFinish ends a build. The worker is freed of the build only if it was the holder.
+// sqlFinish ends a build. It frees a slot of the worker only if the build was held.
 const sqlFinish = `/* finish */
 WITH was AS MATERIALIZED (
 	SELECT (state IN ('assigned', 'building'))::int AS freed FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = @build)
@@ -173,7 +177,7 @@ UPDATE workers SET
 	status = CASE WHEN held > freed THEN 'building' WHEN status = 'offline' AND freed = 0 THEN 'offline' ELSE 'idle' END
 FROM was WHERE id = @worker`
 
-// writeResult ends the build. Both rows are locked.
+// writeResult ends the build. The rows of the build and its worker are locked.
 func (b *Builds) writeResult(ctx context.Context, tx pgx.Tx, st *relation, r store.Result) error {
 	args := pgx.NamedArgs{
 		"build": r.BuildID, "worker": r.WorkerID, "success": r.Success, "line": "Build completed successfully",

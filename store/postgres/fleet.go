@@ -9,7 +9,7 @@ import (
 	"takt/store"
 )
 
-// workerColumns and workerJoins are what a store.WorkerDetail has of workers w.
+// workerColumns are the columns of a store.WorkerDetail, of workers w with workerJoins.
 const (
 	workerColumns = `w.id, w.number, n.name, n.capabilities, w.platforms, w.slots, w.status, w.registered_at, w.last_seen_at,
 	w.completed, w.failed, w.held, w.labels, w.draining, coalesce(w.quarantine, ''), w.rests_until,
@@ -34,11 +34,11 @@ LEFT JOIN LATERAL (
 const workerSilent = `(w.held = 0 AND (w.last_seen_at < now() - make_interval(secs => greatest(90, w.poll_wait + 60))
 	OR w.poll_closed_at >= w.last_seen_at AND w.poll_closed_at < now() - interval '10 s'))`
 
-// workerPolls reports whether a poll of worker w is parked, or was answered so lately that the
-// next one is not late. Presence is written up to 30 s after a poll.
+// workerPolls reports whether a poll of worker w is parked, or was answered so recently that
+// the next one is not late. last_seen_at may be up to 30 s older than the last poll.
 const workerPolls = `(w.last_seen_at > now() - make_interval(secs => w.poll_wait + 45) AND (w.poll_closed_at < w.last_seen_at) IS NOT FALSE)`
 
-// fleetState is the reason why a worker gets no builds, or else its status.
+// fleetState is why worker w gets no builds, or its status if it does get builds.
 const fleetState = `CASE WHEN w.status = 'offline' THEN CASE WHEN w.left_at >= w.last_seen_at THEN 'left' ELSE 'offline' END
 	WHEN ` + workerSilent + ` THEN 'silent' WHEN w.draining THEN 'draining'
 	WHEN w.quarantine IS NOT NULL THEN 'quarantined' WHEN w.critical THEN 'critical' ELSE w.status END`
@@ -51,10 +51,11 @@ const (
 	nameFilter = ` AND (@name::text = '' OR w.id = @name
 	OR w.id = ANY (ARRAY(SELECT worker_id FROM worker_details WHERE strpos(lower(name), lower(@name)) > 0)))`
 
-	// workerPage reads the columns for the rows of one page only.
+	// workerPage ends a statement whose p is the rows of one page, and reads their columns.
 	workerPage = `) SELECT ` + workerColumns + ` FROM p w ` + workerJoins + ` ORDER BY w.key, w.id`
 
-	// sqlListWorkers and sqlWorkersByName read an index and stop at the end of the page.
+	// sqlListWorkers and sqlWorkersByName read an index and stop at the end of the page;
+	// sqlWorkersByFigure reads all workers.
 	sqlListWorkers = `/* list_workers */
 WITH p AS MATERIALIZED (
 	SELECT w.*, ` + fleetState + ` AS state, number AS key FROM workers w
@@ -87,13 +88,15 @@ WITH p AS MATERIALIZED (
 	sqlShowWorker = `/* show_worker */ WITH p AS (SELECT w.*, ` + fleetState + ` AS state, '' AS key FROM workers w WHERE w.id = $1` + workerPage
 )
 
-// workerList is how a page of workers is read.
+// workerList is a statement that reads a page of workers.
 type workerList struct {
 	sql  string
 	args pgx.NamedArgs
-	at   func(store.WorkerDetail) store.Cursor
+	at   func(store.WorkerDetail) store.Cursor // the cursor after a row
 }
 
+// listWorkers returns the statement for a page of the workers that match f. An error is that
+// of a wrong cursor.
 func listWorkers(f store.WorkerFilter, p store.Page) (l workerList, err error) {
 	if f.Sort == "" {
 		list := numberedList{"workers", false}
@@ -142,8 +145,8 @@ WITH w AS (
 )
 SELECT status, pg_notify('takt', 'worker:changed ' || number) FROM w`
 
-// Drain stops a worker from getting builds from the next assignment on, or lets it get
-// them again, which ends its quarantine too. The worker keeps the builds it has.
+// Drain makes a worker get no builds from the next assignment on, or with false lets it get
+// builds again, which also ends its quarantine. The worker keeps the builds that it has.
 // Repeating it is harmless. Error: NotFound.
 func (w *Workers) Drain(ctx context.Context, id string, draining bool) (status store.WorkerStatus, err error) {
 	err = w.db.write("draining worker "+id).scan(ctx, errNoWorker, []any{&status, nil}, sqlDrain, id, draining)

@@ -10,16 +10,17 @@ import (
 	"takt/store"
 )
 
-// GiveBack makes a build pending again that its worker could not run by a fault of its own,
-// and lets the worker rest, so that another one takes the build. If the build has been
-// given back store.MaxGiveBacks times, it fails instead. It may quarantine the worker.
+// GiveBack makes a build pending again that its worker could not run for a reason of the
+// worker's own (r.Fault). The worker gets no builds for a while, so that another one takes
+// this one, and may be quarantined. If the build has been given back store.MaxGiveBacks
+// times, it fails instead.
 //
-// A result is accepted from the holder. Of a build that is pending it is taken for a
-// repeat. Errors are those of Finish.
+// The holder can give a build back. If the last holder gives back a build that is pending,
+// that is a repeat and changes nothing. The errors are those of Finish.
 func (b *Builds) GiveBack(ctx context.Context, r store.Result) (back store.GiveBack, err error) {
 	r.Success, r.File, r.ErrorMessage = false, nil, store.ErrorText(r.ErrorMessage)
 	err = b.db.write("giving build "+r.BuildID+" back").requeue(ctx, func(ctx context.Context, tx pgx.Tx) (refs []store.BuildRef, err error) {
-		st, err := lockStanding(ctx, tx, r)
+		st, err := lockRelation(ctx, tx, r)
 		if err != nil {
 			return nil, err
 		}
@@ -52,13 +53,13 @@ func (b *Builds) GiveBack(ctx context.Context, r store.Result) (back store.GiveB
 	return back, nil
 }
 
-// healthColumns writes what recordEnd has decided.
+// healthColumns sets the columns of workers whose values recordEnd has computed.
 const healthColumns = `
 	attempts = @attempts, quarantine = nullif(@quarantine, ''), quarantines = @backoffs,
 	rests_until = CASE WHEN @rest::interval > interval '0' THEN now() + @rest ELSE rests_until END`
 
-// recordEnd records in st that the attempt of r has ended, and adds the arguments of
-// healthColumns. Only the holder's attempts count.
+// recordEnd updates the worker's health in st for the end of the attempt, and adds the
+// arguments of healthColumns. Only the end of an attempt that the worker still held counts.
 func (b *Builds) recordEnd(st *relation, r store.Result, args pgx.NamedArgs) {
 	var rest time.Duration
 	if st.holder == r.WorkerID {
@@ -67,7 +68,7 @@ func (b *Builds) recordEnd(st *relation, r store.Result, args pgx.NamedArgs) {
 	args["attempts"], args["quarantine"], args["backoffs"], args["rest"] = st.health.Attempts, st.health.Quarantine, st.health.Backoffs, rest
 }
 
-// sqlGiveBack gives a build back. Its worker is the holder, and both are locked.
+// sqlGiveBack makes a build pending again and frees a slot of its holder. Both are locked.
 const sqlGiveBack = `/* give_back */
 WITH b AS (
 	UPDATE builds SET given_back = given_back + 1,` + pendingAgain + `

@@ -11,26 +11,26 @@ import (
 	"takt/store/seal"
 )
 
-// Inspection is what matters of a database before takt uses it.
+// Inspection is what to check about a database before takt uses it.
 type Inspection struct {
 	// Version is PostgreSQL's server_version_num, such as 150018.
 	Version  int
 	Standby  bool
 	Encoding string
-	// MayCreate reports whether this login may make tables.
+	// MayCreate is true if this login may create tables in the current schema.
 	MayCreate bool
-	// Connections is how many the server grants to logins like this one.
+	// Connections is how many connections the server accepts from ordinary logins.
 	Connections int
-	// Lax are the settings by which committed work may be lost.
+	// Lax names the settings with which committed work can be lost, such as "fsync is off".
 	Lax []string
-	// Standbys is how many standbys follow it, and Settings what decides what a failover loses
-	// and how long statements may take.
+	// Standbys is how many standbys replicate the server. Settings has the values of the
+	// settings that decide what a failover loses and how long statements may take.
 	Standbys int
 	Settings map[string]string
-	// Ahead is by how much the server's clock is ahead of this machine's.
+	// Ahead is how far the server's clock is ahead of this machine's; negative if behind.
 	Ahead time.Duration
-	// Keys says why the given keys don't open the database's check value; nil if they
-	// do, or if there is none.
+	// Keys is why the given keys can't open the database's check value; nil if they can, or
+	// if there is none.
 	Keys error
 }
 
@@ -47,7 +47,8 @@ SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), getdatab
 	sqlHasKeyCheck = `/* has_key_check */ SELECT to_regclass('key_check') IS NOT NULL`
 )
 
-// Inspect looks at a database, migrated or not, and changes nothing. keys may be nil.
+// Inspect reads the properties of a database, migrated or not, over a connection of its own,
+// and changes nothing. keys may be nil.
 func Inspect(ctx context.Context, cfg *pgx.ConnConfig, keys *seal.Ring) (in Inspection, err error) {
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {

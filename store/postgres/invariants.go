@@ -19,20 +19,20 @@ type Invariants struct {
 	services []string
 }
 
-// NewInvariants returns the checks of db for these services; without any, for all. keys
-// open its sealed values; with nil these are not checked.
+// NewInvariants returns the invariants of these services, of all services if none is named.
+// keys must open the sealed values in db; if keys is nil, these are not checked.
 func NewInvariants(db *DB, keys *seal.Ring, services ...string) *Invariants {
 	return &Invariants{db, keys, services}
 }
 
-// invariant is one rule, of the tables of a service. broken selects the names of rows that violate it, from one
-// snapshot. repair changes exactly those rows and is "" if only an operator can tell
-// what is right. lock takes the locks under which the rows are judged again before
-// repair.
+// invariant is a rule about the tables of a service. broken is a statement that returns the
+// names of the rows that violate it. repair changes exactly those rows; it is "" if only an
+// operator can decide what is right. lock is a statement that runs before repair, in the
+// same transaction.
 type invariant struct{ service, name, promise, broken, lock, repair string }
 
-// recent are the builds that were submitted last. Older ones were checked earlier, and
-// reading the whole history each minute would cost too much.
+// recent selects the last 10 000 builds submitted. Older ones were checked earlier, and
+// reading the whole history at every check would cost too much.
 const recent = `seq > (SELECT coalesce(max(seq), 0) - 10000 FROM builds)`
 
 const (
@@ -46,7 +46,7 @@ const (
 	period            = `make_interval(secs => ` + periodSeconds + `)`
 )
 
-// An invariant whose repair may break another one stands before it.
+// invariants returns all rules. One whose repair may violate another comes before that.
 func invariants() []invariant {
 	return []invariant{
 		{
@@ -116,7 +116,7 @@ func invariants() []invariant {
 		},
 		{
 			"throttle", "action_queue", "An action that waits is in a throttle queue that is known.",
-			// Jumps from queue to queue over what waits in each.
+			// Each step of the recursion skips the waiting actions of one queue.
 			`WITH RECURSIVE w(queue) AS (
 				(SELECT queue FROM action_executions WHERE state = 'waiting' ORDER BY queue LIMIT 1)
 				UNION ALL
@@ -154,15 +154,15 @@ func invariants() []invariant {
 	}
 }
 
-// invariantLimit bounds one check including its repair.
+// invariantLimit bounds the check of one invariant, including its repair.
 const invariantLimit = 30 * time.Second
 
-// Check checks all invariants, each in a transaction of its own. It stops at the first
-// check that fails, with its error.
+// Check checks all invariants, each by one statement and so in one snapshot. It stops at the
+// first error. A violation is no error.
 func (i *Invariants) Check(ctx context.Context) ([]store.Invariant, error) { return i.all(ctx, false) }
 
-// Repair is like Check, and repairs what can be repaired without losing anything. The
-// result shows what was broken before.
+// Repair is like Check, and also repairs what can be repaired without losing anything. The
+// result shows what was broken before, and how many rows were repaired.
 func (i *Invariants) Repair(ctx context.Context) ([]store.Invariant, error) { return i.all(ctx, true) }
 
 func (i *Invariants) all(ctx context.Context, repair bool) ([]store.Invariant, error) {
@@ -184,8 +184,8 @@ func (i *Invariants) all(ctx context.Context, repair bool) ([]store.Invariant, e
 	return append(all, sealed), err
 }
 
-// sealed checks the one invariant that SQL can't judge. It has no repair, because only
-// an operator has the keys for it.
+// sealed checks the only invariant that SQL can't check: that keys open all sealed values.
+// It has no repair, because only an operator can supply missing keys.
 func (i *Invariants) sealed(ctx context.Context) (store.Invariant, error) {
 	found := store.Invariant{Name: "sealed_opens", Promise: "What is sealed can be opened with the keys given.", Examples: []string{}}
 	var kind seal.Kind
@@ -203,8 +203,8 @@ func (i *Invariants) sealed(ctx context.Context) (store.Invariant, error) {
 	return found, err
 }
 
-// one judges before it repairs, and again under the locks of the repair, so that rows
-// that became right meanwhile are not changed.
+// one checks an invariant and repairs it. The repair selects the rows again under its locks,
+// so that rows that were corrected meanwhile are not changed.
 func (i *Invariants) one(ctx context.Context, inv invariant, repair bool) (found store.Invariant, err error) {
 	found = store.Invariant{Name: inv.name, Promise: inv.promise, Repairable: inv.repair != "", Examples: []string{}}
 	err = i.db.run(ctx, invariantLimit, func(ctx context.Context, c *pgx.Conn) error {

@@ -11,35 +11,35 @@ import (
 	"takt/store"
 )
 
-// quarantine lists builds that the database refuses both to assign and to fail, so that
-// claims skip them. It is a hint: a new process finds them again when an assignment
-// fails. Safe for concurrent use.
-type quarantine struct {
-	mu   sync.Mutex
+// skipList has the builds that the database refused both to assign and to fail, which claims
+// skip. It is lost when the process ends, and built again as assignments fail. Safe for
+// concurrent use.
+type skipList struct {
+	mu   sync.Mutex // guards seqs
 	seqs []int64
 }
 
-func (l *quarantine) list() []int64 {
+func (l *skipList) list() []int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]int64{}, l.seqs...)
 }
 
-func (l *quarantine) add(seq int64) {
+func (l *skipList) add(seq int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seqs = append(l.seqs, seq)
 }
 
-// isDataError reports whether the database refused a row. It is false for an outage, for
-// contention and for a lost connection.
+// isDataError reports whether the database refused a statement because of its data. It is
+// false for an outage, contention and a lost connection.
 func isDataError(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Severity == "ERROR" && !isOutage(err) && !isContention(err)
 }
 
-// assignAlone serves a poll whose assignment failed by itself. If the database refused the
-// build, the build is quarantined and the poll gets the next one.
+// assignAlone continues with a poll that failed with cause when it was served alone. If the
+// database refused the build, it isolates the build and serves the poll again.
 func (q *Queue) assignAlone(ctx context.Context, t *turn, cause error) error {
 	for range MaxBatch {
 		if t.refused == nil {
@@ -61,22 +61,23 @@ const sqlFailBuild = `/* fail_build */
 UPDATE builds SET state = 'failed', error_message = $2, completed_at = now(), updated_at = now(), log_lines = log_lines + 1
 WHERE seq = $1 AND state = 'pending'`
 
-// sqlLogRefused has no number for the line if sqlFailBuild was refused.
+// sqlLogRefused inserts a line without a number if sqlFailBuild was refused, because then
+// log_lines was not raised.
 const sqlLogRefused = `/* log_refused */
 INSERT INTO build_logs (build, number, level, message, kind, facts)
 SELECT seq, CASE WHEN state = 'failed' THEN log_lines END, 'error', $2, 'failed', '{"reason": "unassignable"}' FROM builds WHERE seq = $1`
 
-// messageQuarantined is the error message of a build that can't be assigned, for its
-// submitter.
-const messageQuarantined = "Build cannot be assigned: the database refuses it"
+// messageUnassignable is the error message, for its submitter, of a build that can't be
+// assigned.
+const messageUnassignable = "Build cannot be assigned: the database refuses it"
 
-// isolate fails the build with a visible message. If the database refuses even that,
-// claims skip the build from now on.
+// isolate fails a build with a message. If the database refuses that too, claims skip the
+// build from now on.
 func (q *Queue) isolate(ctx context.Context, b lockedBuild, cause error) error {
 	err := q.db.write("failing a build that can't be assigned").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		for _, sql := range []string{sqlFailBuild, sqlLogRefused} {
 			err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, sql, b.seq, messageQuarantined)
+				_, err := tx.Exec(ctx, sql, b.seq, messageUnassignable)
 				return err
 			})
 			switch {

@@ -9,20 +9,20 @@ import (
 	"takt/store"
 )
 
-// Keys keeps the keys with names, and has a ring know them.
+// Keys stores the named keys and loads them into a ring. Safe for concurrent use.
 type Keys struct {
 	db   *DB
 	ring *store.KeyRing
 
-	reading sync.Mutex // held while they are read, so that no older state replaces a newer one
+	reading sync.Mutex // held while keys are read, so that no older state replaces a newer one
 	version string     // of the keys in the ring; guarded by reading
 }
 
-// NewKeys returns the keys of db for a ring.
+// NewKeys returns the keys in db, which Refresh loads into ring.
 func NewKeys(db *DB, ring *store.KeyRing) *Keys { return &Keys{db: db, ring: ring} }
 
-// sqlKeysChanged makes a new version of the keys, and notifies every controller. The row
-// keeps two changes apart.
+// sqlKeysChanged gives the keys a new version, and notifies every controller. The lock of
+// its row lets only one transaction at a time change keys.
 const sqlKeysChanged = `/* keys_changed */
 WITH s AS (
 	INSERT INTO settings (key, value) VALUES ('keys', to_jsonb(gen_random_uuid()::text))
@@ -34,7 +34,7 @@ const namedKeyColumns = `name, digest, scopes, created_by, created_at, expires_a
 
 const sqlLiveKeys = `/* live_keys */ SELECT ` + namedKeyColumns + ` FROM access_keys WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())`
 
-// Refresh has the ring know the keys as they are now. It reads them only if they have changed.
+// Refresh loads the keys into the ring if they have changed since the last time.
 func (k *Keys) Refresh(ctx context.Context) error {
 	k.reading.Lock()
 	defer k.reading.Unlock()
@@ -60,7 +60,7 @@ func scanKey(row pgx.CollectableRow) (n store.NamedKey, err error) {
 const sqlListKeys = `/* list_keys */ SELECT ` + namedKeyColumns + ` FROM access_keys
 ORDER BY revoked_at IS NOT NULL, coalesce(expires_at <= now(), false), name LIMIT 10000`
 
-// List returns the keys, those in force first.
+// List returns the keys, by name; those that are expired or revoked come last.
 func (k *Keys) List(ctx context.Context) ([]store.NamedKey, error) {
 	return rowsOf(ctx, k.db.read("listing the keys"), scanKey, sqlListKeys)
 }
@@ -69,7 +69,7 @@ const sqlCreateKey = `/* create_key */
 INSERT INTO access_keys (name, digest, scopes, created_by, expires_at, weight, max_pending) VALUES ($1, $2, $3, $4, $5, greatest($6, 1), $7)
 ON CONFLICT (name) DO NOTHING RETURNING name`
 
-// Create adds a key. Error: Conflict if another key has or had its name.
+// Create adds a key. Error: Conflict if another key has its name, even a revoked one.
 func (k *Keys) Create(ctx context.Context, n store.NamedKey) error {
 	return k.change(ctx, "creating key "+n.Name, func(ctx context.Context, tx pgx.Tx) error { return createKey(ctx, tx, n) })
 }
@@ -85,8 +85,9 @@ const sqlLimitKey = `/* limit_key */
 UPDATE access_keys SET weight = coalesce($2, weight), max_pending = coalesce($3, max_pending) WHERE name = $1 AND revoked_at IS NULL
 RETURNING ` + namedKeyColumns
 
-// Limit changes the weight of a key and how many of its builds may be pending; nil leaves one as
-// it is. Builds that wait keep their positions. Error: NotFound, also if it is revoked.
+// Limit changes the weight of a key and how many of its builds may be pending; nil leaves a
+// value unchanged. Pending builds keep their positions. Error: NotFound, also if the key is
+// revoked.
 func (k *Keys) Limit(ctx context.Context, name string, weight, maxPending *int) (n store.NamedKey, err error) {
 	return n, k.change(ctx, "limiting key "+name, func(ctx context.Context, tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, sqlLimitKey, name, weight, maxPending) // its error is that of the rows
@@ -98,7 +99,7 @@ func (k *Keys) Limit(ctx context.Context, name string, weight, maxPending *int) 
 const sqlRevokeKey = `/* revoke_key */
 UPDATE access_keys SET revoked_at = coalesce(revoked_at, now()) WHERE name = $1 RETURNING name`
 
-// Revoke ends a key for ever. Error: NotFound.
+// Revoke revokes a key permanently. Repeating it is harmless. Error: NotFound.
 func (k *Keys) Revoke(ctx context.Context, name string) error {
 	return k.change(ctx, "revoking key "+name, func(ctx context.Context, tx pgx.Tx) error {
 		return orNone(tx.QueryRow(ctx, sqlRevokeKey, name).Scan(&name), func() error { return store.NewError(store.NotFound, "Key not found") })
@@ -109,8 +110,8 @@ const sqlSpendToken = `/* spend_token */
 UPDATE access_keys SET revoked_at = now(), last_used_at = now()
 WHERE name = $1 AND revoked_at IS NULL AND expires_at > now() AND 'enroll' = ANY (scopes) RETURNING name`
 
-// Enroll adds a worker's key for a token, which it spends. Errors: Forbidden if the token was
-// spent; Conflict.
+// Enroll adds a worker's key and revokes the enrollment token, a key that it was given for.
+// Errors: Forbidden if the token was used, is revoked or has expired; Conflict as Create.
 func (k *Keys) Enroll(ctx context.Context, token string, n store.NamedKey) error {
 	return k.change(ctx, "enrolling with "+token, func(ctx context.Context, tx pgx.Tx) error {
 		err := orNone(tx.QueryRow(ctx, sqlSpendToken, token).Scan(&token), func() error {
@@ -123,8 +124,8 @@ func (k *Keys) Enroll(ctx context.Context, token string, n store.NamedKey) error
 	})
 }
 
-// change calls f in a transaction that changes the keys. This controller knows of it when
-// change returns, others when they are notified.
+// change calls f in a transaction that changes keys. The change applies on this controller
+// when change returns, and on others when they are notified.
 func (k *Keys) change(ctx context.Context, doing string, f func(ctx context.Context, tx pgx.Tx) error) error {
 	err := k.db.write(doing).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := f(ctx, tx); err != nil {
@@ -134,14 +135,14 @@ func (k *Keys) change(ctx context.Context, doing string, f func(ctx context.Cont
 		return err
 	})
 	if err == nil {
-		_ = k.Refresh(ctx) // else the actor tries it again
+		_ = k.Refresh(ctx) // after an error, the actor refreshes at the notification
 	}
 	return err
 }
 
 const sqlUseKeys = `/* use_keys */ UPDATE access_keys SET last_used_at = now() WHERE name = ANY ($1)`
 
-// RecordUse records which keys were used since the last time.
+// RecordUse writes the time of the last use of the keys that were used since the last call.
 func (k *Keys) RecordUse(ctx context.Context) error {
 	names := k.ring.TakeUsed()
 	if len(names) == 0 {

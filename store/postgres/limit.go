@@ -6,19 +6,20 @@ import (
 )
 
 const (
-	// limitMargin is the distance to the queue limit below which submissions count.
+	// limitMargin is how many builds below the queue limit submissions begin to count the
+	// pending builds in the table.
 	limitMargin = 64
-	// hintAge is how long submissions may use a count of an earlier one.
+	// hintAge is how old a count may be for a submission to rely on it.
 	hintAge = 2 * time.Second
 )
 
-// pendingHint is an upper bound of the number of pending builds as far as this
-// controller knows: a count of the table plus its own submissions since. Claims don't
-// lower it, so it causes too many counts rather than too few. Safe for concurrent use;
-// the zero value knows nothing.
+// pendingHint is an upper bound of the number of pending builds, but for what other
+// controllers submit: the last count of the table plus this controller's submissions since.
+// Assigned builds don't lower it, so it causes too many counts rather than too few. Safe for
+// concurrent use; the zero value has no count.
 type pendingHint struct {
-	// adding is held shared by submissions that don't count and exclusively by one that
-	// counts, which therefore sees every reserved build.
+	// adding is held shared by submissions that don't count, and exclusively by one that
+	// counts, so that its count includes every reserved build.
 	adding sync.RWMutex
 
 	mu sync.Mutex // guards what follows
@@ -26,8 +27,8 @@ type pendingHint struct {
 	at time.Time // of the count; zero if unknown
 }
 
-// reserve reserves room for n builds if the hint is fresh and the limit is far away. If
-// it returns true, release must follow.
+// reserve reserves room for n builds if the hint is recent and the limit far away. If it
+// returns true, the caller must call release.
 func (h *pendingHint) reserve(n, limit int) bool {
 	h.adding.RLock()
 	h.mu.Lock()
@@ -57,7 +58,7 @@ func (h *pendingHint) counted(n int) {
 	h.n, h.at = n, time.Now()
 }
 
-// forget makes the next submission count, because builds are pending again.
+// forget makes the next submission count the table.
 func (h *pendingHint) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

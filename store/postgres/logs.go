@@ -9,9 +9,9 @@ import (
 	"takt/store"
 )
 
-// sqlTail returns one row without a line for a build without lines, and no row for an
-// unknown build. Of at most $3 lines after seq $2, or of the last -$2 ones, it returns those
-// that begin within the first $4 bytes.
+// sqlTail reads at most $3 lines after seq $2, or if $2 is negative the last -$2 lines, and
+// returns those of them that begin within the first $4 bytes. If there are none, it returns
+// one row with seq 0, and for an unknown build no row.
 const sqlTail = `/* tail */
 SELECT b.state, coalesce(l.seq, 0), coalesce(l.number, 0), coalesce(l.at, now()), coalesce(l.level, ''), coalesce(l.message, '')
 FROM builds b LEFT JOIN LATERAL (
@@ -25,9 +25,9 @@ FROM builds b LEFT JOIN LATERAL (
 ) l ON true
 WHERE b.seq = (SELECT seq FROM build_ids WHERE id = $1) ORDER BY l.seq`
 
-// Tail returns up to limit lines of a build after line seq after, or of its last -after
-// lines, about store.LogPage bytes of them, and the build's state at the same moment. Error:
-// NotFound.
+// Tail returns up to limit lines of a build's log and the build's state at the same moment:
+// the lines after seq after, or if after is negative the last -after lines. It stops after
+// about store.LogPage bytes. Error: NotFound.
 func (b *Builds) Tail(ctx context.Context, id string, after int64, limit int) (t store.Tail, err error) {
 	var line store.LogLine
 	size := 0
@@ -49,7 +49,8 @@ const sqlLogMarks = `/* log_marks */
 SELECT i.id, b.state, coalesce((SELECT max(l.seq) FROM build_logs l WHERE l.build = b.seq), 0)
 FROM build_ids i JOIN builds b ON b.seq = i.seq WHERE i.id = ANY ($1)`
 
-// LogMarks returns how far the logs of these builds are. Unknown builds are left out.
+// LogMarks returns the states and the last lines' seq of these builds, by id. It leaves out
+// unknown builds.
 func (b *Builds) LogMarks(ctx context.Context, ids []string) (marks map[string]store.LogMark, err error) {
 	marks = make(map[string]store.LogMark, len(ids))
 	var id string
@@ -61,12 +62,13 @@ func (b *Builds) LogMarks(ctx context.Context, ids []string) (marks map[string]s
 	return marks, err
 }
 
-// logColumns are those of a store.LogLine for a page, which shows one screen of a long
-// message: its end if it redraws itself, else its beginning.
+// logColumns are the columns of a store.LogLine for a page, which shows only part of a long
+// message: its end if it has carriage returns, because then later text replaces earlier
+// text, or else its beginning.
 const logColumns = ` seq, coalesce(number, 0), at, level, CASE WHEN octet_length(message) <= 4000 THEN message
 	WHEN position(E'\r' IN message) > 0 THEN right(message, 4000) ELSE left(message, 4001) END `
 
-// theLog selects the lines of build $1.
+// theLog selects the log lines of build $1.
 const theLog = ` FROM build_logs WHERE build = (SELECT seq FROM build_ids WHERE id = $1) `
 
 const sqlLogPage = `/* log_page */
@@ -81,9 +83,8 @@ func (d *Dashboard) LogPage(ctx context.Context, id string, at int64, older, new
 	return rowsOf(ctx, d.db.read("reading a log for a page"), pgx.RowToStructByPos[store.LogLine], sqlLogPage, id, at, older, newer)
 }
 
-// sqlFindLine halves the range of seq in which the line is, because both seq and number
-// grow and only seq has an index. Lines without a number are the oldest. m is the first
-// line of the upper half.
+// sqlFindLine searches by bisection, because seq and number grow together but only seq has
+// an index. Lines without a number are the oldest. m is the first line of the upper half.
 const sqlFindLine = `/* find_line */
 WITH RECURSIVE s AS (
 	SELECT b.seq AS build, coalesce((SELECT min(seq) FROM build_logs WHERE build = b.seq), 0) AS low,
@@ -98,15 +99,16 @@ WITH RECURSIVE s AS (
 SELECT low, coalesce(l.seq, 0), coalesce(l.number, 0) FROM s
 LEFT JOIN LATERAL (SELECT seq, number FROM build_logs WHERE build = s.build ORDER BY seq DESC LIMIT 1) l ON true WHERE low >= high`
 
-// FindLine returns where in a build's log the first line is whose number is at least
-// number, and which line is the last one.
+// FindLine returns the seq of the first line of a build's log whose number is at least
+// number, or one more than the last seq if there is none, and the last line's seq and number.
+// Error: NotFound.
 func (d *Dashboard) FindLine(ctx context.Context, id string, number int) (seq int64, last store.LogLine, err error) {
 	err = d.db.read("finding a line of a log").scan(ctx, errNoBuild, []any{&seq, &last.Seq, &last.Number}, sqlFindLine, id, number)
 	return seq, last, err
 }
 
-// sqlSearchLog reads $5 lines from seq $2 on, or fewer if the build's lines are so long that
-// these have more than $6 bytes. Its last row is the last line read.
+// sqlSearchLog searches $5 lines from seq $2 on, or fewer if that many lines of the build
+// have more than $6 bytes on average. Its last row is the last line searched.
 const sqlSearchLog = `/* search_log */
 WITH e AS MATERIALIZED (
 	SELECT max(seq) AS seq FROM (
@@ -121,9 +123,9 @@ SELECT true, found.* FROM found
 UNION ALL (SELECT false,` + logColumns + theLog + `AND seq = (SELECT seq FROM e))
 ORDER BY 2, 1 DESC`
 
-// SearchLog returns up to limit lines of a build's log that contain text in any case,
-// among the lines from seq on that one search reads, and the last line that it read: the
-// zero line if there is none from seq on.
+// SearchLog searches part of a build's log, from seq on. It returns up to limit lines that
+// contain text in any case, and the last line searched, after which the next search begins;
+// the zero line if the log has no line from seq on.
 func (d *Dashboard) SearchLog(ctx context.Context, id, text string, seq int64, limit int) (found []store.LogLine, last store.LogLine, err error) {
 	pattern := "%" + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text) + "%"
 	var line store.LogLine

@@ -11,7 +11,7 @@ import (
 // marks are positions in the queue by class; a class without one has 0.
 type marks map[int32]int64
 
-// from returns where to scan for several classes.
+// from returns the position from which to scan for builds of several classes.
 func (m marks) from(classes []int32) int64 {
 	lowest := int64(math.MaxInt64)
 	for _, c := range classes {
@@ -20,48 +20,48 @@ func (m marks) from(classes []int32) int64 {
 	return lowest
 }
 
-// lowMarks remembers where the pending builds of each class begin. Claimed builds leave
-// dead entries in the queue's index until the next vacuum, which an old snapshot may delay
-// for hours. A claim that scans from the start of the index steps over all of them; one
-// that scans from the mark steps over none.
+// lowMarks remembers the position at which the pending builds of each class begin. Assigned
+// builds leave dead entries in the queue's index until the next vacuum, which an old snapshot
+// may delay for hours. A scan from the start of the index reads all of them; a scan from the
+// mark reads none.
 //
-// A mark is a hint. A build that comes before others, because it is its submitter's turn or
-// its priority is high or rises, lowers the marks of its own controller at once and those of
-// others by a notification. One that is requeued lowers those of its own only. What others
-// have not heard of they find when they have claimed too few, and by a look below the marks
-// at every count of the queue (2 s). After a slow look the next one is delayed, and claims
-// stay above the marks until a look is fast again. Safe for concurrent use; the zero value
-// begins at the start.
+// A mark is a hint. A build that gets a position below it, because it is its submitter's turn
+// or because of its priority, lowers the marks of its own controller immediately and those of
+// others by a notification. A requeued build lowers only those of its own controller. Other
+// controllers find it when they have claimed too few builds, or when they check below the
+// marks at a count of the queue (about every 2 s); such a check is called a look. After a
+// slow look the next one is delayed, and claims don't scan below the marks until a look is
+// fast again. Safe for concurrent use; with the zero value, scans begin at the start.
 type lowMarks struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards what follows
 	at    marks
-	age   int           // how often marks were lowered, above which passes under way don't raise them
-	lows  [256]int64    // the last positions to which they were lowered
-	cost  time.Duration // of the last look
-	due   time.Time     // when the next look may be taken
-	clock func() time.Time
+	age   int              // how often marks were lowered; see low
+	lows  [256]int64       // the last positions to which they were lowered, a ring indexed by age
+	cost  time.Duration    // how long the last look took
+	due   time.Time        // when the next look may begin
+	clock func() time.Time // nil: time.Now
 }
 
 const (
-	// slowLook is the duration of a look from which on claims stay above the marks.
+	// slowLook is the duration from which on a look is slow.
 	slowLook = 10 * time.Millisecond
 	// lookPause is the pause after a look, as a multiple of its duration.
 	lookPause = 5
 )
 
-// pass is one use of the marks.
+// pass is one scan of the queue, or one look.
 type pass struct {
-	marks // where to scan from
-	slow  bool
-	age   int
-	begun time.Time
+	marks           // where the scan begins
+	slow  bool      // looks are slow, so it does not scan below the marks
+	age   int       // lowMarks.age when it began
+	begun time.Time // only of a look
 }
 
-// whole reports whether nothing is to be looked for below the marks of classes.
+// whole reports whether the scan of these classes has nothing to look for below the marks.
 func (p pass) whole(classes []int32) bool { return p.slow || p.from(classes) == 0 }
 
-// begin returns where to scan from: the start if the whole queue is to be scanned, unless
-// that is slow.
+// begin begins a scan from the marks, or from the start if whole is true and looks are not
+// slow.
 func (l *lowMarks) begin(whole bool) pass {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +72,8 @@ func (l *lowMarks) begin(whole bool) pass {
 	return p
 }
 
-// end raises the marks to the first positions that p claimed.
+// end raises the marks to the first positions that the scan p has locked, but not above a
+// position to which they were lowered meanwhile.
 func (l *lowMarks) end(p pass, claims []*claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,14 +94,15 @@ func (l *lowMarks) end(p pass, claims []*claim) {
 		l.at = marks{}
 	}
 	for class, position := range first {
-		if position = min(position, low); !anew[class] { // otherwise there may be more from here on
+		if position = min(position, low); !anew[class] { // a scan from the start may even lower the mark
 			position = max(l.at[class], position)
 		}
 		l.at[class] = position
 	}
 }
 
-// undo cancels p, because the builds it had locked are in the queue again.
+// undo lowers the marks to where p began, because the builds that it locked are still in the
+// queue.
 func (l *lowMarks) undo(p pass) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +118,8 @@ func (l *lowMarks) lowered(position int64) {
 	l.age++
 }
 
-// low returns the lowest position to which marks were lowered since p began.
+// low returns the lowest position to which marks were lowered since p began: 0 if that was
+// more often than lows remembers, the highest possible position if it was never.
 func (l *lowMarks) low(p pass) int64 {
 	if l.age-p.age > len(l.lows) {
 		return 0
@@ -128,8 +131,8 @@ func (l *lowMarks) low(p pass) int64 {
 	return lowest
 }
 
-// beginLook returns the highest mark, below which to look. due is false if it is too
-// early for a look.
+// beginLook returns the highest mark, below which to look. due is false if the pause after
+// the previous look has not ended.
 func (l *lowMarks) beginLook() (look pass, below int64, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,8 +143,9 @@ func (l *lowMarks) beginLook() (look pass, below int64, due bool) {
 	return pass{age: l.age, begun: now}, below, !now.Before(l.due)
 }
 
-// endLook records the lowest pending position of each class below the position given.
-// Marks also rise if nothing was claimed, because nothing is pending below the result.
+// endLook records the lowest pending position of each class below the position below, or
+// that the look failed. Besides lowering marks it raises those below which nothing is
+// pending.
 func (l *lowMarks) endLook(look pass, below int64, lowest marks, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +168,7 @@ func (l *lowMarks) endLook(look pass, below int64, lowest marks, err error) {
 	}
 }
 
-// lower makes the next scan include position.
+// lower lowers all marks to position, so that the next scan includes it.
 func (l *lowMarks) lower(position int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +178,7 @@ func (l *lowMarks) lower(position int64) {
 	l.lowered(position)
 }
 
-// reset makes the next scan begin at the start.
+// reset makes the next scan begin at the start, and a look due.
 func (l *lowMarks) reset() {
 	l.lower(0)
 	l.mu.Lock()

@@ -5,9 +5,8 @@ import (
 	"strconv"
 )
 
-// numbered is a statement with named arguments (@name), translated to the form that
-// PostgreSQL takes. It is translated once, because pgx.NamedArgs would parse the text
-// at each execution.
+// numbered is a statement with named arguments (@name) whose text was translated to $1, $2 …
+// once. pgx.NamedArgs would parse the text at each execution.
 type numbered struct {
 	sql   string
 	names []string // of $1, $2 …
@@ -15,6 +14,7 @@ type numbered struct {
 
 var argument = regexp.MustCompile(`@[a-z_]+`)
 
+// number translates a statement.
 func number(sql string) (n numbered) {
 	numbers := map[string]string{}
 	n.sql = argument.ReplaceAllStringFunc(sql, func(name string) string {
@@ -27,7 +27,7 @@ func number(sql string) (n numbered) {
 	return n
 }
 
-// args returns the values of named arguments in their order.
+// args returns the values of named in the order of the statement's arguments.
 func (n numbered) args(named map[string]any) []any {
 	args := make([]any, len(n.names))
 	for i, name := range n.names {

@@ -9,7 +9,8 @@ import (
 	"takt/store"
 )
 
-// Notices keeps subscriptions and shows their notices, which are jobs of River.
+// Notices stores subscriptions of notices. The notices themselves are jobs of River, which
+// it reads. Safe for concurrent use.
 type Notices struct{ db *DB }
 
 // NewNotices returns the notices of db.
@@ -48,8 +49,9 @@ func (n *Notices) Find(ctx context.Context, id string) (store.Subscription, erro
 
 const sqlReceiver = `/* receiver */ SELECT id, url, github, secrets, coalesce(disabled, '') FROM notice_subscriptions WHERE id = $1`
 
-// Receiver returns what is needed to send a notice of a subscription, without counting its other
-// notices. Error: NotFound.
+// Receiver returns only the fields of a subscription that sending a notice needs: ID, URL,
+// GitHub, Secrets and Disabled. It is cheaper than Find, which also counts notices. Error:
+// NotFound.
 func (n *Notices) Receiver(ctx context.Context, id string) (store.Subscription, error) {
 	return rowOf(ctx, n.db.read("reading the receiver of "+id), noSubscription, func(row pgx.CollectableRow) (s store.Subscription, err error) {
 		return s, row.Scan(&s.ID, &s.URL, &s.GitHub, &s.Secrets, &s.Disabled)
@@ -60,7 +62,7 @@ const sqlCreateSubscription = `/* create_subscription */
 INSERT INTO notice_subscriptions (id, url, events, platforms, labels, github, secrets, created_by)
 SELECT @id, @url, @events, @platforms, @labels, @github, @secrets, @by WHERE (SELECT count(*) FROM notice_subscriptions) < 100`
 
-// Create adds a subscription. Error: Conflict if there are 100.
+// Create adds a subscription. Error: Conflict if there are 100 already.
 func (n *Notices) Create(ctx context.Context, s store.Subscription) error {
 	full := func() error { return store.NewError(store.Conflict, "There are 100 subscriptions already: delete one") }
 	return n.db.write("creating a subscription").change(ctx, full, sqlCreateSubscription, subscriptionArgs(s))
@@ -90,7 +92,8 @@ const (
 UPDATE notice_subscriptions SET url = @url, events = @events, platforms = @platforms, labels = @labels, secrets = @secrets, disabled = @disabled WHERE id = @id`
 )
 
-// Update has change change a subscription, and returns it. Error: NotFound.
+// Update reads a subscription under a lock, calls change with it, and stores and returns the
+// result. change may be called more than once; its error is returned. Error: NotFound.
 func (n *Notices) Update(ctx context.Context, id string, change func(*store.Subscription) error) (s store.Subscription, err error) {
 	err = n.db.write("changing subscription "+id).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := orNone(tx.QueryRow(ctx, sqlLockSubscription, id).Scan(&id), noSubscription); err != nil {
@@ -114,7 +117,8 @@ const (
 	sqlDeleteNotices      = `/* delete_notices */ DELETE FROM river_job WHERE kind = 'notice' AND args->>'subscription' = $1 AND state <> 'running'`
 )
 
-// Delete deletes a subscription and its notices. Error: NotFound.
+// Delete deletes a subscription and its notices, but for those being sent now. Error:
+// NotFound.
 func (n *Notices) Delete(ctx context.Context, id string) error {
 	return n.db.write("deleting subscription "+id).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, sqlDeleteSubscription, id)
@@ -134,8 +138,8 @@ SELECT j.id, args->>'subscription', coalesce(args->>'id', ''), coalesce(args->'b
 	attempt, coalesce(errors[cardinality(errors)]->>'error', ''), created_at, scheduled_at, coalesce(finalized_at, 'epoch')
 FROM river_job j WHERE kind = 'notice' AND ($1 = '' AND state <> 'completed' OR args->>'subscription' = $1) ORDER BY j.id DESC LIMIT $2`
 
-// Deliveries returns a subscription's last notices, newest first; with id "" those of all
-// subscriptions that are not delivered.
+// Deliveries returns the last notices of a subscription, newest first; if id is "", the last
+// undelivered ones of all subscriptions.
 func (n *Notices) Deliveries(ctx context.Context, id string, limit int) ([]store.Delivery, error) {
 	return rowsOf(ctx, n.db.read("reading deliveries of "+id), pgx.RowToStructByPos[store.Delivery], sqlDeliveries, id, limit)
 }
@@ -144,7 +148,8 @@ const sqlRedriveNotices = `/* redrive_notices */
 UPDATE river_job j SET state = 'available', scheduled_at = now(), finalized_at = NULL, attempt = 0
 WHERE kind = 'notice' AND args->>'subscription' = $1 AND ` + deadNotice + ` AND ($2 = 0 OR id = $2)`
 
-// Redrive has one of a subscription's dead notices sent again, or with number 0 all.
+// Redrive makes a dead notice of a subscription available for sending again, with new tries,
+// or all of them if number is 0. It returns how many.
 func (n *Notices) Redrive(ctx context.Context, id string, number int64) (int, error) {
 	rows, err := n.db.write("redriving notices of "+id).exec(ctx, sqlRedriveNotices, id, number)
 	return int(rows), err
@@ -156,7 +161,8 @@ SELECT 'notice', 'notices', 1, jsonb_build_object('subscription', id, 'id', 'msg
 	'body', jsonb_build_object('type', 'test', 'timestamp', to_jsonb(now()), 'data', jsonb_build_object('subscription', id)))
 FROM notice_subscriptions WHERE id = $1 AND disabled IS NULL AND NOT github`
 
-// Test sends a notice of the type test, once. Error: NotFound, also if it is disabled or GitHub's.
+// Test adds a notice of type test, which is sent once and not retried. Error: NotFound, also
+// if the subscription is disabled or one of GitHub statuses.
 func (n *Notices) Test(ctx context.Context, id string) error {
 	none := func() error {
 		return store.NewError(store.NotFound, "There is no enabled subscription of a webhook with this id")
@@ -168,7 +174,8 @@ const sqlCommitState = `/* commit_state */
 SELECT b.id, b.state FROM build_labels l JOIN builds b ON b.seq = l.build
 WHERE l.labels ? 'github' AND l.labels->>'github' = $1 AND b.platform = $2 ORDER BY l.build DESC LIMIT 1`
 
-// Commit returns the newest build of a commit, a value of GitHubLabel, for a platform.
+// Commit returns the newest build of a commit for a platform. commit is a value of
+// store.GitHubLabel. Error: NotFound.
 func (n *Notices) Commit(ctx context.Context, commit string, platform store.Platform) (build string, state store.BuildState, err error) {
 	none := func() error { return store.NewError(store.NotFound, "There is no build of this commit") }
 	err = n.db.read("reading the build of a commit").scan(ctx, none, []any{&build, &state}, sqlCommitState, commit, platform)
@@ -178,7 +185,7 @@ func (n *Notices) Commit(ctx context.Context, commit string, platform store.Plat
 const sqlNoticesNeeded = `/* notices_needed */
 SELECT EXISTS (SELECT FROM notice_subscriptions) OR EXISTS (SELECT FROM river_job j WHERE kind = 'notice' AND ` + waitingNotice + `)`
 
-// Needed reports whether there are subscriptions, or notices to send.
+// Needed reports whether there are subscriptions or notices to send.
 func (n *Notices) Needed(ctx context.Context) (bool, error) {
 	return valueOf[bool](ctx, n.db.read("looking for subscriptions"), sqlNoticesNeeded)
 }
@@ -188,7 +195,7 @@ SELECT count(*) FILTER (WHERE ` + waitingNotice + `), count(*) FILTER (WHERE ` +
 	coalesce(extract(epoch FROM now() - min(created_at) FILTER (WHERE ` + waitingNotice + `)), 0)::float8
 FROM river_job j WHERE kind = 'notice' AND state <> 'completed'`
 
-// Backlog counts what is not delivered.
+// Backlog counts the undelivered notices.
 func (n *Notices) Backlog(ctx context.Context) (b store.NoticeBacklog, err error) {
 	var seconds float64
 	err = n.db.read("counting notices").scan(ctx, nil, []any{&b.Waiting, &b.Dead, &seconds}, sqlNoticeBacklog)

@@ -11,8 +11,8 @@ import (
 	"takt/store"
 )
 
-// pageArgs adds the limits of a page to the arguments of its statement: @skip, and @limit,
-// which is one row more than asked for, because that row shows that another page follows.
+// pageArgs adds @skip and @limit to the arguments of a statement that reads a page. @limit
+// is one row more than asked for, because that row shows that another page follows.
 func pageArgs(p store.Page, args pgx.NamedArgs) pgx.NamedArgs {
 	args["skip"], args["limit"] = p.Skip, nil
 	if p.Limit > 0 {
@@ -21,7 +21,8 @@ func pageArgs(p store.Page, args pgx.NamedArgs) pgx.NamedArgs {
 	return args
 }
 
-// cut returns the rows of a page, and the position of the last one if more follow.
+// cut removes the additional row of pageArgs. If there was one, it returns the cursor after
+// the page's last row.
 func cut[T any](rows []T, p store.Page, at func(T) store.Cursor) ([]T, store.Cursor) {
 	if p.Limit == 0 || len(rows) <= p.Limit {
 		return rows, ""
@@ -29,7 +30,8 @@ func cut[T any](rows []T, p store.Page, at func(T) store.Cursor) ([]T, store.Cur
 	return rows[:p.Limit], at(rows[p.Limit-1])
 }
 
-// pageOf reads a page with a statement that takes pageArgs.
+// pageOf reads a page with a statement that takes pageArgs. at returns the cursor after a
+// row.
 func pageOf[T any](
 	ctx context.Context, o operation, by pgx.RowToFunc[T], at func(T) store.Cursor, sql string, p store.Page, args pgx.NamedArgs,
 ) ([]T, store.Cursor, error) {
@@ -38,14 +40,14 @@ func pageOf[T any](
 	return rows, next, err
 }
 
-// numberedList is a list that is ordered by one number.
+// numberedList is a list ordered by one number. Its name is part of its cursors.
 type numberedList struct {
 	name string
 	desc bool
 }
 
-// args returns the arguments @after and @until of a page. A list without them has the
-// largest and the smallest number there, so that every page is a range of an index.
+// args returns the arguments @after and @until of a page. Without cursors they are the
+// smallest and largest number, so that every page is a range of an index.
 func (l numberedList) args(p store.Page) (pgx.NamedArgs, error) {
 	after, until := int64(math.MinInt64), int64(math.MaxInt64)
 	if l.desc {
@@ -55,7 +57,7 @@ func (l numberedList) args(p store.Page) (pgx.NamedArgs, error) {
 	return pgx.NamedArgs{"after": after, "until": until}, err
 }
 
-// numberedPage reads a page of a list whose rows have the fields of T.
+// numberedPage reads a page of a numbered list. number returns the number of a row.
 func numberedPage[T any](
 	ctx context.Context, o operation, l numberedList, number func(T) int64, sql string, p store.Page, more pgx.NamedArgs,
 ) ([]T, store.Cursor, error) {
@@ -67,4 +69,5 @@ func numberedPage[T any](
 	return pageOf(ctx, o, pgx.RowToStructByPos[T], func(row T) store.Cursor { return l.at(number(row)) }, sql, p, args)
 }
 
+// at returns the cursor after the row with number n.
 func (l numberedList) at(n int64) store.Cursor { return store.NewCursor(l.name, n) }

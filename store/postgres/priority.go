@@ -23,12 +23,12 @@ WITH was AS MATERIALIZED (
 )
 SELECT platform, class, position, pg_notify('takt', 'queue:position ' || position), pg_notify('takt', 'job:available ' || platform || CASE WHEN class > 2 THEN ' ' || class ELSE '' END) FROM b`
 
-// priorityAt returns the priority of the build at a position, whose high bits it is.
+// priorityAt returns the priority of a build, which the high bits of its position encode.
 func priorityAt(position int64) int { return store.MaxPriority - int(position>>55) }
 
-// SetPriority moves a pending build to a position in its new priority, as if it were
-// submitted now. Errors: NotFound, Conflict when
-// it is not pending, InvalidArgument.
+// SetPriority changes the priority of a pending build. The build gets the position that it
+// would get if it were submitted now, unless it has this priority already. Errors: NotFound,
+// Conflict if it is not pending, InvalidArgument.
 func (b *Builds) SetPriority(ctx context.Context, id string, priority int) (store.BuildRef, error) {
 	ref := store.BuildRef{ID: id}
 	err := b.db.write("changing the priority of build "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
@@ -41,7 +41,7 @@ func (b *Builds) SetPriority(ctx context.Context, id string, priority int) (stor
 		}
 		return store.NewError(store.Conflict, "Build is not pending")
 	})
-	if err == nil { // it may now be ahead of the low-water marks, as other controllers hear
+	if err == nil { // it may now be below the low-water marks; other controllers are notified
 		b.db.requeued([]store.BuildRef{ref})
 	}
 	return ref, err

@@ -14,16 +14,16 @@ import (
 	"takt/store/backoff"
 )
 
-// operation is what a method does in the database: one statement, or a transaction with
-// tx. Its errors begin with doing.
+// operation is what a method does in the database: statements with run, or a transaction
+// with tx. Its errors begin with doing.
 type operation struct {
 	db      *DB
 	doing   string
 	timeout time.Duration
-	// writes is true if a statement may have been committed although its answer was
-	// lost. An operation that writes runs again if contention has rolled it back.
+	// writes is true if the operation changes something. If its reply is lost, the outcome is
+	// then unknown. If contention rolls it back, it runs again.
 	writes bool
-	// called, if set, becomes true with the call after which o does not run again.
+	// called, if set, is true once a function from once was called; o then does not run again.
 	called *bool
 }
 
@@ -37,12 +37,13 @@ func (db *DB) write(doing string) operation {
 	return operation{db: db, doing: doing, timeout: opTimeout, writes: true}
 }
 
-// lockTimeout is the pool's lock_timeout. With less time left, a try could end by its
-// deadline while it waits for a lock, which would cost the connection.
+// lockTimeout is the pool's lock_timeout. With less time left, a further try could reach its
+// deadline while it waits for a lock, and pgx would then close the connection.
 const lockTimeout = 2 * time.Second
 
-// do calls f with a connection, and calls it again with growing pauses while contention
-// ends it and time is left for another lock time-out. f sets its results anew each time.
+// do calls f with a connection. If o writes, it calls f again, after growing pauses, while
+// contention rolls it back and more time than lockTimeout is left. So f must set all its
+// results at each call.
 func (o operation) do(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, errSlow)
 	defer cancel()
@@ -60,7 +61,7 @@ func (o operation) do(ctx context.Context, f func(context.Context, *pgx.Conn) er
 	}
 }
 
-// once returns f for o's transaction, which does not run again after it has called f.
+// once returns a function that calls f. After that call o's transaction does not run again.
 func (o *operation) once(f func() error) func() error {
 	called := new(bool)
 	o.called = called
@@ -70,9 +71,9 @@ func (o *operation) once(f func() error) func() error {
 	}
 }
 
-// committing returns a function that commits files within o's transaction. The
-// transaction does not run again after it, because another upload may have the files'
-// names by then.
+// committing returns a function that commits files within o's transaction. After that call
+// the transaction does not run again, because another upload could have taken the files'
+// names meanwhile.
 func (o *operation) committing(ctx context.Context, files []store.Staged) func() error {
 	if len(files) == 0 {
 		return func() error { return nil }
@@ -80,8 +81,8 @@ func (o *operation) committing(ctx context.Context, files []store.Staged) func()
 	return o.once(func() error { return commitFiles(ctx, files) })
 }
 
-// run calls f with a connection. If o writes, f may be called more than once, and each of
-// its statements must be harmless if repeated.
+// run calls f with a connection, outside a transaction. If o writes, f may be called more
+// than once, so each of its statements must be harmless if repeated.
 func (o operation) run(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
 	return o.do(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		err := f(ctx, c)
@@ -92,8 +93,8 @@ func (o operation) run(ctx context.Context, f func(context.Context, *pgx.Conn) e
 	})
 }
 
-// tx calls f in a transaction and commits. f's error rolls back. f may be called more
-// than once; see once.
+// tx calls f in a transaction, which it commits, or rolls back if f returns an error. f may
+// be called more than once; see once.
 func (o operation) tx(ctx context.Context, f func(context.Context, pgx.Tx) error) error {
 	return o.do(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		tx, err := c.Begin(ctx)
@@ -102,8 +103,8 @@ func (o operation) tx(ctx context.Context, f func(context.Context, pgx.Tx) error
 		}
 		defer rollback(ctx, tx)
 		if err := f(ctx, tx); errors.Is(err, syscall.EPIPE) {
-			// The server ended the session before it got this statement, most likely by
-			// idle_in_transaction_session_timeout, whose error is not read then.
+			// The server ended the session before it received this statement, most likely
+			// because of idle_in_transaction_session_timeout, whose error pgx does not read.
 			return contention(err)
 		} else if err != nil {
 			return err
@@ -112,8 +113,8 @@ func (o operation) tx(ctx context.Context, f func(context.Context, pgx.Tx) error
 	})
 }
 
-// requeue calls f in a transaction, as tx does. The builds that f returns wait again, of
-// which it notifies every controller at the commit.
+// requeue calls f in a transaction, as tx does. f returns the builds that it made pending
+// again; the commit notifies every controller of them.
 func (o operation) requeue(ctx context.Context, f func(context.Context, pgx.Tx) ([]store.BuildRef, error)) error {
 	var refs []store.BuildRef
 	err := o.tx(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
@@ -153,8 +154,7 @@ func (o operation) exec(ctx context.Context, sql string, args ...any) (rows int6
 	return rows, err
 }
 
-// change runs a statement that must affect a row. If it affects none, change returns
-// none's error.
+// change runs a statement that must affect a row. If it affects none, change returns none().
 func (o operation) change(ctx context.Context, none func() error, sql string, args ...any) error {
 	return o.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		tag, err := c.Exec(ctx, sql, args...)
@@ -174,16 +174,16 @@ func (o operation) each(ctx context.Context, to []any, f func() error, sql strin
 	})
 }
 
-// scan reads a statement's only row. If there is no row it returns none's error; if
-// none is nil it returns nil and leaves to unchanged.
+// scan reads the only row of a statement into to. If there is no row, it returns none(), or
+// with a nil none it returns nil and leaves to unchanged.
 func (o operation) scan(ctx context.Context, none func() error, to []any, sql string, args ...any) error {
 	return o.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		return orNone(c.QueryRow(ctx, sql, args...).Scan(to...), none)
 	})
 }
 
-// rowOf reads a statement's only row with the function by. If there is no row it
-// returns none's error.
+// rowOf reads the only row of a statement with the function by. If there is no row, it
+// returns none(), or with a nil none the zero value.
 func rowOf[T any](ctx context.Context, o operation, none func() error, by pgx.RowToFunc[T], sql string, args ...any) (row T, err error) {
 	err = o.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		rows, _ := c.Query(ctx, sql, args...) // its error is that of the rows
@@ -193,7 +193,7 @@ func rowOf[T any](ctx context.Context, o operation, none func() error, by pgx.Ro
 	return row, err
 }
 
-// valueOf returns a statement's only value, the zero value if there is no row.
+// valueOf returns the only value of a statement, the zero value if there is no row.
 func valueOf[T any](ctx context.Context, o operation, sql string, args ...any) (T, error) {
 	return rowOf(ctx, o, nil, pgx.RowTo[T], sql, args...)
 }
@@ -207,7 +207,7 @@ func rowsOf[T any](ctx context.Context, o operation, by pgx.RowToFunc[T], sql st
 	return all, err
 }
 
-// orNone replaces pgx.ErrNoRows by none's error, or by nil if none is nil.
+// orNone replaces pgx.ErrNoRows by none(), or by nil if none is nil.
 func orNone(err error, none func() error) error {
 	switch {
 	case !errors.Is(err, pgx.ErrNoRows):

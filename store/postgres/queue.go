@@ -15,20 +15,21 @@ import (
 
 // QueueConfig configures Queue.
 type QueueConfig struct {
-	// SpareCritical gives no builds to workers whose last diagnostic report is
+	// SpareCritical is true if workers get no builds while their last diagnostic report is
 	// critical.
 	SpareCritical bool
-	// Quarantined, if set, is called for each build that can't be assigned and is
-	// skipped from then on. It must not block.
+	// Quarantined, if set, is called for each build that the database refused to assign, after
+	// it was failed or put on the list of builds to skip. It must not block.
 	Quarantined func(b store.BuildRef, cause error)
 }
 
-// Queue hands builds to workers and requeues them. Safe for concurrent use. Two
-// concurrent batches keep PostgreSQL busy; more would only wait for each other.
+// Queue assigns builds to workers, counts pending builds, and takes builds from silent
+// workers. Safe for concurrent use. Two concurrent calls of Assign keep PostgreSQL busy;
+// more would only wait for each other.
 type Queue struct {
 	db      *DB
 	cfg     QueueConfig
-	skip    quarantine
+	skip    skipList
 	locking numbered // sqlLockWorkers
 }
 
@@ -44,13 +45,14 @@ const (
 	countPending = `CROSS JOIN LATERAL (SELECT count(*)::int AS n, coalesce(min(position), 0) AS first FROM (
 	SELECT position FROM builds WHERE state = 'pending' AND class > 0 AND `
 
-	// sqlPending counts the pending builds of the classes $3, up to $1 of each, at the
-	// positions from $2. As in claimSQL, the planner can use no other index.
+	// sqlPending counts the pending builds of the classes $3, up to $1 of each, from
+	// position $2 on. Its conditions leave the planner one index, as in claimSQL.
 	sqlPending = `/* pending */ SELECT ` + countedColumns + ` FROM build_classes k ` + countPending + `(class, position) >= (k.id, $2::bigint) AND class <= k.id
 	ORDER BY class, position LIMIT $1) p) n
 WHERE k.id = ANY ($3) AND n.n > 0`
 
-	// sqlPendingBelow does so for all classes, of the classes $4 only at the positions below $3.
+	// sqlPendingBelow counts those of all classes from position $2 on, but those of the
+	// classes $4 only below position $3.
 	sqlPendingBelow = `/* pending_below */ WITH ` + pendingClasses + `
 SELECT ` + countedColumns + ` FROM c JOIN build_classes k ON k.id = c.class ` + countPending + `class = k.id
 		AND position >= $2::bigint AND position < CASE WHEN k.id = ANY ($4) THEN $3::bigint ELSE 9223372036854775807 END
@@ -61,9 +63,8 @@ WHERE n.n > 0`
 // sqlInstallation returns the installation's id and the database's time.
 const sqlInstallation = `/* installation */ SELECT value #>> '{}', clock_timestamp() FROM settings WHERE key = 'installation'`
 
-// sqlChanged finds the workers whose rows are not as they are known: of which another
-// controller knows more, or whose rest has ended, which changes no row. A worker without a
-// row has no id.
+// sqlChanged finds the workers whose rows differ from what the controller knows, and those
+// whose rest has ended, which changes no row. A worker whose row is gone has the id "".
 const sqlChanged = `/* changed */
 SELECT p.number, coalesce(w.id, ''), coalesce(w.used, 0), coalesce(w.handed, 0), coalesce(w.held, 0), coalesce(w.slots, 0), w.platforms, w.labels,
 	coalesce(w.drained, true)
@@ -76,10 +77,10 @@ WHERE w.id IS NULL OR w.used > p.used
 
 // Recount counts how many builds of each class are pending, up to limit, and returns which
 // of the known workers' rows have changed since they were read, in one round trip. more are
-// numbers of classes that may have pending builds. If a look is due, it then counts below
-// the low-water marks too, where other controllers may have requeued builds, and finds
-// classes that this controller has not heard of. If that look fails, these builds are
-// missing from the counts until the next look.
+// numbers of further classes to count. If a check below the low-water marks is due, it then
+// counts there too, because other controllers may have requeued builds there, and finds
+// classes that this controller does not know. If that check fails, its builds are missing
+// from the counts until the next one, without an error.
 func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSession, more []int32) (r store.Recount, err error) {
 	look, below, due := q.db.head.beginLook()
 	ids := slices.Clone(more)
@@ -108,19 +109,19 @@ func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSess
 	return r, nil
 }
 
-// Lower makes the next claim include position, at which a build became pending through
+// Lower makes the next Assign include position, at which a build became pending through
 // another controller.
 func (q *Queue) Lower(position int64) { q.db.head.lower(position) }
 
-// counted are the pending builds of a class and the first position among them.
+// counted is how many builds of a class are pending, and the first position of them.
 type counted struct {
 	store.ClassCount
 	first int64
 }
 
-// look adds to found the builds that are pending below the mark. While vacuum is held
-// back, this may take longer than a caller should wait. So its failure does not fail
-// the count but only delays the next look.
+// look adds the builds that are pending below the marks to found. While vacuum is held
+// back, this may take longer than a caller should wait, so a failure only delays the next
+// look.
 func (q *Queue) look(ctx context.Context, limit int, look pass, below int64, ids []int32, found map[int32]*counted) {
 	lower, lowest := map[int32]*counted{}, marks{}
 	err := q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
@@ -136,7 +137,7 @@ func (q *Queue) look(ctx context.Context, limit int, look pass, below int64, ids
 	q.db.head.endLook(look, below, lowest, err)
 }
 
-// addPending adds to found what was counted, up to limit of each class.
+// addPending puts the counts in rows into found, each at most limit.
 func addPending(rows pgx.Rows, limit int, found map[int32]*counted) error {
 	var c counted
 	_, err := pgx.ForEachRow(rows, []any{&c.ID, &c.Platform, &c.Require, &c.N, &c.first}, func() error {
@@ -183,12 +184,12 @@ func scanChanged(rows pgx.Rows, r *store.Recount) error {
 	return err
 }
 
-// presenceBatch is how many workers' rows RecordPresence locks at once.
+// presenceBatch is the most rows that RecordPresence locks at once.
 const presenceBatch = 512
 
-// sqlPresence writes beats. It skips a row with a higher counter, because that worker has
-// polled at another controller since, or has registered or unregistered, and a row that
-// another transaction has locked.
+// sqlPresence writes beats. It skips rows with a higher counter, because these workers have
+// since polled at another controller, registered or unregistered, and rows that another
+// transaction has locked.
 const sqlPresence = `/* presence */
 WITH locked AS MATERIALIZED (
 	SELECT p.* FROM unnest($1::bigint[], $2::bigint[], $3::interval[], $4::smallint[], $5::bool[]) AS p(worker, used, age, wait, closed) JOIN workers w ON w.number = p.worker
@@ -200,10 +201,10 @@ UPDATE workers w SET used = l.used, last_seen_at = greatest(w.last_seen_at, now(
 FROM locked l WHERE w.number = l.worker
 RETURNING w.number`
 
-// RecordPresence writes beats of workers that polled and got nothing, many in one
-// transaction. It returns the workers whose beats need not be tried again: those that were
-// written, and those that the database refuses. The others' rows are newer than the
-// caller's, or locked by another transaction.
+// RecordPresence writes the last contact of workers that polled and got nothing, many in one
+// statement. It returns the workers whose beats need not be written again: those that were
+// written, and those that the database refused. The rows of the others have a higher counter
+// than the caller knows, are gone, or are locked by another transaction.
 func (q *Queue) RecordPresence(ctx context.Context, beats []store.Presence) (settled []uint32, err error) {
 	for part := range slices.Chunk(beats, presenceBatch) {
 		err := batching.Isolate(part, isDataError, func(part []store.Presence) error {

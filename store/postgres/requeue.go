@@ -10,16 +10,19 @@ import (
 	"takt/store"
 )
 
-// pendingAgain is the change of a held build that waits again without using up its attempt.
+// pendingAgain sets the columns of a held build that becomes pending again without its
+// attempt counting as lost.
 const pendingAgain = ` state = 'pending', worker_id = NULL, last_worker_id = worker_id, started_at = NULL, last_seen_at = NULL,
 		updated_at = now(), log_lines = log_lines + 1`
 
-// refColumns are those of a store.BuildRef whose attempt by worker $1 was lost, of builds b
-// that a statement has changed: a subquery reads what the statement began with.
+// refColumns are the columns of a store.BuildRef for an attempt by worker $1, of builds b
+// that the same statement has changed. started_at is the time before that change, because
+// the subquery reads the statement's snapshot.
 const refColumns = ` id, platform, $1, attempt, submitted_at, (SELECT started_at FROM builds was WHERE was.seq = b.seq), position, class `
 
-// sqlReturnBuilds makes the builds of worker $1 pending again, or only build $3 unless it is
-// NULL; $2 is the reason. The worker is locked, so none can be added or end meanwhile.
+// sqlReturnBuilds makes the builds of worker $1 pending again, or only build $3 if that is
+// not NULL; $2 is the reason. The worker is locked, so it gets and finishes no build
+// meanwhile.
 const sqlReturnBuilds = `/* return_builds */
 WITH b AS (
 	UPDATE builds SET` + pendingAgain + `
@@ -37,8 +40,8 @@ WITH b AS (
 )
 SELECT` + refColumns + `FROM b ORDER BY position`
 
-// returnBuilds requeues the builds of a locked worker, or one of them, and returns them in
-// the order of the queue.
+// returnBuilds makes the builds of a locked worker pending again, or only one of them, and
+// returns them in the order of the queue.
 func returnBuilds(ctx context.Context, tx pgx.Tx, worker, why string, only *string) ([]store.BuildRef, error) {
 	refs, err := collect(ctx, tx, pgx.RowToStructByPos[store.BuildRef], sqlReturnBuilds, worker, why, only)
 	if err != nil {
@@ -54,8 +57,8 @@ const lockHolder = `SELECT id FROM workers WHERE id = (
 
 const sqlLockHolder = `/* lock_holder */ ` + lockHolder
 
-// Requeue makes an assigned or running build pending again, at its old position and
-// without using up an attempt. Its former worker may still send the result until another
+// Requeue makes an assigned or building build pending again, at its old position and without
+// counting the attempt as lost. Its former worker may still send the result until another
 // worker gets the build. Errors: NotFound, Conflict if no worker holds the build.
 func (b *Builds) Requeue(ctx context.Context, id string) (ref store.BuildRef, err error) {
 	err = b.db.write("requeueing build "+id).requeue(ctx, func(ctx context.Context, tx pgx.Tx) ([]store.BuildRef, error) {

@@ -9,22 +9,22 @@ import (
 	"takt/store"
 )
 
-// sqlClaimChores claims the chores that one controller does for all, if the last claim
-// is at least $1 ago.
+// sqlClaimChores claims the work that one controller does for all, if the last claim is at
+// least $1 old.
 const sqlClaimChores = `/* claim_chores */
 INSERT INTO settings (key, value) VALUES ('chores', '{}')
 ON CONFLICT (key) DO UPDATE SET updated_at = now() WHERE settings.updated_at <= now() - $1::interval
 RETURNING true`
 
-// ClaimChores reports whether this controller has to do the shared chores, because no
-// controller has claimed them for every.
+// ClaimChores claims the work that one controller does for all. It returns true if no
+// controller has claimed it within the time every; the caller then does the work.
 func (f *Files) ClaimChores(ctx context.Context, every time.Duration) (bool, error) {
 	return valueOf[bool](ctx, f.db.write("claiming chores"), sqlClaimChores, every)
 }
 
-// A page of retention holds builds behind $2 that still have the requested data, and
-// whether they ended more than $1 ago. Builds are numbered in the order of submission,
-// so the search ends at the first build that was submitted too recently.
+// These statements return a page of the builds after $2 that still have files or a log:
+// whether each ended more than $1 ago, and whether it was submitted more than $1 ago. Builds
+// are numbered in the order of submission, so the search ends at the first that was not.
 const (
 	agedColumns = `b.seq, b.state IN ('completed', 'failed', 'cancelled') AND b.completed_at < now() - $1::interval,
 	b.submitted_at < now() - $1::interval`
@@ -33,7 +33,7 @@ const (
 FROM build_files f JOIN builds b ON b.seq = f.build
 WHERE f.build > $2 AND f.kind = $4 ORDER BY f.build LIMIT $3`
 
-	// sqlAgedLogs jumps from build to build and skips the other lines of each.
+	// Each step of the recursion skips the lines of one build.
 	sqlAgedLogs = `/* aged_logs */
 WITH RECURSIVE l AS (
 	(SELECT build FROM build_logs WHERE build > $2 ORDER BY build LIMIT 1)
@@ -45,10 +45,11 @@ SELECT ` + agedColumns + ` FROM (SELECT build FROM l WHERE build IS NOT NULL LIM
 
 // aged is what a page of retention found.
 type aged struct {
-	builds []int64 // that ended long ago
-	next   int64   // where the next page begins; 0 if there is none
+	builds []int64 // that ended long enough ago
+	next   int64   // the build after which the next page begins; 0 if there is none
 }
 
+// findAged reads a page of up to limit builds with a statement above.
 func findAged(ctx context.Context, tx pgx.Tx, limit int, query string, args ...any) (a aged, err error) {
 	n, further := 0, true
 	var build int64
@@ -75,9 +76,9 @@ DELETE FROM build_files f USING builds b
 WHERE f.build = ANY ($1) AND f.kind = $2 AND b.seq = f.build
 RETURNING ` + fileRowColumns
 
-// ExpireFiles removes the rows of files of a kind whose builds ended more than age ago,
-// among the next limit builds behind after, and returns them. The caller removes the
-// files themselves. next is where to continue, 0 at the end.
+// ExpireFiles deletes the rows of files of a kind whose builds ended more than age ago, among
+// the next limit builds after the build after, and returns them. The caller removes the files
+// themselves. next is the after of the next call, 0 if there is no more to do.
 func (f *Files) ExpireFiles(ctx context.Context, kind store.FileKind, age time.Duration, after int64, limit int) (expired []store.FileRow, next int64, err error) {
 	err = f.db.write("expiring files").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		a, err := findAged(ctx, tx, limit, sqlAgedFiles, age, after, limit, string(kind))
@@ -98,8 +99,8 @@ func (f *Files) ExpireFiles(ctx context.Context, kind store.FileKind, age time.D
 
 const sqlExpireLogs = `/* expire_logs */ DELETE FROM build_logs WHERE build = ANY ($1)`
 
-// ExpireLogs removes the logs of builds in pages, as ExpireFiles does, and returns how
-// many builds lost theirs.
+// ExpireLogs deletes the logs of builds page by page, as ExpireFiles does, and returns of how
+// many builds.
 func (f *Files) ExpireLogs(ctx context.Context, age time.Duration, after int64, limit int) (builds int, next int64, err error) {
 	err = f.db.write("expiring logs").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		a, err := findAged(ctx, tx, limit, sqlAgedLogs, age, after, limit)
@@ -121,8 +122,8 @@ DELETE FROM diagnostic_reports WHERE seq IN (
 	SELECT seq FROM (SELECT seq, created_at FROM diagnostic_reports ORDER BY seq LIMIT $2) r WHERE created_at < now() - $1::interval)
 RETURNING ` + reportFileColumns
 
-// ExpireReports removes up to limit diagnostic reports that arrived more than age
-// ago, and returns their files.
+// ExpireReports deletes up to limit diagnostic reports that arrived more than age ago, and
+// returns their files, which the caller removes.
 func (f *Files) ExpireReports(ctx context.Context, age time.Duration, limit int) ([]store.File, error) {
 	return rowsOf(ctx, f.db.write("expiring diagnostic reports"), pgx.RowToStructByNameLax[store.File], sqlExpireReports, age, limit)
 }

@@ -10,15 +10,16 @@ import (
 	"takt/store/seal"
 )
 
-// Sealed reads and replaces the sealed values in the database.
+// Sealed reads and replaces the sealed values in the database, to seal them under another
+// key. Safe for concurrent use.
 type Sealed struct{ db *DB }
 
-// NewSealed returns the sealed values of db.
+// NewSealed returns the sealed values in db.
 func NewSealed(db *DB) *Sealed { return &Sealed{db: db} }
 
 // SealedValue is one sealed value.
 type SealedValue struct {
-	// ID names the row to which the value is bound.
+	// ID is the id of the row to which the value is bound.
 	ID    string
 	Value []byte
 }
@@ -45,8 +46,8 @@ func (s *Sealed) Count(ctx context.Context) (map[seal.Kind]map[seal.ID]int, erro
 
 const sqlPageSealed = `/* page_sealed */ SELECT id, sealed FROM sealed_values WHERE kind = $1 AND key <> $2 AND id > $3 ORDER BY id LIMIT $4`
 
-// Page returns up to limit values of a kind that a key other than current has sealed,
-// behind the id after, in the order of ids.
+// Page returns up to limit values of a kind that are sealed under a key other than current
+// and whose ids come after the id after, in the order of ids.
 func (s *Sealed) Page(ctx context.Context, kind seal.Kind, current seal.ID, after string, limit int) ([]SealedValue, error) {
 	return rowsOf(ctx, s.db.read("looking for values of old keys"), pgx.RowToStructByPos[SealedValue],
 		sqlPageSealed, string(kind), current[:], after, limit)
@@ -60,8 +61,8 @@ const (
 	sqlReplaceKeyCheck     = `/* replace_key_check */ UPDATE key_check SET sealed = @fresh WHERE sealed = @old`
 )
 
-// Replace writes fresh into the row of old. It reports whether the row still held old;
-// if not, nothing is changed.
+// Replace replaces old by fresh in its row. If the row no longer has old, it changes nothing
+// and returns false.
 func (s *Sealed) Replace(ctx context.Context, kind seal.Kind, old SealedValue, fresh []byte) (done bool, err error) {
 	replace := map[seal.Kind]string{
 		seal.ForgeCredential: sqlReplaceCredential, seal.AccessToken: sqlReplaceAccessToken,
@@ -76,12 +77,11 @@ const (
 	sqlReadKeyCheck = `/* read_key_check */ SELECT sealed FROM key_check`
 )
 
-// keyCheckID is the id to which the check value is bound. The text itself has no
-// meaning.
+// keyCheckID is the id to which the check value is bound. Any constant would do.
 const keyCheckID = "database"
 
-// WithKeyCheck returns a migration that runs steps and then refuses a database that was
-// sealed under other keys. A new database gets a check value sealed under these keys.
+// WithKeyCheck returns a migration that runs steps and then fails if the database was sealed
+// under other keys. A new database gets a check value that is sealed under keys.
 func WithKeyCheck(keys *seal.Ring, steps ...func(context.Context, *pgx.ConnConfig) error) func(context.Context, *pgx.ConnConfig) error {
 	return func(ctx context.Context, cfg *pgx.ConnConfig) error {
 		for _, step := range steps {

@@ -12,17 +12,19 @@ import (
 const (
 	sqlWaitingClasses = `/* waiting_classes */ WITH ` + pendingClasses + ` SELECT k.id, k.platform, k.require FROM c JOIN build_classes k ON k.id = c.class`
 
-	// sqlKnownWorkers lists what kinds of workers are known, and whether they get builds.
+	// sqlKnownWorkers lists the combinations of platforms and labels among known workers, and
+	// whether workers with each get builds.
 	sqlKnownWorkers = `/* known_workers */
 SELECT DISTINCT platforms, labels, ` + fleetState + ` IN ('idle', 'building') FROM workers w WHERE left_at IS NULL OR left_at < last_seen_at`
 
-	// sqlMarkClasses keeps since when no known worker can take the classes $1 of those that wait,
-	// and that no worker gets builds of the classes $2; others are as usual.
+	// sqlMarkClasses records that no known worker can take builds of the classes $1, and since
+	// when, and that no worker gets builds of the classes $2. It clears both of all others.
 	sqlMarkClasses = `/* mark_classes */
 UPDATE build_classes SET unmatched_since = CASE WHEN id = ANY ($1) THEN coalesce(unmatched_since, now()) END, served = id <> ALL ($2)
 WHERE (id = ANY ($1)) <> (unmatched_since IS NOT NULL) OR (id <> ALL ($2)) <> served`
 
-	// sqlFailUnmatched fails builds that have waited for $2 since then; $1 is a limit.
+	// sqlFailUnmatched fails up to $1 builds that no known worker could take for longer than
+	// $2 while they were pending.
 	sqlFailUnmatched = `/* fail_unmatched */
 WITH b AS (
 	UPDATE builds SET state = 'failed', completed_at = now(), updated_at = now(), log_lines = log_lines + 1,
@@ -39,14 +41,14 @@ WITH b AS (
 )
 SELECT id, platform, class, submitted_at FROM b`
 
-	// maxUnmatched is how many builds one transaction fails.
+	// maxUnmatched is the most builds that one transaction fails.
 	maxUnmatched = 1000
 )
 
-// CheckClasses keeps which classes that wait have no worker. If limit is not 0, it fails builds
-// that no known worker could have taken for longer than limit, and returns them. A worker is
-// known from its registration until it unregisters or is deleted. One controller does so at
-// a time.
+// CheckClasses records which classes with pending builds have no worker. If limit is not 0,
+// it fails up to 1000 builds that no known worker could take for longer than limit, and
+// returns them. A worker is known from its registration until it unregisters or is deleted.
+// While another controller does the same or sweeps, CheckClasses does nothing.
 func (q *Queue) CheckClasses(ctx context.Context, limit time.Duration) (failed []store.BuildRef, err error) {
 	err = q.db.write("looking for workers for the builds that wait").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var mine bool
@@ -72,8 +74,8 @@ func (q *Queue) CheckClasses(ctx context.Context, limit time.Duration) (failed [
 	return failed, err
 }
 
-// withoutWorkers returns the classes that no known worker can take, and those of which no
-// worker gets builds.
+// withoutWorkers returns which of the waiting classes no known worker can take, and which of
+// them no worker gets builds of now.
 func withoutWorkers(ctx context.Context, tx pgx.Tx, waiting []store.Class) (unmatched, unserved []int32, err error) {
 	unmatched, unserved = []int32{}, []int32{}
 	if len(waiting) == 0 {

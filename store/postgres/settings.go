@@ -13,8 +13,8 @@ import (
 
 const sqlSetting = `/* setting */ SELECT value FROM settings WHERE key = $1`
 
-// setting reads the value saved under key into value. If none was saved, it leaves
-// value unchanged.
+// setting decodes the value saved under key into value. If none was saved, it leaves value
+// unchanged.
 func (db *DB) setting(ctx context.Context, key string, value any) (found bool, err error) {
 	err = db.read("reading the setting "+key).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		var saved []byte
@@ -34,7 +34,7 @@ type timeoutsRow struct {
 	WorkerTimeout float64 `json:"worker_timeout"`
 }
 
-// Timeouts returns the saved timeouts; ok is false if none were ever saved.
+// Timeouts returns the saved timeouts; ok is false if none were saved yet.
 func (q *Queue) Timeouts(ctx context.Context) (t store.Timeouts, ok bool, err error) {
 	var row timeoutsRow
 	ok, err = q.db.setting(ctx, "heartbeat", &row)
@@ -52,7 +52,7 @@ func (q *Queue) Clock(ctx context.Context) (time.Time, error) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// sqlSaveSetting notifies every controller.
+// sqlSaveSetting saves a setting and notifies every controller.
 const sqlSaveSetting = `/* save_setting */
 WITH s AS (
 	INSERT INTO settings (key, value) VALUES ($1, $2)
@@ -67,10 +67,10 @@ func (q *Queue) SaveTimeouts(ctx context.Context, t store.Timeouts) error {
 	return err
 }
 
-// Heijunka keeps the operators' settings of load levelling.
+// Heijunka stores the operators' settings of load levelling. Safe for concurrent use.
 type Heijunka struct{ db *DB }
 
-// NewHeijunka returns a Heijunka on db.
+// NewHeijunka returns the settings of load levelling in db.
 func NewHeijunka(db *DB) *Heijunka { return &Heijunka{db} }
 
 // HeijunkaSettings returns the saved settings, or the zero value if none were saved.
@@ -79,15 +79,16 @@ func (h *Heijunka) HeijunkaSettings(ctx context.Context) (s store.HeijunkaSettin
 	return s, err
 }
 
-// The row is created first if it is missing, so that two concurrent changes wait for
-// each other.
+// sqlLockHeijunkaSettings creates the row if it is missing, so that of two concurrent changes
+// one always waits for the other.
 const sqlLockHeijunkaSettings = `/* lock_heijunka_settings */
 INSERT INTO settings AS s (key, value) VALUES ('heijunka', '{}')
 ON CONFLICT (key) DO UPDATE SET value = s.value
 RETURNING value`
 
-// ChangeHeijunkaSettings applies change to the saved settings and notifies every
-// controller. If change fails, its error is returned unchanged and nothing is saved.
+// ChangeHeijunkaSettings applies change to the saved settings, saves and returns them, and
+// notifies every controller. If change fails, its error is returned unchanged and nothing is
+// saved. change may be called more than once.
 func (h *Heijunka) ChangeHeijunkaSettings(ctx context.Context, change func(s *store.HeijunkaSettings) error) (s store.HeijunkaSettings, err error) {
 	var refused error
 	err = h.db.write("saving the settings of load levelling").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {

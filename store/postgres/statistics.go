@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 )
 
-// sqlStatistics is one JSON object, so that members that differ between versions of
-// PostgreSQL need no types. It shows no texts of statements, because utility statements
-// hold values, and of the settings only those that hold no secret.
+// sqlStatistics returns one JSON object, so that columns that differ between versions of
+// PostgreSQL need no Go types. It leaves out the texts of statements, because those of
+// utility statements have values in them, and settings that may have secrets.
 const sqlStatistics = `/* statistics */
 SELECT json_build_object(
 	'settings', (SELECT json_object_agg(name, setting ORDER BY name) FROM pg_settings WHERE name IN (
@@ -28,8 +28,8 @@ SELECT json_build_object(
 		FROM pg_stat_activity WHERE datname = current_database() GROUP BY 1, 2, 3, 4, 5) s),
 	'locks_waited_for', (SELECT count(*) FROM pg_locks WHERE NOT granted))`
 
-// Statistics returns what PostgreSQL's statistics views tell about this database, as a
-// JSON object.
+// Statistics returns the rows of PostgreSQL's statistics views for this database, as a JSON
+// object.
 func (db *DB) Statistics(ctx context.Context) (json.RawMessage, error) {
 	return valueOf[json.RawMessage](ctx, db.read("reading the database's statistics"), sqlStatistics)
 }

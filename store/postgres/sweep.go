@@ -16,8 +16,8 @@ const sweepKey = 0x74616b74_73776570 // "taktswep"
 
 const sqlTrySweep = `/* try_sweep */ SELECT pg_try_advisory_xact_lock($1)`
 
-// lostColumns is the change of a build that loses its attempt: $3 attempts, $4 the final
-// message.
+// lostColumns sets the columns of a build whose attempt is lost. $3 is how many attempts a
+// build has, $4 the message of one that has none left.
 const lostColumns = `
 		state = CASE WHEN lost + 1 < $3 THEN 'pending' ELSE 'failed' END,
 		lost = lost + 1,
@@ -29,18 +29,16 @@ const lostColumns = `
 		error_message = CASE WHEN lost + 1 < $3 THEN NULL ELSE $4 END,
 		updated_at = now(), log_lines = log_lines + 1`
 
-// sqlSweep judges every build and worker by the database's clock, in one statement: $1
-// build time-out, $2 worker time-out, $3 attempts, $4 the final message, $5 the workers
-// to look at, NULL for all. It does nothing if that clock is more than $7 ahead of $6,
-// which may be NULL.
+// sqlSweep finds silent builds and workers by the database's clock, in one statement: $1
+// build timeout, $2 worker timeout, $3 and $4 as in lostColumns, $5 the workers to sweep,
+// NULL for all. It does nothing if the clock is more than $7 ahead of $6, which may be NULL.
 //
-// It returns the attempts that builds have lost as they were before, because a
-// subquery reads what the statement began with.
+// For each lost attempt it returns when that started, although the update clears it, because
+// the subquery reads the statement's snapshot.
 //
-// It locks the workers concerned, then their builds that have no beat (the count makes
-// them wait until all workers are locked). Rows that another transaction has locked are
-// left for the next sweep. A build that got a beat meanwhile is left alone, because the
-// conditions are judged again on the locked row.
+// It locks the workers concerned, then their silent builds; the count makes it lock all the
+// workers first. It skips rows that another transaction has locked. A build that gets a beat
+// meanwhile is not taken, because the conditions are checked again on the locked row.
 const sqlSweep = `/* sweep */
 WITH clock AS MATERIALIZED (
 	SELECT coalesce(clock_timestamp() - $6::timestamptz > $7::interval, false) AS step
@@ -85,22 +83,22 @@ UNION ALL
 SELECT 'clock', '', '', '', 0, now(), now(), 0, 0 FROM clock WHERE step
 ORDER BY position, id`
 
-// Sweep takes builds from workers that sent no beat for Timeouts.BuildTimeout, and
-// takes workers offline after Timeouts.WorkerTimeout. The build's attempt is used up.
+// Sweep takes builds that had no beat for Timeouts.BuildTimeout from their workers, and takes
+// workers offline that were silent for Timeouts.WorkerTimeout. The build's attempt is lost.
 // While attempts remain, the build is pending again at its old position; otherwise it
 // fails. One controller sweeps at a time; the others get Skipped.
 //
 // Workers and builds whose rows another transaction has locked are left for the next
-// sweep. Sweep fails with Unavailable if the database takes longer than Sweep.Patience to
-// begin, because workers could not send beats meanwhile. It does nothing if the
-// database's clock was set forward since Sweep.Clock was read. A step back takes no build
-// either, but delays the sweep of silent workers by its length.
+// sweep. Sweep fails with Unavailable if it takes longer than Sweep.Patience to begin,
+// because workers could not send beats meanwhile. It does nothing if the database's clock
+// was set forward by more than store.MaxClockStep since Sweep.Clock was read. If the clock
+// was set back, no build is taken either, and silence is noticed later by as much.
 //
-// If the database refuses to change a row, that worker and its builds stay as they are
-// and the error says so. The result then still holds what was done for the others.
+// If the database refuses to change a worker or its builds, these stay as they are and the
+// error says so. The result then still has what was done for the others.
 func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepResult, err error) {
 	var refused error
-	asked := time.Now().Round(0) // wall clock only, because it continues while the machine is suspended
+	asked := time.Now().Round(0) // wall clock only, because it goes on while the machine is suspended
 	err = q.db.write("sweeping").requeue(ctx, func(ctx context.Context, tx pgx.Tx) (_ []store.BuildRef, err error) {
 		var mine bool
 		result, refused = store.SweepResult{}, nil
@@ -127,7 +125,7 @@ func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepRes
 	return result, refused
 }
 
-// sweep sweeps workers, nil for all of them, in a savepoint of tx.
+// sweep sweeps workers, or all of them if that is nil, in a savepoint of tx.
 func sweep(ctx context.Context, tx pgx.Tx, s store.Sweep, workers []string) (result store.SweepResult, err error) {
 	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		var expected time.Time
@@ -144,8 +142,8 @@ func sweep(ctx context.Context, tx pgx.Tx, s store.Sweep, workers []string) (res
 
 const sqlSweepable = `/* sweepable */ SELECT id FROM workers WHERE status <> 'offline' OR held > 0 ORDER BY id`
 
-// sweepApart sweeps the workers one by one, because a row that the database refuses
-// must not prevent the sweep of others. refused joins the refusals.
+// sweepApart sweeps the workers one by one, so that a row that the database refuses does not
+// prevent the sweep of others. refused joins the errors of those refused.
 func sweepApart(ctx context.Context, tx pgx.Tx, s store.Sweep) (result store.SweepResult, refused, err error) {
 	ids, err := collect(ctx, tx, pgx.RowTo[string], sqlSweepable)
 	if err != nil {
@@ -166,6 +164,7 @@ func sweepApart(ctx context.Context, tx pgx.Tx, s store.Sweep) (result store.Swe
 	return result, refused, nil
 }
 
+// scanSweep reads the rows of sqlSweep and sqlLoseUnlisted.
 func scanSweep(rows pgx.Rows) (r store.SweepResult, err error) {
 	var what string
 	var b store.BuildRef

@@ -13,10 +13,10 @@ import (
 )
 
 // Accept commits actions together with the jobs that serve them. When it returns, the
-// answers (by index) are durable. Most batches hold new actions of queues that have a
-// living job; these take one round trip. What that leaves, mostly the first action of a
-// queue, takes a transaction that makes the jobs first. After an error some of the
-// actions may be durable nevertheless.
+// results (by index) are durable. New actions of queues that have a live job, which are
+// most, take one round trip. The others, mostly the first actions of queues, take a
+// transaction that creates the jobs first. After an error some of the actions may be durable
+// nevertheless; repeating them is harmless.
 func (t *Throttle) Accept(ctx context.Context, actions []store.Action) ([]store.Acceptance, error) {
 	b := newActionBatch(actions)
 	err := t.db.write("inserting actions").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
@@ -50,23 +50,24 @@ func (t *Throttle) Accept(ctx context.Context, actions []store.Action) ([]store.
 	return b.got, nil
 }
 
-// errVanished means that an action existed and then did not, because retention deleted
-// it meanwhile.
+// errVanished means that an action existed, but retention deleted it before it was read.
 var errVanished = errors.New("an action was deleted while it was looked at")
 
 // actionBatch holds actions column by column, as arguments of statements, and their
-// answers. Of an action that is there twice only the first is added.
+// results.
 type actionBatch struct {
-	keys  []store.QueueKey // of queues, in the order of ids
-	ids   []string         // of queues
-	locks []int32          // of queues, sorted
+	// The queues, each once.
+	keys  []store.QueueKey
+	ids   []string // in the order of keys
+	locks []int32  // sorted, each once
 
-	in      []int32 // position in ids, from 1
+	// The actions. If one occurs twice, only the first occurrence is inserted.
+	in      []int32 // index in ids, from 1
 	portals []int64
 	names   []string
-	seconds []float64
-	first   map[actionKey]int  // index of an action, the first if it is there twice
-	got     []store.Acceptance // without a state: not accepted yet
+	seconds []float64          // until it expires
+	first   map[actionKey]int  // the index of its first occurrence
+	got     []store.Acceptance // no result yet if State is ""
 }
 
 type actionKey struct {
@@ -96,7 +97,7 @@ func newActionBatch(actions []store.Action) *actionBatch {
 	return b
 }
 
-// open returns the indexes of the actions that have no answer yet.
+// open returns the indexes of the actions that have no result yet.
 func (b *actionBatch) open() (rows []int) {
 	for i := range b.got {
 		if b.got[i].State == "" {
@@ -115,15 +116,15 @@ func pick[T any](all []T, at []int) []T {
 	return some
 }
 
-// livingJob is true for a river_job j that still serves its queue.
+// livingJob is a condition for a river_job j that still serves its queue, a live job.
 const livingJob = `j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')`
 
-// A batch holds the locks of its queues shared until its end, and ending a queue's job
-// takes them exclusively. So either a queue's job sees the new actions, or the batch finds
-// the job gone. The locks are advisory, because a row lock writes to the row, and one that
-// two transactions share also writes to the multixact log. All queues together use
-// queueLocks locks, so that the largest batch leaves room in PostgreSQL's lock table. A
-// queue may therefore wait for the lock of another queue, but only briefly.
+// A batch holds the locks of its queues shared until its end, and EndJob takes a queue's lock
+// exclusively. So either EndJob sees the new actions, or the batch sees that the job has
+// ended. The locks are advisory, because a row lock writes to the row, and one that two
+// transactions share also writes to the multixact log. All queues share queueLocks locks, so
+// that the largest batch leaves room in PostgreSQL's lock table. A queue may therefore wait
+// for the transaction of another queue, but only briefly.
 const (
 	queueLockClass = 0x74616b74 // "takt"
 	queueLocks     = 256
@@ -135,16 +136,16 @@ func queueLock(id string) int32 {
 	return int32(h.Sum32() % queueLocks)
 }
 
-// sqlShareQueues takes the locks in the order of $2, all of them before the first
-// action is written, so that a transaction that waits for another's action already
-// holds its locks. It is a separate statement, so that the next one sees what was
-// committed before the locks were taken.
+// sqlShareQueues takes the locks in the order of $2. All are taken before the first action
+// is written, so that a transaction that waits for another's action waits for no lock after
+// that. It is a separate statement, so that the next one sees what was committed before the
+// locks were taken.
 const sqlShareQueues = `/* share_queues */ SELECT count(pg_advisory_xact_lock_shared($1, u.lock)) FROM unnest($2::int[]) AS u(lock)`
 
-// sqlAccept inserts the new actions of those queues of $1 that have a living job, and
-// returns them. It inserts in one order, so that two transactions never deadlock
-// on each other's actions. This statement and sqlRepeats look up one row after the
-// other, whatever the plan, because a join could end up reading all jobs.
+// sqlAccept inserts the new actions of those queues of $1 that have a live job, and returns
+// them. It inserts in one order, so that two transactions never deadlock on each other's
+// actions. This statement and sqlRepeats look up each row by itself, whatever the plan,
+// because the plan of a join could read all jobs.
 const sqlAccept = `/* accept */
 INSERT INTO action_executions AS a (queue, portal_id, callback_id, expires_at)
 SELECT own.seqs[u.queue], u.portal, u.callback, now() + make_interval(secs => u.seconds)
@@ -157,8 +158,8 @@ WHERE own.seqs[u.queue] IS NOT NULL ORDER BY u.portal, u.callback COLLATE "C", u
 ON CONFLICT (portal_id, callback_id) DO NOTHING
 RETURNING a.portal_id, a.callback_id`
 
-// sqlRepeats finds actions that already exist. With $3 it also returns those that wait
-// although their queue has no living job.
+// sqlRepeats finds actions that already exist. It leaves out those that wait in a queue
+// without a live job, unless $3 is true.
 const sqlRepeats = `/* repeats */
 SELECT u.nr, a.state, extract(epoch FROM a.expires_at - now())::float8
 FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS u(portal, callback, nr) CROSS JOIN LATERAL (
@@ -168,9 +169,9 @@ WHERE $3 OR a.state <> 'waiting' OR (
 	SELECT (SELECT ` + livingJob + ` FROM river_job j WHERE j.id = q.job_id)
 	FROM throttle_queues q WHERE q.seq = a.queue)`
 
-// insert inserts new actions under the locks of their queues, and then looks up repeats
-// among the others: all of them, or those that need no job. On a connection, the first
-// two statements are one transaction.
+// insert inserts new actions under the locks of their queues, and then looks up which of the
+// others exist already; all is $3 of sqlRepeats. If q is a connection, the first two
+// statements are one transaction.
 func (b *actionBatch) insert(ctx context.Context, q interface {
 	querier
 	SendBatch(ctx context.Context, send *pgx.Batch) pgx.BatchResults
@@ -210,12 +211,11 @@ const keyColumns = `q.portal_id, q.workflow_id, q.action_id, q.index`
 // queueRow is a queue in a transaction that holds its lock.
 type queueRow struct {
 	store.QueueKey
-	Seq int64
-	// Live is true if a living job serves the queue.
-	Live bool
+	Seq  int64
+	Live bool // it has a live job
 }
 
-// sqlUpsertQueues creates missing queues and locks all of them, in the order of their
+// sqlUpsertQueues creates the queues that don't exist and locks all, in the order of their
 // ids.
 const sqlUpsertQueues = `/* upsert_queues */
 INSERT INTO throttle_queues AS q (id, portal_id, workflow_id, action_id, index)
@@ -223,16 +223,16 @@ SELECT u.* FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::t
 ORDER BY u.id COLLATE "C"
 ON CONFLICT (id) DO UPDATE SET received_at = now()`
 
-// sqlLiveJobs returns which queues have a living job. It is a separate statement, so
-// that it sees what was committed before the locks were taken. River's insert would
-// find the same, but it writes a new version of each job that it finds.
+// sqlLiveJobs returns which queues have a live job. It is a separate statement, so that it
+// sees what was committed before the locks were taken. River's insert would also find them,
+// but it writes a new version of each job that it finds.
 const sqlLiveJobs = `/* live_jobs */ SELECT ` + keyColumns + `, q.seq, coalesce((SELECT ` + livingJob + `
 	FROM river_job j WHERE j.id = q.job_id), false)
 FROM throttle_queues q WHERE q.id = ANY ($1) ORDER BY q.id`
 
-// makeJobs creates missing queues and locks all queues of the batch, and inserts a job for
-// each that has no living one. Deadlocks are possible, because River locks jobs in its own
-// order.
+// makeJobs creates the queues of the batch that don't exist, locks all of them, and inserts
+// a job for each that has no live one. It may deadlock, because River locks jobs in an order
+// of its own.
 func (t *Throttle) makeJobs(ctx context.Context, tx pgx.Tx, b *actionBatch) error {
 	var queues []queueRow
 	send := &pgx.Batch{}

@@ -11,7 +11,7 @@ import (
 	"takt/store"
 )
 
-// queueStatus is what scanQueue reads of queues q and their waiting actions a.
+// queueStatus selects the columns that scanQueue reads, for the queues p.
 const queueStatus = `
 SELECT q.id, q.portal_id, q.workflow_id, q.action_id, c.max_throughput, c.time_period, c.time_unit,
 	coalesce(a.depth, 0), coalesce(a.held, 0), coalesce(a.inflight, 0), coalesce(n.completed, 0), a.oldest, least(coalesce(w.used, 0), c.max_throughput),
@@ -31,8 +31,9 @@ LEFT JOIN LATERAL (
 ) w ON true`
 
 const (
-	// sqlQueues orders by the oldest waiting action, or cheaper: those in which actions wait,
-	// then the others, by id. Among idle queues of the first order the last used is first.
+	// sqlQueues has two orders. With @oldest, it orders queues by their oldest waiting action,
+	// then queues without any by when they last became busy, newest first. Otherwise, which
+	// costs less, queues with waiting actions come first, each group by id.
 	sqlQueues = `/* queues */
 WITH p AS MATERIALIZED (
 	SELECT * FROM (
@@ -47,8 +48,8 @@ WITH p AS MATERIALIZED (
 	sqlQueue = `/* queue */ WITH p AS (SELECT *, 0::bigint AS key FROM throttle_queues WHERE id = $1)` + queueStatus
 )
 
-// Queues returns a page of the queues of one portal, or of all if portal is 0. With oldest
-// those with the oldest waiting action come first, otherwise any in which actions wait.
+// Queues returns a page of the queues of a portal, or of all portals if portal is 0. Queues
+// with waiting actions come first; with oldest, those whose actions have waited longest.
 func (t *Throttle) Queues(ctx context.Context, portal int64, oldest bool, p store.Page) ([]store.QueueStatus, store.Cursor, error) {
 	list := "queues"
 	if oldest {
@@ -64,7 +65,7 @@ func (t *Throttle) Queues(ctx context.Context, portal int64, oldest bool, p stor
 		func(q store.QueueStatus) store.Cursor { return store.NewCursor(list, q.Key, q.ID) }, sqlQueues, p, args)
 }
 
-// Queue returns one queue, or NotFound.
+// Queue returns one queue. Error: NotFound.
 func (t *Throttle) Queue(ctx context.Context, id string) (store.QueueStatus, error) {
 	return rowOf(ctx, t.db.read("reading a throttle queue"), errNoQueue, scanQueue, sqlQueue, id)
 }
@@ -85,8 +86,8 @@ WITH q AS (
 )
 SELECT pg_notify('takt', 'throttle:queue ' || id) FROM q`
 
-	// sqlRedrive makes held actions due now, and revives actions that were given up
-	// before HubSpot was informed.
+	// sqlRedrive makes failed actions due now, and revives actions that were given up
+	// because HubSpot could not be told so.
 	sqlRedrive = `/* redrive */
 UPDATE action_executions a SET due_at = now(), failures = 0, giving_up = false, state = 'waiting', finished_at = NULL
 FROM throttle_queues q
@@ -101,8 +102,8 @@ func (t *Throttle) Pause(ctx context.Context, id string, paused bool) error {
 	return t.db.write("pausing queue "+id).change(ctx, errNoQueue, sqlPause, id, paused)
 }
 
-// Redrive makes all failed actions of a queue due now, with new tries, and returns how
-// many. If there are any, the queue has a job afterwards. Error: NotFound.
+// Redrive makes all failed actions of a queue due now, with their failures reset, and
+// returns how many. If there are any, the queue has a live job afterwards. Error: NotFound.
 func (t *Throttle) Redrive(ctx context.Context, id string) (n int, err error) {
 	err = t.db.write("redriving queue "+id).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		locked, err := collect(ctx, tx, pgx.RowToStructByPos[store.QueueKey], sqlLockQueues, []string{id})
@@ -132,8 +133,8 @@ WHERE EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state 
 	AND ($1::bigint = 0 OR q.portal_id = $1) AND ($2::bigint = 0 OR q.action_id = $2)
 ORDER BY q.received_at LIMIT $3`
 
-// BusyQueues returns up to limit queues in which actions wait. A portal or action of 0
-// means all.
+// BusyQueues returns up to limit queues in which actions wait, those first that have been
+// busy for longest. A portal or action of 0 means all.
 func (t *Throttle) BusyQueues(ctx context.Context, portal, action int64, limit int) ([]store.QueueKey, error) {
 	return rowsOf(ctx, t.db.read("listing busy queues"), pgx.RowToStructByPos[store.QueueKey], sqlBusyQueues, portal, action, limit)
 }
@@ -142,7 +143,7 @@ const sqlBeat = `/* beat */
 WITH q AS MATERIALIZED (SELECT seq FROM throttle_queues WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE)
 UPDATE throttle_queues t SET runner_at = now() FROM q WHERE t.seq = q.seq`
 
-// Beat records that a runner serves these queues.
+// Beat records that a runner serves these queues now.
 func (t *Throttle) Beat(ctx context.Context, queues []string) error {
 	_, err := t.db.write("writing a runner's beat").exec(ctx, sqlBeat, queues)
 	return err
@@ -151,7 +152,7 @@ func (t *Throttle) Beat(ctx context.Context, queues []string) error {
 const sqlBacklog = `/* backlog */
 SELECT count(*), coalesce(extract(epoch FROM now() - min(received_at)), 0)::float8 FROM action_executions WHERE state = 'waiting'`
 
-// Backlog returns how many actions wait, and how long the oldest has waited.
+// Backlog returns how many actions wait, and for how long the oldest has.
 func (t *Throttle) Backlog(ctx context.Context) (n int, oldest time.Duration, err error) {
 	var secs float64
 	err = t.db.read("counting what waits").scan(ctx, nil, []any{&n, &secs}, sqlBacklog)

@@ -11,32 +11,36 @@ import (
 	"takt/store"
 )
 
-// sqlLockOwnQueues takes the locks under which the queues' budgets are spent.
+// sqlLockOwnQueues locks queues of a portal. Their budgets are spent only under these locks.
 const sqlLockOwnQueues = `/* lock_own_queues */
 SELECT seq FROM throttle_queues WHERE id = ANY ($1) AND portal_id = $2 ORDER BY id FOR NO KEY UPDATE`
 
-// sqlClaim spends what is left of the budgets. It runs under the queues' locks, as a
-// separate statement, so that it sees what was committed before the locks were
-// taken. Its clock is the start of the statement. It claims at most @most actions, at
-// most @call per call, for @lease seconds. It looks at @each actions per queue and
-// claims budget up to @ahead seconds early. Its steps:
+// sqlClaim claims actions and spends the budgets of their queues. It runs under the queues'
+// locks, as a separate statement, so that it sees what was committed before the locks were
+// taken. Its clock is the start of the statement. It claims at most @most actions, in claims
+// of at most @call, for @lease seconds. It reads about @each actions per queue, and spends
+// budget up to @ahead seconds before that is available. Its steps:
 //
-//	t      the queues with their rates
-//	room   what is left of each budget, now and soon. Spent budget comes back one
-//	       period after its end
-//	head   the first due actions of each queue, expired ones last
-//	gone   ends the expired ones, also in paused queues
-//	pick   the actions to claim: from all queues in turn, so that a long queue
-//	       delays no other. Actions that can go now come first, in separate calls
-//	number each call is a claim, with its own budget
-//	taken  what is spent now; it ends with the lease until an answer says otherwise
-//	waits  how long the claims have to wait for their budget
-//	freed  rows whose budget is back and that no answer will need
+//	t       reads the queues with their rates
+//	room    computes what is left of each budget, now (free) and soon (soon). Spent budget
+//	        is available again one period after its window has ended
+//	head    reads the first due actions of each queue, expired ones last
+//	gone    ends the expired ones, also in paused queues
+//	pick    chooses the actions to claim, from all queues in turn, so that a long queue
+//	        delays no other. Actions that must wait for budget (later) get claims of their
+//	        own
+//	number  numbers the claims; each is one call to HubSpot
+//	claimed claims the actions
+//	spent   counts them by claim and queue
+//	taken   records what is spent, in windows that end with the lease unless a result
+//	        ends them earlier
+//	waits   computes until when a claim must wait for its budget
+//	freed   deletes windows whose budget is available again
 //
-// Under the locks, only an answer that comes too late also writes due actions. Rows
-// are found by ctid, and "finished_at IS NULL" stands for the state, so that no
-// plan made for a short queue can read all waiting actions: the index of waiting
-// actions does not match that condition.
+// While the locks are held, only a result that arrives after its lease also writes due
+// actions. Rows are found by ctid, and finished_at IS NULL replaces the condition on the
+// state, because no plan may read all waiting actions: the index of waiting actions does
+// not match that condition.
 const sqlClaim = `/* claim */
 WITH t AS MATERIALIZED (
 	SELECT q.seq, q.id, o.nr, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused, p.period, statement_timestamp() - p.period AS since
@@ -98,11 +102,11 @@ FROM (VALUES (1)) one LEFT JOIN (
 ) c ON true
 ORDER BY c.claim, c.callback_id`
 
-// sqlDues returns when each queue can be claimed from next. If budget comes back in
-// small parts, the queue waits a moment for more. The spent budget may exceed the whole
-// budget, because early claims count together with the budget that they wait for. $1
-// queues, $2 the most actions of one call, $3 the longest such moment in seconds, $4
-// how many seconds early budget may be claimed.
+// sqlDues returns for each of the queues $1 when actions can be claimed from it next. $2 is
+// the most actions of one claim. If budget becomes available in small parts, the time is up
+// to $3 seconds later, so that more actions can be claimed together. $4 is how many seconds
+// early budget may be claimed. The spent budget may exceed the whole budget, because it
+// includes both early claims and the budget that these wait for.
 const sqlDues = `/* dues */
 WITH t AS MATERIALIZED (
 	SELECT q.seq, q.id, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused,
@@ -131,12 +135,13 @@ LEFT JOIN LATERAL (
 	) x
 ) w ON true`
 
-// roundUp is added to each wait, so that no call is early because two clocks round
-// differently.
+// roundUp is added to each wait, so that no call is too early because the clocks of database
+// and controller round differently.
 const roundUp = time.Millisecond
 
-// Claim claims actions that may be sent now or in a moment, as many as the budgets of
-// their queues allow, and spends that budget. No other method spends budget.
+// Claim claims actions that may be completed now, or up to r.Ahead later (at the claim's
+// NotBefore), as many as the budgets of their queues allow, and spends that budget. No other
+// method spends budget. Actions that have expired are ended.
 func (t *Throttle) Claim(ctx context.Context, r store.ClaimRequest) (claims store.Claims, err error) {
 	if r.Batch <= 0 {
 		r.Batch = max(r.Limit, 1)
@@ -170,8 +175,8 @@ func (t *Throttle) Claim(ctx context.Context, r store.ClaimRequest) (claims stor
 	return claims, nil
 }
 
-// scanClaims reads the result of sqlClaim. The waits in it began before the result
-// arrived.
+// scanClaims reads the result of sqlClaim. Its waits count from before the result arrived,
+// so adding them to time.Now is never early.
 func scanClaims(rows pgx.Rows, claims *store.Claims) error {
 	var number int64
 	var a store.ClaimedAction
@@ -194,8 +199,8 @@ func scanClaims(rows pgx.Rows, claims *store.Claims) error {
 	return err
 }
 
-// whereHeld selects those of a portal's actions that still belong to the claim. It
-// looks up each action separately, whatever the plan.
+// whereHeld selects the actions of a portal among @callbacks that still belong to the claim.
+// It looks up each action by itself, whatever the plan.
 const whereHeld = `
 ctid = ANY (ARRAY(SELECT a.ctid FROM unnest(@callbacks::text[]) AS u(callback) CROSS JOIN LATERAL (
 	SELECT ctid FROM action_executions WHERE portal_id = @portal AND callback_id = u.callback OFFSET 0
@@ -205,9 +210,9 @@ const sqlConfirm = `/* confirm */
 SELECT callback_id, extract(epoch FROM due_at - clock_timestamp())::float8 FROM action_executions
 WHERE due_at > clock_timestamp() AND ` + whereHeld
 
-// Confirm returns which of a portal's actions still belong to the claim, and for how
-// long all of them do. A caller that was delayed since the claim confirms before it
-// sends.
+// Confirm returns which of a portal's actions still belong to the claim, and for how long
+// all of these still do. A caller that was delayed after the claim uses it before it calls
+// HubSpot.
 func (t *Throttle) Confirm(ctx context.Context, claim, portal int64, callbacks []string) (held []string, left time.Duration, err error) {
 	var id string
 	var secs float64
@@ -222,9 +227,9 @@ func (t *Throttle) Confirm(ctx context.Context, claim, portal int64, callbacks [
 }
 
 const (
-	// sqlComplete ends actions that HubSpot has acknowledged, and counts those completed
-	// per queue. A given-up action keeps its giving_up mark only if HubSpot could not be
-	// informed.
+	// sqlComplete ends actions that HubSpot has acknowledged, and counts the completed ones by
+	// queue. It clears giving_up, which an action that was given up keeps only if HubSpot
+	// could not be told so.
 	sqlComplete = `/* complete */
 WITH ended AS (
 	UPDATE action_executions SET state = CASE WHEN giving_up THEN 'given_up' ELSE 'completed' END, giving_up = false, finished_at = now(), claim = 0
@@ -237,10 +242,10 @@ WITH ended AS (
 )
 SELECT count(*) FILTER (WHERE state = 'completed'), count(*) FILTER (WHERE state = 'given_up') FROM ended`
 
-	// sqlFail counts a failure atomically. The next try comes @retry seconds later,
-	// doubled by each consecutive failure. After each @hold_every failures the action
-	// is held for @hold seconds; after @give_up failures it is to be given up. If its
-	// FAIL_CONTINUE fails as well, it is given up.
+	// sqlFail records a failure of each action. The next try is @retry seconds later, doubled
+	// by each further failure. After every @hold_every failures the action is held for @hold
+	// seconds. After @give_up failures it is to be given up, by completing it with
+	// FAIL_CONTINUE; if that fails as well, it is given up without.
 	sqlFail = `/* fail */
 WITH failed AS (
 	UPDATE action_executions SET failures = failures + 1, last_error = @error, claim = 0,
@@ -260,15 +265,16 @@ SELECT count(*), count(*) FILTER (WHERE held), count(*) FILTER (WHERE state = 'g
 UPDATE action_executions SET due_at = now() + make_interval(secs => @retry), claim = 0, last_error = nullif(@error, '')
 WHERE ` + whereHeld
 
-	// sqlEndWindows sets the end of spent budget to $2 seconds ago. The budget comes
-	// back one period later.
+	// sqlEndWindows ends a claim's windows as of $2 seconds ago, unless they have ended
+	// earlier. The budget is available again one period after that.
 	sqlEndWindows = `/* end_windows */
 UPDATE throttle_windows SET ended_at = now() - make_interval(secs => $2)
 WHERE claim = $1 AND ended_at > now() - make_interval(secs => $2)`
 
 	sqlRefund = `/* refund */ DELETE FROM throttle_windows WHERE claim = $1`
 
-	// sqlQueueErrors stores an error for operators. It locks the queues in order.
+	// sqlQueueErrors records the last error of the actions' queues, for operators. It locks the
+	// queues in order.
 	sqlQueueErrors = `/* queue_errors */
 WITH q AS MATERIALIZED (
 	SELECT seq FROM throttle_queues WHERE seq = ANY (ARRAY(SELECT a.queue FROM unnest($2::text[]) AS u(callback) CROSS JOIN LATERAL (
@@ -278,12 +284,12 @@ WITH q AS MATERIALIZED (
 UPDATE throttle_queues t SET last_error = left($3, 1000) FROM q WHERE t.seq = q.seq`
 )
 
-// maxAgo bounds the accepted age of an answer, because two clocks drift apart over
-// time.
+// maxAgo is the greatest accepted age of a result. It is limited, because it is measured by
+// the controller's clock, which may run faster than the database's.
 const maxAgo = time.Second
 
-// Record writes the results of a claim's actions. It leaves alone actions that the
-// claim has lost meanwhile, so repeating it is harmless.
+// Record writes the results of a claim's actions. It does not change actions that no longer
+// belong to the claim, so repeating it is harmless.
 func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorded, err error) {
 	err = t.db.write(fmt.Sprintf("recording claim %d", o.Claim)).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		r = store.Recorded{}
@@ -295,7 +301,7 @@ func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorde
 	return r, nil
 }
 
-// recordBatch returns the statements of Record, which count into r.
+// recordBatch returns the statements of Record, whose results go into r.
 func recordBatch(o store.Outcome, r *store.Recorded) *pgx.Batch {
 	text := store.ErrorText(o.Error)
 	b := &pgx.Batch{}
@@ -335,7 +341,7 @@ const sqlNote = `/* note */
 WITH q AS MATERIALIZED (SELECT seq FROM throttle_queues WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE)
 UPDATE throttle_queues t SET last_error = left($2, 1000) FROM q WHERE t.seq = q.seq`
 
-// Note stores for operators why these queues are not served.
+// Note records why these queues are not served, for operators.
 func (t *Throttle) Note(ctx context.Context, queues []string, text string) error {
 	_, err := t.db.write("noting an error").exec(ctx, sqlNote, queues, store.ErrorText(text))
 	return err

@@ -10,13 +10,14 @@ import (
 	"takt/store"
 )
 
-// Throttle keeps actions, their queues, their rates and the tokens that complete them.
+// Throttle stores actions, their queues and rates, and the OAuth tokens of portals. Safe for
+// concurrent use.
 type Throttle struct {
 	db   *DB
 	jobs *river.Client[pgx.Tx]
 }
 
-// NewThrottle returns the throttle's store on db.
+// NewThrottle returns the actions in db. The error is that of River's configuration.
 func NewThrottle(db *DB) (*Throttle, error) {
 	jobs, err := newJobInserter()
 	if err != nil {
@@ -25,13 +26,14 @@ func NewThrottle(db *DB) (*Throttle, error) {
 	return &Throttle{db: db, jobs: jobs}, nil
 }
 
-// periodSeconds is the period of throttle_configs c in seconds.
+// periodSeconds is the period of a row c of throttle_configs, in seconds.
 const periodSeconds = `c.time_period * CASE c.time_unit
 	WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8`
 
 const configColumns = `portal_id, action_id, max_throughput, time_period, time_unit, updated_at`
 
-// sqlPutConfig notifies all controllers, because their caches and timers depend on it.
+// sqlPutConfig also notifies all controllers, because their caches and timers depend on the
+// rate.
 const sqlPutConfig = `/* put_config */
 WITH put AS (
 	INSERT INTO throttle_configs (portal_id, action_id, max_throughput, time_period, time_unit) VALUES ($1, $2, $3, $4, $5)
@@ -41,7 +43,7 @@ WITH put AS (
 )
 SELECT put.*, pg_notify('takt', 'throttle:config ' || portal_id || ':' || action_id) FROM put`
 
-// PutConfig saves c and returns it as saved. It also applies to waiting actions.
+// PutConfig saves a rate and returns it as saved. It also applies to actions that wait.
 func (t *Throttle) PutConfig(ctx context.Context, c store.ThrottleConfig) (saved store.ThrottleConfig, err error) {
 	err = t.db.write("saving a throttle's configuration").scan(ctx, nil,
 		[]any{&saved.PortalID, &saved.ActionID, &saved.MaxThroughput, &saved.TimePeriod, &saved.TimeUnit, &saved.UpdatedAt, nil},
@@ -51,7 +53,7 @@ func (t *Throttle) PutConfig(ctx context.Context, c store.ThrottleConfig) (saved
 
 const sqlConfig = `/* config */ SELECT ` + configColumns + ` FROM throttle_configs WHERE portal_id = $1 AND action_id = $2 AND deleted_at IS NULL`
 
-// Config returns the configuration of an action, or NotFound.
+// Config returns the rate of an action. Error: NotFound, also if it is deleted.
 func (t *Throttle) Config(ctx context.Context, portal, action int64) (store.ThrottleConfig, error) {
 	return rowOf(ctx, t.db.read("reading a throttle's configuration"), errNoConfig, pgx.RowToStructByPos[store.ThrottleConfig], sqlConfig, portal, action)
 }
@@ -62,7 +64,7 @@ const sqlConfigs = `/* configs */ SELECT ` + configColumns + ` FROM throttle_con
 WHERE portal_id = @portal AND deleted_at IS NULL AND action_id > @after AND action_id <= @until
 ORDER BY action_id OFFSET @skip::int LIMIT @limit::int`
 
-// Configs returns a page of a portal's configurations, by action.
+// Configs returns a page of a portal's rates, by the action's id.
 func (t *Throttle) Configs(ctx context.Context, portal int64, p store.Page) ([]store.ThrottleConfig, store.Cursor, error) {
 	return numberedPage(ctx, t.db.read("listing throttle configurations"), numberedList{"rates", false},
 		func(c store.ThrottleConfig) int64 { return c.ActionID }, sqlConfigs, p, pgx.NamedArgs{"portal": portal})
@@ -70,8 +72,8 @@ func (t *Throttle) Configs(ctx context.Context, portal int64, p store.Page) ([]s
 
 const sqlHasConfigs = `/* has_configs */ SELECT EXISTS (SELECT FROM throttle_configs)`
 
-// HasConfigs reports whether there is a configuration, a deleted one included, because its
-// actions may still wait.
+// HasConfigs reports whether there is any rate. Deleted ones count, because their actions may
+// still wait.
 func (t *Throttle) HasConfigs(ctx context.Context) (bool, error) {
 	return valueOf[bool](ctx, t.db.read("looking for throttle configurations"), sqlHasConfigs)
 }
@@ -83,8 +85,8 @@ WITH gone AS (
 )
 SELECT pg_notify('takt', 'throttle:config ' || portal_id || ':' || action_id) FROM gone`
 
-// DeleteConfig deletes a rate: new actions are refused from now on, and waiting ones
-// keep it. Error: NotFound.
+// DeleteConfig deletes a rate. New actions are refused from then on; waiting ones keep it.
+// Error: NotFound.
 func (t *Throttle) DeleteConfig(ctx context.Context, portal, action int64) error {
 	return t.db.write("deleting a throttle's configuration").change(ctx, errNoConfig, sqlDeleteConfig, portal, action)
 }

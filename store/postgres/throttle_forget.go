@@ -12,26 +12,26 @@ DELETE FROM action_executions WHERE ctid = ANY (ARRAY(
 	SELECT ctid FROM action_executions WHERE finished_at < now() - make_interval(secs => $1)
 	ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED))`
 
-// Forget deletes up to limit actions that ended longer than age ago. It returns how
-// many it deleted; fewer than limit means that none are left.
+// Forget deletes up to limit actions that ended more than age ago, and returns how many. If
+// that is less than limit, none are left.
 func (t *Throttle) Forget(ctx context.Context, age time.Duration, limit int) (n int, err error) {
 	gone, err := t.db.write("deleting old actions").exec(ctx, sqlForgetActions, age.Seconds(), limit)
 	return int(gone), err
 }
 
-// windowsKey is the advisory lock that lets one controller merge at a time.
+// windowsKey is the advisory lock that lets one controller at a time merge windows.
 const windowsKey = 0x74616b74_77696e73 // "taktwins"
 
 const sqlLockWindows = `/* lock_windows */ SELECT pg_advisory_xact_lock($1)`
 
-// sqlSweepWindows looks at $2 rows after $1 and deletes those whose budget is back, as
-// a claim of their queue would. It reads rows by their own index, so one pass over the
-// table sees each row once, even if its queue is gone.
+// sqlSweepWindows reads $2 windows after $1 and deletes those whose budget is available
+// again, as a claim of their queue would. It reads them by id, so that one pass over the
+// table reads each once, even if its queue is gone.
 //
-// It merges neighbours among the other rows: budget that comes back within a thousandth
-// of the period comes back with the last of it, which is never early. Rows of the last
-// minute are left alone, because their claim may still be answered. If a claim deletes
-// a row meanwhile, everything that was merged into it is back too.
+// It merges others of a queue that end within the same thousandth of the period into the
+// one that ends last, so that their budget is never available too early. It leaves out those
+// that ended within the last minute, because their claims may still get a result. If a claim
+// deletes a window meanwhile, the budget of all that were merged into it is available too.
 const sqlSweepWindows = `/* sweep_windows */
 WITH seen AS MATERIALIZED (
 	SELECT w.id, w.queue, w.ended_at, ` + periodSeconds + ` AS period
@@ -53,10 +53,10 @@ WITH seen AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM merged), (SELECT count(*) FROM seen), coalesce((SELECT max(id) FROM seen), 0)`
 
-// SweepWindows looks at up to limit rows of spent budget after the row after. It
-// deletes those whose budget is back, because in a queue without claims nothing else
-// does. It merges others, so that a claim of a large budget has few rows to read. It
-// returns how many rows it removed and where to continue; 0 means that it has seen all.
+// SweepWindows reads up to limit windows of spent budget after the window after. It deletes
+// those whose budget is available again, because nothing else does in a queue without
+// claims, and merges others, so that a claim of a large budget has few to read. It returns
+// how many it removed, and the after of the next call, 0 if it has read all.
 func (t *Throttle) SweepWindows(ctx context.Context, after int64, limit int) (n int, next int64, err error) {
 	err = t.db.write("sweeping spent budget").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, sqlLockWindows, int64(windowsKey)); err != nil {
@@ -75,9 +75,9 @@ func (t *Throttle) SweepWindows(ctx context.Context, after int64, limit int) (n 
 }
 
 const (
-	// sqlOldQueues locks queues that have received nothing for long. A paused queue
-	// stays, because it would not be paused when it is created again. A queue whose
-	// ended job still exists stays too, because the job could be revived.
+	// sqlOldQueues locks unused queues that last became busy more than $1 seconds ago. A
+	// paused queue stays, because it would not be paused when it is created again. A queue
+	// whose ended job still exists stays too, because the job could be revived.
 	sqlOldQueues = `/* old_queues */
 SELECT q.seq FROM throttle_queues q
 WHERE q.received_at < now() - make_interval(secs => $1) AND q.paused_at IS NULL
@@ -86,17 +86,17 @@ WHERE q.received_at < now() - make_interval(secs => $1) AND q.paused_at IS NULL
 	AND NOT EXISTS (SELECT FROM river_job j WHERE j.id = q.job_id)
 ORDER BY q.seq LIMIT $2 FOR UPDATE SKIP LOCKED`
 
-	// sqlForgetQueues deletes those of them that are still empty, now that nothing can
-	// be added. It is a separate statement, so that it sees what was committed before
-	// the locks were taken.
+	// sqlForgetQueues deletes those of them that are still unused, now that the locks keep
+	// actions from being added. It is a separate statement, so that it sees what was
+	// committed before the locks were taken.
 	sqlForgetQueues = `/* forget_queues */
 DELETE FROM throttle_queues q
 WHERE q.seq = ANY ($1) AND q.paused_at IS NULL
 	AND NOT EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting')
 	AND NOT EXISTS (SELECT FROM throttle_windows w WHERE w.queue = q.seq)`
 
-	// sqlForgetConfigs removes the rows of rates that were deleted long ago and that no
-	// queue needs any more.
+	// sqlForgetConfigs removes the rows of rates that were deleted more than $1 seconds ago
+	// and that no queue needs any more.
 	sqlForgetConfigs = `/* forget_configs */
 DELETE FROM throttle_configs WHERE (portal_id, action_id) IN (
 	SELECT c.portal_id, c.action_id FROM throttle_configs c
@@ -105,10 +105,11 @@ DELETE FROM throttle_configs WHERE (portal_id, action_id) IN (
 	LIMIT $2 FOR UPDATE SKIP LOCKED)`
 )
 
-// ForgetQueues deletes up to limit queues that have received no action for longer than
-// age and are unused: no action waits, no spent budget counts, and no job is left. It
-// also deletes rates that were deleted longer than age ago and have no queue left. It
-// returns how many of both it deleted; fewer than limit means that none are left.
+// ForgetQueues deletes up to limit unused queues that last became busy more than age ago.
+// Unused means that no action waits, no spent budget counts, no job is left and it is not
+// paused. It also removes the rows of up to limit rates that were deleted more than age ago
+// and have no queue left. It returns the larger of both counts; if that is less than limit,
+// none are left.
 func (t *Throttle) ForgetQueues(ctx context.Context, age time.Duration, limit int) (n int, err error) {
 	err = t.db.write("deleting old queues").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		old, err := collect(ctx, tx, pgx.RowTo[int64], sqlOldQueues, age.Seconds(), limit)

@@ -14,14 +14,14 @@ import (
 	"takt/store"
 )
 
-// newJobInserter returns a client of River that inserts jobs into transactions of this
-// package. It has no pool, because it needs none.
+// newJobInserter returns a River client that only inserts jobs, in transactions of this
+// package. So it needs no pool.
 func newJobInserter() (*river.Client[pgx.Tx], error) {
 	return river.NewClient(riverpgxv5.New(nil), &river.Config{Logger: slog.New(slog.DiscardHandler)})
 }
 
-// uniqueJob makes a throttle job the only living one of its queue. MaxAttempts is high,
-// because the job lives as long as actions wait, whatever its attempts.
+// uniqueJob returns options that make a job the only live one of its queue. MaxAttempts is
+// high, because a job lives as long as actions wait, however often it fails.
 func uniqueJob() *river.InsertOpts {
 	return &river.InsertOpts{
 		MaxAttempts: 1000,
@@ -34,8 +34,8 @@ func uniqueJob() *river.InsertOpts {
 
 const sqlSetJobs = `/* set_jobs */ UPDATE throttle_queues q SET job_id = u.job FROM unnest($1::bigint[], $2::bigint[]) AS u(seq, job) WHERE q.seq = u.seq`
 
-// ensureJobs inserts a job for each queue that has none. tx holds their locks.
-// InsertManyFast is not used, because it would fail as a whole on a duplicate.
+// ensureJobs inserts a job for each queue that is not Live. tx holds their locks.
+// InsertManyFastTx would fail as a whole on a duplicate.
 func (t *Throttle) ensureJobs(ctx context.Context, tx pgx.Tx, queues []queueRow) error {
 	var params []river.InsertManyParams
 	var seqs, ids []int64
@@ -69,15 +69,16 @@ func (t *Throttle) Waiting(ctx context.Context, queue string) (bool, error) {
 }
 
 const (
-	// sqlExcludeQueue waits for running batches and blocks new ones.
+	// sqlExcludeQueue waits for running batches of Accept and blocks new ones; see
+	// queueLockClass.
 	sqlExcludeQueue = `/* exclude_queue */ SELECT pg_advisory_xact_lock($1, $2)`
 	sqlLockQueue    = `/* lock_queue */ SELECT FROM throttle_queues WHERE id = $1 FOR UPDATE`
 	sqlEndQueue     = `/* end_queue */ UPDATE throttle_queues SET job_id = NULL WHERE id = $1 AND job_id = $2`
 )
 
-// EndJob completes a queue's job if no action waits there any more. It holds the
-// queue's locks, so that no action can be added meanwhile. ctx is that of the job's
-// worker.
+// EndJob completes a queue's job if no action waits there, and reports whether it did. It
+// holds the queue's locks, so that no action can be added meanwhile. ctx must be the one that
+// River passed to the job's worker.
 func (t *Throttle) EndJob(ctx context.Context, job *river.Job[store.ThrottleJob]) (ended bool, err error) {
 	queue := job.Args.Queue
 	err = t.db.write("ending the job of queue "+queue).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
@@ -100,12 +101,12 @@ func (t *Throttle) EndJob(ctx context.Context, job *river.Job[store.ThrottleJob]
 	return ended && err == nil, err
 }
 
-// staleRunner is how old a runner's last beat may be, in seconds, before its queue's
-// running job counts as dead.
+// staleRunner is the age of a runner's last beat, in seconds, from which on a running job
+// counts as abandoned.
 const staleRunner = 45.0
 
-// sqlStrays finds queues that have actions but no living job. $1 the limit, $2
-// staleRunner.
+// sqlStrays finds up to $1 queues in which actions wait without a live job or with an
+// abandoned one; $2 is staleRunner.
 const sqlStrays = `/* strays */ SELECT ` + keyColumns + `
 FROM throttle_queues q LEFT JOIN river_job j ON j.id = q.job_id
 WHERE EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting')
@@ -115,7 +116,7 @@ ORDER BY q.id LIMIT $1`
 
 const (
 	sqlLockQueues = `/* lock_queues */ SELECT ` + keyColumns + ` FROM throttle_queues q WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE`
-	// sqlReviveJobs makes jobs without a runner available again.
+	// sqlReviveJobs makes abandoned jobs available again.
 	sqlReviveJobs = `/* revive_jobs */
 UPDATE river_job j SET state = 'available', scheduled_at = now()
 FROM throttle_queues q WHERE q.id = ANY ($1) AND j.id = q.job_id AND j.state = 'running'
@@ -123,8 +124,9 @@ FROM throttle_queues q WHERE q.id = ANY ($1) AND j.id = q.job_id AND j.state = '
 RETURNING ` + keyColumns
 )
 
-// Restore gives a living job to each of up to limit queues that have actions but no
-// such job, and returns these queues. It is harmless if repeated or run concurrently.
+// Restore gives a live job to up to limit queues in which actions wait without one, also if
+// the job is abandoned, and returns these queues. It is harmless if repeated or run
+// concurrently.
 func (t *Throttle) Restore(ctx context.Context, limit int) (restored []store.QueueKey, err error) {
 	err = t.db.write("looking for queues without a job").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		restored = nil
@@ -151,8 +153,8 @@ func (t *Throttle) Restore(ctx context.Context, limit int) (restored []store.Que
 	return restored, nil
 }
 
-// giveJobs gives a job to those of the queues that have no living one, and returns
-// them. tx holds their locks.
+// giveJobs inserts a job for those of the queues that have no live one, and returns them.
+// tx holds their locks.
 func (t *Throttle) giveJobs(ctx context.Context, tx pgx.Tx, keys []store.QueueKey) (given []store.QueueKey, err error) {
 	queues, err := collect(ctx, tx, pgx.RowToStructByPos[queueRow], sqlLiveJobs, queueIDs(keys))
 	if err != nil {

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// rollupLag is the age at which an ended build is added to the totals by day. It
-	// must be longer than any transaction takes, because a build's end time is the
-	// beginning of its transaction.
+	// rollupLag is how long after its end a build is added to the totals by day. It must be
+	// longer than any transaction takes, because a build's end time is when its transaction
+	// began.
 	rollupLag = 2 * time.Minute
-	// rollupStep is how many builds are added at once.
+	// rollupStep is about how many builds one statement adds.
 	rollupStep = 50_000
-	// rollupPasses bounds how many such steps one call of Totals runs.
+	// rollupPasses is the most such statements of one call of Totals.
 	rollupPasses = 20
 )
 
-// sqlRollup adds builds that ended more than $1 ago to the totals of their days, about
-// $2 of them, and returns whether more are left. It does nothing if another controller
-// is doing so, or if it was done within the last 30 s.
+// sqlRollup adds about $2 builds that ended more than $1 ago to the totals of their days, and
+// returns whether more are left. It does nothing and returns no row while another controller
+// does it, or if it was done within the last 30 s.
 const sqlRollup = `/* rollup */
 WITH mark AS MATERIALIZED (
 	SELECT up_to FROM rollup WHERE up_to < now() - $1::interval - interval '30 s' FOR UPDATE SKIP LOCKED
@@ -42,13 +42,13 @@ WITH mark AS MATERIALIZED (
 )
 UPDATE rollup SET up_to = next FROM edge RETURNING next < now() - $1::interval`
 
-// totalsColumns are completed, failed, cancelled and build_ms of some builds.
+// totalsColumns computes the columns completed, failed, cancelled and build_ms.
 const totalsColumns = `count(*) FILTER (WHERE state = 'completed'), count(*) FILTER (WHERE state = 'failed'),
 	count(*) FILTER (WHERE state = 'cancelled'),
 	coalesce(sum(extract(epoch FROM completed_at - started_at) * 1000) FILTER (WHERE state <> 'cancelled'), 0)::bigint`
 
-// sqlTotals adds up the totals by day, which reach up to rollup.up_to, and the builds
-// that ended later, both from one snapshot.
+// sqlTotals adds up the totals by day, which include the builds that ended until
+// rollup.up_to, and those that ended later, both from one snapshot.
 const sqlTotals = `/* totals */
 WITH mark AS MATERIALIZED (SELECT * FROM rollup), recent AS MATERIALIZED (
 	SELECT (completed_at AT TIME ZONE 'UTC')::date AS day, ` + totalsColumns + `
@@ -70,8 +70,9 @@ SELECT (SELECT count(*) FROM builds WHERE state = 'pending'),
 	coalesce((SELECT total / nullif(n, 0) FROM cpu), 0)
 FROM all_days`
 
-// Totals counts all builds ever submitted, and the fleet. Its cost does not grow with
-// history, because each call also moves ended builds into the totals by day.
+// Totals counts all builds ever submitted, by state, and the workers that are present. Its
+// cost does not grow with the number of builds, because it also adds those that have ended
+// to the totals by day.
 func (b *Builds) Totals(ctx context.Context) (t store.Totals, err error) {
 	err = b.db.read("counting all builds").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		for range rollupPasses {

@@ -10,47 +10,48 @@ import (
 	"takt/store"
 )
 
-// Workers keeps the build workers. Safe for concurrent use.
+// Workers stores workers. Safe for concurrent use.
 type Workers struct {
 	db *DB
-	// Rule applies to builds that a worker says it has lost. Immutable once used.
+	// Rule applies to builds that a worker no longer runs when it registers again. Immutable
+	// once used.
 	Rule store.LostRule
 	// ReadySince returns since when this controller has been ready without interruption;
-	// false if it is not. Before that time nobody's silence counts, because beats could
-	// not be recorded. nil means for ever. Immutable once used.
+	// false if it is not ready. Silence before that does not count, because beats could not
+	// be recorded. nil means that it was always ready. Immutable once used.
 	ReadySince func() (time.Time, bool)
 }
 
-// NewWorkers returns the workers of db.
+// NewWorkers returns the workers in db. Builds have three attempts unless Rule is changed.
 func NewWorkers(db *DB) *Workers { return &Workers{db: db, Rule: store.LostRule{MaxAttempts: 3}} }
 
-// maxWorkers is how many workers may be registered.
+// maxWorkers is the most workers that may be registered.
 const maxWorkers = 100_000
 
-// sqlRoom reports whether worker $1 is known or one more may register. It counts up to $2
-// workers only if as many have ever registered.
+// sqlRoom reports whether worker $1 is known or another one may register. It counts the
+// workers, up to $2, only if that many have ever registered.
 const sqlRoom = `/* room */ SELECT CASE WHEN EXISTS (SELECT FROM workers WHERE id = $1) THEN true
 	WHEN coalesce((SELECT max(number) FROM workers), 0) < $2 THEN true
 	ELSE (SELECT count(*) FROM (SELECT 1 FROM workers LIMIT $2) w) < $2 END`
 
-// errNoWorker is the answer for an unknown worker id.
+// errNoWorker is the error for an unknown worker id.
 func errNoWorker() error { return store.NewError(store.NotFound, "Worker not found") }
 
-// sqlIdentify adds a worker's identity, or updates the capabilities of a known one. It
-// locks the identity, so that registrations of one id run one after the other.
+// sqlIdentify adds a worker's identity, or updates the capabilities of a known one. Its lock
+// makes registrations of one id run one after the other.
 const sqlIdentify = `/* identify */
 INSERT INTO worker_details (worker_id, name, capabilities) VALUES ($1, $2, $3)
 ON CONFLICT (worker_id) DO UPDATE SET capabilities = excluded.capabilities`
 
-// sqlRegister adds a worker, or takes a known one back: its builds, counters and name
-// stay, its slots, platforms and labels are updated. All its earlier tokens are superseded,
-// including those that a controller issued and has not written yet ($4). It runs under
-// the lock of sqlIdentify, as a separate statement, because it must see what the
-// previous holder of the lock committed.
+// sqlRegister adds a worker, or updates a known one: its builds and name stay, its slots,
+// platforms and labels change. It raises the counter of a known worker by $4, which voids all
+// earlier tokens, including those that a controller has issued but not recorded. It runs
+// under the lock of sqlIdentify, as a separate statement, so that it sees what the previous
+// holder of the lock committed.
 //
-// $5 is the worker's process, empty if it has no id. It changes and returns nothing if
-// another process holds the worker: one that has been silent for less than $6, which is
-// NULL while nobody's silence counts.
+// $5 is the id of the worker's process, empty if it has none. The statement changes and
+// returns nothing while another process holds the worker, which is one that was silent for
+// less than $6. A NULL $6 means that silence does not count now.
 const sqlRegister = `/* register */
 WITH known AS (
 	UPDATE workers SET instance = nullif($5, ''), used = used + $4, handed = used + $4 + 1024, last_seen_at = now(),
@@ -68,9 +69,9 @@ WITH known AS (
 SELECT true, number, used, status, draining FROM known WHERE (SELECT count(*) FROM told) > 0
 UNION ALL SELECT false, number, used, status, draining FROM added`
 
-// sqlMakeDue gives new numbers, past the worker's next token, to the unacknowledged
-// hand-outs of worker $1, so that each of them is repeated. The worker is locked. $2 is
-// less than the gap that sqlRegister leaves between its token and its next hand-out.
+// sqlMakeDue gives the assigned builds of worker $1 new counters above that of its new token,
+// so that each is handed out again. The worker is locked. $2 limits them to the gap that
+// sqlRegister leaves between the token's counter and that of the next hand-out.
 const sqlMakeDue = `/* make_due */
 UPDATE builds b SET handed = w.used + 1 + d.n
 FROM workers w, (
@@ -78,9 +79,9 @@ FROM workers w, (
 ) d
 WHERE w.id = $1 AND b.seq = d.seq AND b.worker_id = $1 AND b.state = 'assigned'`
 
-// sqlLoseUnlisted takes the builds that worker $1 does not list in $2. Those that it
-// had begun lose their attempt; the others are pending again. sqlRegister has locked
-// the worker.
+// sqlLoseUnlisted takes from worker $1 the builds that it does not list in $2. The attempts
+// of those that it had begun are lost; the others become pending again. sqlRegister has
+// locked the worker.
 const sqlLoseUnlisted = `/* lose_unlisted */
 WITH b AS (
 	UPDATE builds SET` + lostColumns + `
@@ -104,13 +105,14 @@ WITH b AS (
 )
 SELECT state,` + refColumns + `FROM gone b ORDER BY position, id`
 
-// registrationStep is what registering and unregistering add to a worker's counter. It
-// is more than any controller issues between two writes.
+// registrationStep is by how much registering and unregistering raise a worker's counter. It
+// exceeds the number of tokens that a controller can issue before it records the counter.
 const registrationStep = 1 << 20
 
-// Register adds a worker or takes a known one back. Errors: RegistrationFailed when its
-// capabilities can't be kept, Overloaded when there are too many workers,
-// DuplicateWorker while another process holds the worker.
+// Register adds a worker or updates a known one, which keeps its builds unless r.Reports says
+// that it no longer runs them. Errors: RegistrationFailed if the database refuses its data,
+// Overloaded if there are too many workers, DuplicateWorker while another process holds the
+// worker.
 func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store.Registered, err error) {
 	platforms := append([]store.Platform{}, r.Platforms...)
 	var labels any
@@ -135,7 +137,7 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 			return row.Scan(&reg.Again, &reg.Token.Worker, &reg.Token.Counter, &reg.Status, &reg.Draining)
 		})
 		if err := orNone(registered(tx.SendBatch(ctx, batch).Close()), errDuplicate); err != nil {
-			return nil, err // which undoes sqlIdentify
+			return nil, err // rolls sqlIdentify back
 		}
 		batch = &pgx.Batch{}
 		if r.Reports {
@@ -159,7 +161,7 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 
 func errDuplicate() error { return store.ErrDuplicateWorker() }
 
-// registered returns the error of a registration's statements.
+// registered translates the error of a registration's statements.
 func registered(err error) error {
 	if isDataError(err) {
 		return store.Wrap(store.RegistrationFailed, "Registration failed", err)
@@ -167,7 +169,8 @@ func registered(err error) error {
 	return err
 }
 
-// silence returns after which silence a process gives way to another one, nil for never.
+// silence returns how long a process must be silent before another one may register as its
+// worker; nil if silence does not count now.
 func (w *Workers) silence() *time.Duration {
 	if w.ReadySince != nil {
 		if since, ready := w.ReadySince(); !ready || time.Since(since) < store.WorkerSilence {
@@ -178,8 +181,9 @@ func (w *Workers) silence() *time.Duration {
 	return &d
 }
 
-// sqlConflict records that a process at address $2 could not register as worker $1, at
-// most once a minute, and returns how long the process that holds it has been silent.
+// sqlConflict records that a process at address $2 could not register as worker $1, at most
+// once a minute. It returns how long the process that holds the worker has been silent, and
+// whether it recorded.
 const sqlConflict = `/* conflict */
 WITH c AS (
 	UPDATE worker_details SET conflict_at = now(), conflict_from = $2
@@ -188,13 +192,13 @@ WITH c AS (
 )
 SELECT now() - last_seen_at, EXISTS (SELECT FROM c) FROM workers WHERE id = $1`
 
-// Conflict records that a process could not register because another one holds worker
-// id. It returns when to try again, and whether the conflict is to be reported: it is
-// once a minute, over all controllers.
+// Conflict records that a process at address could not register because another one holds
+// worker id. It returns after what time to try again, and whether to report the conflict,
+// which is true at most once a minute over all controllers. Error: NotFound.
 func (w *Workers) Conflict(ctx context.Context, id, address string) (again time.Duration, report bool, err error) {
 	var silent time.Duration
 	err = w.db.write("recording a conflict").scan(ctx, errNoWorker, []any{&silent, &report}, sqlConflict, id, address)
-	if again = store.WorkerSilence - silent; again <= 0 { // nobody's silence counts yet
+	if again = store.WorkerSilence - silent; again <= 0 { // silence does not count yet
 		again = store.WorkerSilence / 3
 	}
 	return max(again, time.Second), report, err

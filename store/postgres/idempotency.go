@@ -10,12 +10,13 @@ import (
 	"takt/store"
 )
 
-// keyLife is how long idempotency keys are valid.
+// keyLife is how long an idempotency key is valid.
 const keyLife = `interval '24 hours'`
 
 const sqlFindKey = `/* find_key */ SELECT content, reply FROM idempotency_keys WHERE key = $1 AND created_at > now() - ` + keyLife
 
-// repeated returns *store.Repeated if the key of once has been used.
+// repeated returns a *store.Repeated as its error if the idempotency key has been used. once
+// may be nil.
 func repeated(ctx context.Context, op operation, once *store.Once) error {
 	if once == nil {
 		return nil
@@ -46,7 +47,8 @@ ON CONFLICT (key) DO UPDATE SET content = excluded.content, build = excluded.bui
 WHERE k.created_at <= now() - ` + keyLife + `
 RETURNING true`
 
-// takeKey records build under its key, or returns *store.Repeated.
+// takeKey records build under its idempotency key, or returns a *store.Repeated if the key
+// has been used. once may be nil.
 func takeKey(ctx context.Context, tx pgx.Tx, once *store.Once, build store.Build) error {
 	if once == nil {
 		return nil
@@ -69,8 +71,8 @@ func takeKey(ctx context.Context, tx pgx.Tx, once *store.Once, build store.Build
 	return unavailable(errors.New("the idempotency key was there and is gone"))
 }
 
-// sqlForgetKeys leaves a key an hour longer than it is valid, so that it does not collide
-// with a submission that reuses the key.
+// sqlForgetKeys keeps a key for an hour after it has expired, so that the deletion does not
+// collide with a submission that takes the expired key.
 const sqlForgetKeys = `/* forget_keys */
 DELETE FROM idempotency_keys WHERE key IN (
 	SELECT key FROM idempotency_keys WHERE created_at < now() - interval '25 hours'
