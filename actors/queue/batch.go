@@ -15,27 +15,27 @@ import (
 	"takt/store/tracing"
 )
 
-// batch is polls that share a transaction. The actor makes it and takes it back. In
-// between only the goroutine that serves it may use it.
+// batch is a group of polls that share a transaction. The actor makes it, a goroutine
+// serves it, and the actor takes it back. Meanwhile only that goroutine uses it.
 type batch struct {
 	polls   []*poll
 	work    []store.Poll       // by the index of polls
-	results []store.PollResult // as well
-	seen    seen
+	results []store.PollResult // by the index of polls
+	seen    seen               // when the batch was made
 	// crowded is true if another batch was running at the same time. Actor only.
 	crowded bool
-	// done is closed when every poll that can be answered has its answer.
+	// done is closed after all polls with a final result were answered.
 	done   chan struct{}
-	outage error
+	outage error // the last error that means an outage of the database; nil if there is none
 }
 
-// final reports whether r is p's last answer; otherwise p may park or is postponed.
+// final reports whether r answers p. Otherwise p parks or is postponed.
 func final(p *poll, r *store.PollResult) bool {
 	return r.Outcome != store.PollLocked && (r.Outcome != store.PollServed || r.Job != nil || p.wait == 0)
 }
 
 // serve serves the batch's polls and answers them as soon as their transaction has
-// committed, even if the actor has failed meanwhile.
+// committed, even if the actor has failed meanwhile. It runs in the batch's goroutine.
 func (b *batch) serve(ctx context.Context, q *Queue) {
 	defer close(b.done)
 	begun := time.Now()
@@ -97,8 +97,8 @@ func (b *batch) trace(ctx context.Context, begun time.Time) {
 	}
 }
 
-// count counts the batch's results and subtracts its assignments from the pending
-// builds shown, because the actor learns of them only after the replies are sent.
+// count counts the batch's results. It also subtracts the assigned builds from the shown
+// numbers of pending builds, because the actor does so only after the replies are sent.
 func (b *batch) count(q *Queue) {
 	g := &q.gauge
 	g.batches.Add(1)
@@ -124,7 +124,7 @@ func (b *batch) count(q *Queue) {
 	}
 }
 
-// answer returns the answer for the worker.
+// answer returns the answer to the poll with the result r.
 func (q *Queue) answer(r *store.PollResult) answer {
 	switch r.Outcome {
 	case store.PollServed:
@@ -134,7 +134,7 @@ func (q *Queue) answer(r *store.PollResult) answer {
 			next:      store.WorkerToken{Worker: s.Number, Counter: max(s.Used+1, r.Handed)},
 		}
 		if r.Job == nil && s.Free() {
-			a.QueueSize = 0 // the worker could build none of them
+			a.QueueSize = 0 // the transaction found no build that the worker can take
 		}
 		return a
 	case store.PollInvalidToken:

@@ -11,11 +11,11 @@ const (
 	maxAsked = 64
 )
 
-// caches remembers which worker last finished a build of which cache label. It is only
+// caches remembers the cache label of the last build that each worker finished. It is only
 // a hint: no build waits for a worker because of it.
 type caches struct {
-	workers map[string]warm
-	labels  map[string]map[string]struct{} // workers by label
+	workers map[string]warm                // by worker id
+	labels  map[string]map[string]struct{} // worker ids by label
 }
 
 type warm struct {
@@ -55,7 +55,8 @@ func (c *caches) forget(worker string) {
 	}
 }
 
-// has reports whether worker is warm for label, and removes an entry that is too old.
+// has reports whether worker has a warm cache for label. It removes an entry that is too
+// old.
 func (c *caches) has(worker, label string, now time.Time) bool {
 	known, ok := c.workers[worker]
 	if ok && now.Sub(known.at) > warmFor {
@@ -65,8 +66,8 @@ func (c *caches) has(worker, label string, now time.Time) bool {
 	return ok && known.label == label
 }
 
-// warm returns the poll that has been parked longest of those whose workers are warm
-// for label and that can take a build of c; nil if there is none.
+// warm returns the oldest parked poll of a worker that has a warm cache for label, can take
+// a build of c and is not the worker not; nil if there is none.
 func (m *memory) warm(c *class, label, not string, now time.Time) (found *poll) {
 	asked := 0
 	for worker := range m.caches.labels[label] {

@@ -16,14 +16,14 @@ import (
 // MonitorStore is what HeartbeatMonitor needs of the database. All methods fail at once
 // with store.Unavailable during an outage.
 type MonitorStore interface {
-	// Sweep takes builds from silent workers, in one transaction.
+	// Sweep takes builds from silent workers and takes these offline, in one transaction.
 	Sweep(ctx context.Context, s store.Sweep) (store.SweepResult, error)
-	// CheckClasses keeps which classes have no worker. It fails builds that no known worker could
-	// have taken for longer than limit, if that is not 0.
+	// CheckClasses records which classes have no worker. If limit is not 0, it fails builds
+	// that no known worker could take for longer than limit, and returns them.
 	CheckClasses(ctx context.Context, limit time.Duration) ([]store.BuildRef, error)
 	// Clock returns the database's time.
 	Clock(ctx context.Context) (time.Time, error)
-	// Timeouts returns the saved timeouts, false if none were.
+	// Timeouts returns the saved timeouts, and false if none were saved.
 	Timeouts(ctx context.Context) (store.Timeouts, bool, error)
 	// SaveTimeouts saves them and notifies all controllers.
 	SaveTimeouts(ctx context.Context, t store.Timeouts) error
@@ -34,14 +34,15 @@ type MonitorConfig struct {
 	// Timeouts apply until others are saved. CheckInterval defaults to 1 minute, the
 	// others to 5 minutes.
 	Timeouts store.Timeouts
-	// Rule says what a lost attempt does to a build.
+	// Rule decides what a lost attempt does to a build.
 	Rule store.LostRule
-	// Unmatched is how long builds may wait that no known worker can take; 0 for ever.
+	// Unmatched is how long a build may be pending that no known worker can take. 0 means
+	// without limit.
 	Unmatched time.Duration
 	// Ready returns since when this controller has been ready without interruption (it
-	// listens and has its database); false if it is not ready now.
+	// accepts requests and has its database); false if it is not ready now.
 	Ready func() (since time.Time, ready bool)
-	// Now is the clock. Defaults to time.Now.
+	// Now returns the time. Defaults to time.Now.
 	Now func() time.Time
 }
 
@@ -55,11 +56,11 @@ func (c MonitorConfig) withDefaults() MonitorConfig {
 	return c
 }
 
-// sweepTimeout bounds one sweep.
+// sweepTimeout bounds a sweep, and the check of classes that follows it.
 const sweepTimeout = 30 * time.Second
 
-// Monitor is the handle of HeartbeatMonitor. It stays valid over restarts and
-// may be used by any goroutine.
+// Monitor is the handle of HeartbeatMonitor. It stays valid when the actor restarts, and may
+// be used by any goroutine.
 type Monitor struct {
 	ref   otp.Ref
 	db    MonitorStore
@@ -88,17 +89,17 @@ func (m *Monitor) Timeouts(ctx context.Context) (store.Timeouts, error) {
 	return call[store.Timeouts](ctx, m, askTimeouts{})
 }
 
-// Update checks, saves and applies t. Other controllers apply it when they get the
-// notification. All three values are used.
+// Update checks, saves and applies t, all three values of it. Other controllers apply it
+// when they are notified.
 //
-// Errors: InvalidArgument (a value is out of bounds), Unavailable (t may have been
-// saved or not).
+// Errors: InvalidArgument (a value is out of bounds), Unavailable (t may have been saved).
 func (m *Monitor) Update(ctx context.Context, t store.Timeouts) error {
 	_, err := call[any](ctx, m, update{t})
 	return err
 }
 
-// call sends req to the actor and waits while the actor restarts.
+// call sends req to the actor and returns its reply. If the actor is restarting, it waits up
+// to restartGap for it.
 func call[R any](ctx context.Context, m *Monitor, req any) (R, error) {
 	r, err := otp.CallWait[R](ctx, m.ref, restartGap, req)
 	if err == nil || store.CodeOf(err) != store.Internal {
@@ -118,12 +119,12 @@ type (
 
 // answered is the database's answer to a pulse.
 type answered struct {
-	asked    time.Time
-	database time.Time // what its clock showed
+	asked    time.Time // when the pulse was sent
+	database time.Time // the database's time
 }
 
-// heartbeatMonitor is the HeartbeatMonitor actor. A restart loses only the time that it
-// has listened, because the timeouts are in the database.
+// heartbeatMonitor is the HeartbeatMonitor actor. After a restart it reads the timeouts again
+// and listens for one build timeout before it sweeps.
 type heartbeatMonitor struct {
 	otp.Base
 	m        *Monitor
@@ -133,15 +134,17 @@ type heartbeatMonitor struct {
 	// use shorter timeouts and take builds from workers that meet the saved ones.
 	known     bool
 	listening listening
-	patience  time.Duration     // the longest gap between two answers of the database
+	patience  time.Duration     // the longest gap between two answers that is no interruption
 	pulses    otp.Job[answered] // check that the database answers
 	sweeps    otp.Job[store.SweepResult]
-	classes   otp.Job[[]store.BuildRef] // check which have a worker; the result is the builds that failed
-	noTicks   func()                    // cancels the timers of both
-	clock     store.ClockReading
+	// classes checks which classes have a worker. Its result is the builds that it failed.
+	classes   otp.Job[[]store.BuildRef]
+	stopTicks func()             // cancels the timers of the jobs
+	clock     store.ClockReading // from the last answer
 }
 
-// Init starts with the configured timeouts and starts reading the saved ones.
+// Init applies the configured timeouts, begins to listen, and starts reading the saved
+// timeouts.
 func (h *heartbeatMonitor) Init(c *otp.Ctx) error {
 	h.listening.interrupted(h.m.cfg.Now())
 	h.pulses = otp.Job[answered]{Begin: h.pulse, Done: h.answered}
@@ -185,15 +188,15 @@ func (h *heartbeatMonitor) apply(c *otp.Ctx, t store.Timeouts) {
 	if t == h.timeouts {
 		return
 	}
-	if h.noTicks != nil {
-		h.noTicks()
+	if h.stopTicks != nil {
+		h.stopTicks()
 	}
 	h.timeouts = t
 	h.m.queue.keepPresence(t.WorkerTimeout)
 	every, patience := pulseOf(t.BuildTimeout)
 	h.patience = patience
-	noPulse, noSweep := h.pulses.Every(c, every), h.sweeps.Every(c, t.CheckInterval)
-	h.noTicks = func() { noPulse(); noSweep() }
+	stopPulses, stopSweeps := h.pulses.Every(c, every), h.sweeps.Every(c, t.CheckInterval)
+	h.stopTicks = func() { stopPulses(); stopSweeps() }
 	h.pulses.Tick(c)
 }
 
@@ -206,7 +209,7 @@ func (h *heartbeatMonitor) listened() bool {
 	return h.listening.missing(h.m.cfg.Now(), ready, h.timeouts.BuildTimeout, h.patience) == 0
 }
 
-// pulse checks that the database answers.
+// pulse returns the work of a check that the database answers.
 func (h *heartbeatMonitor) pulse() func(context.Context) (answered, error) {
 	m, limit := h.m, h.timeouts.BuildTimeout
 	return func(ctx context.Context) (answered, error) {
@@ -231,14 +234,14 @@ func (h *heartbeatMonitor) answered(c *otp.Ctx, a answered, err error) (next tim
 	return 0
 }
 
-// clockStep handles a forward step of the database's clock as an interruption: beats from
-// before it look older than they are.
+// clockStep handles a forward step of the database's clock as an interruption, because
+// earlier beats now look older than they are.
 func (h *heartbeatMonitor) clockStep(c *otp.Ctx) {
 	h.listening.interrupted(h.m.cfg.Now())
 	c.Logger().Warn().Msg("the database's clock is ahead of what was expected; silence of workers counts from now on")
 }
 
-// sweep takes builds from silent workers, if this controller has listened long enough.
+// sweep returns the work of a sweep, nil if this controller has not listened long enough.
 func (h *heartbeatMonitor) sweep() func(context.Context) (store.SweepResult, error) {
 	if !h.listened() {
 		return nil
@@ -253,8 +256,8 @@ func (h *heartbeatMonitor) sweep() func(context.Context) (store.SweepResult, err
 	}
 }
 
-// publish publishes the results of a sweep. It runs beside the actor, right after the
-// commit, so that requeued builds find a worker even if the actor fails.
+// publish publishes the result of a sweep. It runs in the sweep's goroutine right after the
+// commit, so that requeued builds wake polls even if the actor has failed.
 func (m *Monitor) publish(r store.SweepResult) {
 	m.queue.Requeued(r.Requeued)
 	for _, b := range r.Requeued {
@@ -272,8 +275,7 @@ func (h *heartbeatMonitor) swept(c *otp.Ctx, result store.SweepResult, err error
 	logger := c.Logger()
 	switch {
 	case err != nil && isOutage(err):
-		// The sweep skips its turn. A worker that was silent meanwhile may have sent
-		// beats that no controller could store.
+		// Workers may have sent beats meanwhile that no controller could store.
 		h.listening.interrupted(h.m.cfg.Now())
 		return 0
 	case err != nil:
@@ -289,7 +291,8 @@ func (h *heartbeatMonitor) swept(c *otp.Ctx, result store.SweepResult, err error
 	return 0
 }
 
-// checkClasses follows each sweep, as work of its own, because its failure is not the sweep's.
+// checkClasses returns the work of a check of classes. It follows each sweep but is apart from
+// it, because its failure is not the sweep's.
 func (h *heartbeatMonitor) checkClasses() func(context.Context) ([]store.BuildRef, error) {
 	m := h.m
 	return func(ctx context.Context) ([]store.BuildRef, error) {
@@ -317,8 +320,8 @@ func (h *heartbeatMonitor) checkedClasses(c *otp.Ctx, failed []store.BuildRef, e
 	return 0
 }
 
-// logSweep logs what a sweep changed. A worker that goes offline without a build is
-// normal: a machine was switched off.
+// logSweep logs what a sweep changed. A worker that goes offline without a build is logged
+// as information, because that is normal: a machine was switched off.
 func logSweep(logger *zerolog.Logger, r store.SweepResult) {
 	if n, m := len(r.Requeued), len(r.Failed); n+m > 0 {
 		logger.Warn().Int("requeued", n).Int("failed", m).Msg("builds taken from silent workers")
@@ -337,7 +340,7 @@ func (m *Monitor) saved(ctx context.Context) (store.Timeouts, error) {
 	return t, err
 }
 
-// found puts saved timeouts in force.
+// found applies the saved timeouts, or the configured ones if the saved ones are invalid.
 func (h *heartbeatMonitor) found(c *otp.Ctx, t store.Timeouts) {
 	if err := validateTimeouts(t); err != nil {
 		logger := c.Logger()
@@ -348,7 +351,7 @@ func (h *heartbeatMonitor) found(c *otp.Ctx, t store.Timeouts) {
 	h.apply(c, t)
 }
 
-// update saves t, which is in force once it is saved.
+// update saves t, and applies it once it is saved.
 func (h *heartbeatMonitor) update(c *otp.Ctx, from otp.From, t store.Timeouts) (any, error) {
 	if err := validateTimeouts(t); err != nil {
 		return nil, err

@@ -93,7 +93,7 @@ func TestMemoryPostpones(t *testing.T) {
 		require.Equal(t, ended, old.state)
 		require.Len(t, s.take(9).polls, 1)
 		require.Equal(t, batched, newer.state)
-		require.Equal(t, 1, s.patient)
+		require.Equal(t, 1, s.admitted)
 	})
 
 	t.Run("so does one that came while it was in its batch", func(t *testing.T) {
@@ -126,9 +126,9 @@ func TestMemoryPostpones(t *testing.T) {
 		s.limit = 1
 		p := s.polls("a", 0)
 		s.takesBack(s.take(9), heldUp())
-		require.Equal(t, 1, s.patient)
+		require.Equal(t, 1, s.admitted)
 		s.leave(p, false, s.now)
-		require.Zero(t, s.patient)
+		require.Zero(t, s.admitted)
 		require.Empty(t, s.byID)
 	})
 

@@ -10,27 +10,27 @@ import (
 	"takt/store"
 )
 
-// memory is the state of QueueManager and all its decisions, without a clock, goroutines or
-// a database. Polls that memory can't answer wait for a batch. After the batch they end or
-// park. A wake-up sends a parked poll to a batch again.
+// memory is the state of QueueManager and makes all its decisions, without a clock,
+// goroutines or a database. Polls that it can't answer by itself wait for a batch. After the
+// batch they end or park. A wake-up sends a parked poll to a batch again.
 type memory struct {
 	byNumber map[uint32]*session
 	byID     map[string]*session
-	waiting  list.List // polls for the next batch
-	profiles map[*profile]struct{}
-	full     list.List // parked polls of workers without a free slot
+	waiting  list.List             // polls for the next batch
+	profiles map[*profile]struct{} // their parked polls are those of workers with a free slot
+	full     list.List             // parked polls of workers without a free slot
 	pending  pending
 	caches   caches
-	batches  []*batch
-	// postponed are polls for which a timer is to be set, see postpone.
+	batches  []*batch // running
+	// postponed are polls for which the actor has to set a timer, see postpone.
 	postponed []*poll
 	last      uint64 // the number of the newest poll
-	// turn is the next of known, which returns a part of many sessions each time, or all of
-	// them if lost: notifications were.
-	turn int
+	// part counts the calls of known, of which each returns only a part of many sessions. The
+	// next one returns all of them if lost is true, because notifications were lost.
+	part int
 	lost bool
-	// patient is how many polls wait for a batch, are in one or are parked. limit bounds it.
-	patient, limit int
+	// admitted is how many polls wait for a batch, are in one or are parked; limit bounds it.
+	admitted, limit int
 	// away is true during an outage of the database. Parked polls then stay parked.
 	away  bool
 	gauge *gauges
@@ -39,18 +39,18 @@ type memory struct {
 func newMemory(limit int, g *gauges) *memory {
 	m := &memory{byNumber: map[uint32]*session{}, byID: map[string]*session{}, profiles: map[*profile]struct{}{}, caches: newCaches(), limit: limit, gauge: g}
 	m.pending.shown, m.pending.found, m.pending.changes = &g.classes, &g.counted, &g.changes
-	m.pending.changes.Add(1) // what the one before it had not heard of
+	m.pending.changes.Add(1) // for what happened since the actor's previous run
 	m.pending.begin()
 	return m
 }
 
-// arrive judges a new poll, unless another poll of its worker is in a batch: then the
-// new one waits for that. It supersedes an older poll that waits.
+// arrive judges a new poll. If another poll of its worker is in a batch, the new one is judged
+// after that batch. It supersedes an older poll of the worker that is in no batch.
 func (m *memory) arrive(p *poll, now time.Time) {
 	m.last++
 	p.no, p.session = m.last, m.sessionOf(p.req)
 	s := p.session
-	if err := s.refuse(p); err != nil { // p itself supersedes no poll
+	if err := s.refuse(p); err != nil { // a refused poll supersedes none
 		p.state = ended
 		p.answer(answer{err: err})
 		return
@@ -65,22 +65,22 @@ func (m *memory) arrive(p *poll, now time.Time) {
 	}
 }
 
-// admit counts p among the polls that wait, and reports whether the limit allows it.
+// admit counts p in admitted, and returns false if the limit is reached.
 func (m *memory) admit(p *poll) bool {
-	if !p.counted && m.patient < m.limit {
+	if !p.counted && m.admitted < m.limit {
 		p.counted = true
-		m.patient++
+		m.admitted++
 	}
 	return p.counted
 }
 
 // judge answers or parks p if memory is enough to decide; otherwise p waits for a
-// batch. The database decides if the row has not been read yet, another process of the
-// worker was served last, the worker holds builds, the token was shown before, or a
-// build may be pending.
+// batch. The database must decide if the worker's row is not known or may have changed,
+// another process of the worker may hold it, the worker holds builds or lists them, the
+// token was presented before, p was parked before, or a build may be pending.
 func (m *memory) judge(p *poll, now time.Time) {
 	s := p.session
-	if err := s.refuse(p); err != nil { // by what the batch before it found
+	if err := s.refuse(p); err != nil { // a batch may have changed the session since arrive
 		m.end(p)
 		p.answer(answer{err: err})
 		return
@@ -101,7 +101,8 @@ func (m *memory) judge(p *poll, now time.Time) {
 	m.rest(p, now)
 }
 
-// rest parks p, which found nothing, or answers it if its time is up or too many wait.
+// rest parks p, for which there is no build, or answers it if its time is up or the limit is
+// reached.
 func (m *memory) rest(p *poll, now time.Time) {
 	s := p.session
 	if now.Sub(p.arrived) >= p.wait || !m.admit(p) {
@@ -124,7 +125,8 @@ func (m *memory) rest(p *poll, now time.Time) {
 	p.put(&m.full, parked)
 }
 
-// leave removes a poll whose caller has left, if closed because its connection closed.
+// leave removes a poll whose caller has left. closed is true if that was because the worker's
+// connection closed.
 func (m *memory) leave(p *poll, closed bool, now time.Time) {
 	if p.state == batched {
 		p.gone = true
@@ -137,7 +139,8 @@ func (m *memory) leave(p *poll, closed bool, now time.Time) {
 	m.release(p.session, now)
 }
 
-// expire answers a parked poll whose time is up.
+// expire answers a parked poll whose time is up, or lets the database decide if the counts
+// are too old.
 func (m *memory) expire(p *poll, now time.Time) {
 	switch {
 	case p.state != parked:
@@ -154,8 +157,8 @@ func (m *memory) expire(p *poll, now time.Time) {
 
 var errOutage = errors.New("the database is away")
 
-// supersede ends a waiting poll because its worker has sent a newer one. The worker
-// keeps its token, because nothing was written for this poll.
+// supersede ends a poll because its worker has sent a newer one. The worker keeps its token,
+// because nothing was written for this poll.
 func (m *memory) supersede(p *poll) {
 	m.end(p)
 	p.answer(answer{PollReply: store.PollReply{QueueSize: m.pending.total()}})
@@ -171,14 +174,14 @@ func (m *memory) end(p *poll) {
 	m.unwake(p)
 	if p.counted {
 		p.counted = false
-		m.patient--
+		m.admitted--
 	}
 	if p.session.next == p {
 		p.session.next = nil
 	}
 }
 
-// unwake records that p no longer fetches the build that it was woken for.
+// unwake records that p no longer fetches the build for which it was woken.
 func (m *memory) unwake(p *poll) {
 	if p.wokenFor != nil {
 		p.wokenFor.woken--
@@ -186,7 +189,8 @@ func (m *memory) unwake(p *poll) {
 	}
 }
 
-// release lets the next poll of s proceed.
+// release judges the next poll of s if none is in a batch, and forgets an unknown session
+// without polls.
 func (m *memory) release(s *session, now time.Time) {
 	switch {
 	case s.batched != nil:
@@ -197,20 +201,20 @@ func (m *memory) release(s *session, now time.Time) {
 	}
 }
 
-// recall sends a parked poll to the database for a decision.
+// recall puts a parked or postponed poll into the next batch.
 func (m *memory) recall(p *poll) {
 	p.unlist()
 	p.put(&m.waiting, waiting)
 }
 
-// enqueued records builds that this controller made pending. A build goes first to a parked
-// poll whose worker has a warm cache, or else to one whose worker it prefers, but not to the
-// worker that had it last if another takes it.
+// enqueued records builds that this controller made pending, and wakes polls for those that
+// prefer a worker: one with a warm cache, or else one with the preferred labels, or one other
+// than the worker that had the build last. step wakes polls for the others.
 func (m *memory) enqueued(e enqueued, now time.Time) {
 	c := m.pending.known(e.class.ID)
 	switch {
 	case c == nil && !e.defined:
-		m.pending.hear(e.class.ID)
+		m.pending.noteUndefined(e.class.ID)
 		return
 	case c == nil:
 		c = m.pending.add(e.class)
@@ -222,7 +226,7 @@ func (m *memory) enqueued(e enqueued, now time.Time) {
 			p = m.warm(c, e.cache, e.last, now)
 		}
 		if p == nil && (len(e.prefer) > 0 || e.last != "") {
-			p = cmp.Or(m.longest(c, e.prefer, e.last), m.longest(c, nil, e.last))
+			p = cmp.Or(m.oldest(c, e.prefer, e.last), m.oldest(c, nil, e.last))
 		}
 		if p == nil {
 			return
@@ -231,12 +235,11 @@ func (m *memory) enqueued(e enqueued, now time.Time) {
 	}
 }
 
-// wake wakes one poll for each pending build that no woken poll fetches yet: the poll
-// that has been parked longest.
+// wake wakes the oldest parked poll for each pending build that no woken poll fetches yet.
 func (m *memory) wake() {
 	for _, c := range m.pending.classes {
 		for !m.away && c.woken < c.n {
-			p := m.longest(c, nil, "")
+			p := m.oldest(c, nil, "")
 			if p == nil {
 				break
 			}
@@ -245,8 +248,8 @@ func (m *memory) wake() {
 	}
 }
 
-// fetch sends a parked poll to fetch a build of c. The poll keeps its number, and so its
-// position if it parks again.
+// fetch wakes a parked poll for a build of c. The poll keeps its number, and so its order
+// among the parked polls if it parks again.
 func (m *memory) fetch(p *poll, c *class) {
 	m.recall(p)
 	p.wokenFor = c
@@ -254,9 +257,9 @@ func (m *memory) fetch(p *poll, c *class) {
 	m.gauge.woken.Add(1)
 }
 
-// longest returns the poll that has been parked longest of those whose workers can take a
-// build of c, have labels that satisfy prefer and are not the one named; nil if there is none.
-func (m *memory) longest(c *class, prefer store.Require, not string) (found *poll) {
+// oldest returns the oldest parked poll of a worker that can take a build of c, has labels
+// that satisfy prefer and is not the worker not; nil if there is none.
+func (m *memory) oldest(c *class, prefer store.Require, not string) (found *poll) {
 	for of := range m.profiles {
 		front := of.parked.Front()
 		if front != nil && front.Value.(*poll).session.ID == not { //nolint:forcetypeassert // polls only
@@ -271,7 +274,7 @@ func (m *memory) longest(c *class, prefer store.Require, not string) (found *pol
 	return found
 }
 
-// take forms a batch of at most limit polls.
+// take makes a batch of the first waiting polls, at most limit.
 func (m *memory) take(limit int) *batch {
 	b := &batch{seen: m.pending.seen(), done: make(chan struct{})}
 	for len(b.polls) < limit && m.waiting.Len() > 0 {
@@ -302,11 +305,12 @@ func (m *memory) parkedPolls() (n int) {
 	return n
 }
 
-// doubtful reports whether a build may be pending that this controller does not know of
-// while a poll that could take it is parked, or of a class that it does not know.
+// doubtful reports whether the pending builds should be counted again soon: there is an
+// undefined class, or the count of a class is in doubt while a poll that could take a build of
+// it is parked.
 func (m *memory) doubtful() bool {
-	return len(m.pending.heard) > 0 ||
-		slices.ContainsFunc(m.pending.classes, func(c *class) bool { return c.doubt && m.longest(c, nil, "") != nil })
+	return len(m.pending.undefined) > 0 ||
+		slices.ContainsFunc(m.pending.classes, func(c *class) bool { return c.doubt && m.oldest(c, nil, "") != nil })
 }
 
 // batched returns how many polls are in batches.
@@ -317,8 +321,8 @@ func (m *memory) batched() (n int) {
 	return n
 }
 
-// takeBack takes a batch's polls back: answered polls end, the others park. The results
-// correct sessions and pending counts.
+// takeBack takes a batch's polls back: those with a final result end, the others park or are
+// postponed. The results correct sessions and counts of pending builds.
 func (m *memory) takeBack(b *batch, now time.Time) {
 	m.batches = slices.DeleteFunc(m.batches, func(o *batch) bool { return o == b })
 	foundNone := map[*profile]bool{}
@@ -349,7 +353,7 @@ func (m *memory) takeBack(b *batch, now time.Time) {
 		case s.next != nil && s.next.no > p.no:
 			m.supersede(p)
 		default:
-			if s.next != nil { // came another way, before the two were known to be one worker's
+			if s.next != nil { // older, and moved here when two sessions of a worker were merged
 				m.supersede(s.next)
 			}
 			if r.Outcome == store.PollLocked {
@@ -375,8 +379,9 @@ func (m *memory) takeBack(b *batch, now time.Time) {
 // lockedLimit is how long a poll waits for a row that other transactions keep locked.
 const lockedLimit = 5 * time.Second
 
-// postpone keeps p, whose worker's row is locked by another transaction, for a later
-// batch. Meanwhile the build that it was woken for may wake another poll. If the row stays locked, p is answered that the worker should try again.
+// postpone keeps p, whose worker's row is locked by another transaction, for a later batch.
+// Meanwhile the build for which it was woken may wake another poll. If the row stays locked
+// for lockedLimit, p gets an error.
 func (m *memory) postpone(p *poll, now time.Time) {
 	if p.lockedAt.IsZero() {
 		p.lockedAt, p.locked = now, 0
@@ -392,8 +397,8 @@ func (m *memory) postpone(p *poll, now time.Time) {
 	m.postponed = append(m.postponed, p)
 }
 
-// fail ends the waiting polls because of an outage: those that were parked park again,
-// all others get err.
+// fail empties the waiting polls because of an outage: those that were parked before park
+// again, all others get err.
 func (m *memory) fail(err error, now time.Time) {
 	for m.waiting.Len() > 0 {
 		p := m.waiting.Front().Value.(*poll) //nolint:forcetypeassert // polls only
@@ -409,8 +414,8 @@ func (m *memory) fail(err error, now time.Time) {
 	}
 }
 
-// close ends all polls that are in no batch. Waiting polls get err. Parked polls get an
-// empty answer, and their workers poll again.
+// close ends all polls that are in no batch. Parked polls get an answer without a build, so
+// that their workers poll again; all others get err.
 func (m *memory) close(err error) {
 	end := func(s *session) {
 		switch p := s.next; {

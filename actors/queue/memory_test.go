@@ -209,7 +209,7 @@ func TestMemoryBatches(t *testing.T) {
 		s.takesBack(s.take(9), store.PollResult{Outcome: store.PollUnknownWorker}, store.PollResult{Outcome: store.PollInvalidToken})
 		require.Empty(t, s.byID)
 		require.Empty(t, s.byNumber)
-		require.Zero(t, s.patient)
+		require.Zero(t, s.admitted)
 	})
 }
 
@@ -595,7 +595,7 @@ func TestMemoryWakes(t *testing.T) {
 		s.takesBack(b, nothing("w"))
 		require.Equal(t, ended, p.state)
 		require.Zero(t, s.parkedPolls())
-		require.Zero(t, s.patient)
+		require.Zero(t, s.admitted)
 	})
 
 	t.Run("a worker without a free slot is not woken until it has one", func(t *testing.T) {
@@ -773,7 +773,7 @@ func TestMemoryLimitsAndTime(t *testing.T) {
 		require.Equal(t, store.Overloaded, store.CodeOf(s.answered(second).err))
 		require.NotZero(t, s.answered(s.polls("known", time.Minute)).next, "it is answered that there is no build")
 		s.takesBack(s.take(9), nothing("a"))
-		require.Zero(t, s.patient)
+		require.Zero(t, s.admitted)
 		third := s.polls("known", time.Minute)
 		require.Equal(t, parked, third.state)
 		require.Equal(t, store.Overloaded, store.CodeOf(s.answered(s.polls("b", 0)).err))
@@ -796,7 +796,7 @@ func TestMemoryLimitsAndTime(t *testing.T) {
 		s.silent(woken)
 		s.takesBack(b, nothing("woken", store.IOS))
 		require.EqualValues(t, 11, s.answered(woken).next.Counter)
-		require.Zero(t, s.patient)
+		require.Zero(t, s.admitted)
 	})
 }
 

@@ -330,11 +330,11 @@ func (m *model) check() {
 	for i, n := range m.nodes {
 		for _, c := range n.pending.classes {
 			if c.n > 0 {
-				require.Nil(m.t, n.longest(c, nil, ""), "controller %d: a worker sleeps on a build", i)
+				require.Nil(m.t, n.oldest(c, nil, ""), "controller %d: a worker sleeps on a build", i)
 			}
 			require.Zero(m.t, c.woken, "woken polls that are nowhere")
 		}
-		require.LessOrEqual(m.t, n.patient, len(n.byID)+len(n.byNumber))
+		require.LessOrEqual(m.t, n.admitted, len(n.byID)+len(n.byNumber))
 	}
 }
 

@@ -11,48 +11,50 @@ import (
 )
 
 // pending is an estimate of how many builds of each class are pending. It may be wrong at
-// any moment; wake-ups that find nothing and the regular count correct it. Only the actor
-// writes it. Other goroutines read shown.
+// any moment; batches that find no build and the regular count correct it. Actor only, except
+// for the atomic fields, which any goroutine may read.
 type pending struct {
-	// classes are those of which builds are pending or were lately, and those of ios and
-	// android.
+	// classes are the plain classes of ios and android, and those with pending builds now or
+	// since the last count. The slice is replaced when it changes, because readers of shown
+	// may have it.
 	classes []*class
-	// heard are the numbers of classes that are known only from notifications.
-	heard map[int32]bool
+	// undefined has the numbers of classes of which only the number is known. The next count
+	// finds the rest.
+	undefined map[int32]bool
 	// counted is when the last count was taken; zero if there is none.
 	counted time.Time
-	shown   *atomic.Pointer[[]*class]
-	// found is the last count itself. Unlike shown, which may be too high on purpose, it
-	// is right for its moment.
+	shown   *atomic.Pointer[[]*class] // classes, for other goroutines
+	// found is the last count itself. Unlike shown, which is rather too high than too low, it
+	// was exact when it was taken.
 	found *atomic.Pointer[store.QueueCount]
 	// changes is QueueCount.Changes.
 	changes *atomic.Uint64
 }
 
-// class is a class of work. All but store.Class and shown are actor only.
+// class is a class of work. Actor only, except for store.Class and shown.
 type class struct {
-	store.Class // immutable
-	n           int
-	shown       atomic.Int64 // n, for others
-	// news counts the builds of which this controller learned that they became pending. Those
+	store.Class              // immutable
+	n           int          // the estimate
+	shown       atomic.Int64 // n, for other goroutines; batches lower it first
+	// news counts the builds that became pending as far as this controller learned. Those
 	// counted after a read of the database began may be missing from its result.
 	news uint64
 	// echoes is how many notifications of this controller's own submissions are still to
-	// come. They are ignored so that no build is counted twice.
+	// come. They are ignored, so that no build is counted twice.
 	echoes int
-	// doubt marks classes that must be counted again soon.
+	// doubt is true if the class should be counted again soon.
 	doubt bool
-	// woken is how many polls were woken for a build of the class and have not ended.
+	// woken is how many polls were woken for a build of the class and still fetch it.
 	woken int
 }
 
-// seen has class.news of each class at one moment.
+// seen is class.news of each class at one moment.
 type seen map[*class]uint64
 
 // maxAge is the greatest age of a count that may decide a poll.
 const maxAge = 5 * time.Second
 
-// begin takes over the classes that the actor showed before its restart.
+// begin takes over the classes and numbers that the actor showed before its restart.
 func (h *pending) begin() {
 	var before []*class
 	if shown := h.shown.Load(); shown != nil {
@@ -65,7 +67,7 @@ func (h *pending) begin() {
 	h.add(store.Class{ID: store.AndroidClass, Platform: store.Android})
 }
 
-// known returns the class with a number; nil if it is not known.
+// known returns the class with this number; nil if it is not known.
 func (h *pending) known(id int32) *class {
 	for _, c := range h.classes {
 		if c.ID == id {
@@ -75,7 +77,7 @@ func (h *pending) known(id int32) *class {
 	return nil
 }
 
-// add returns a class, which is known from now on.
+// add returns a class, which it adds if it is not known.
 func (h *pending) add(is store.Class) *class {
 	c := h.known(is.ID)
 	if c == nil {
@@ -93,7 +95,7 @@ func (h *pending) show() {
 
 // ids returns the numbers of the classes to be counted.
 func (h *pending) ids() []int32 {
-	ids := slices.Collect(maps.Keys(h.heard))
+	ids := slices.Collect(maps.Keys(h.undefined))
 	for _, c := range h.classes {
 		ids = append(ids, c.ID)
 	}
@@ -108,10 +110,10 @@ func (h *pending) seen() seen {
 	return s
 }
 
-// unknown reports whether the count is too old to prove that nothing is pending.
+// unknown reports whether the last count is too old to conclude that nothing is pending.
 func (h *pending) unknown(now time.Time) bool { return now.Sub(h.counted) > maxAge }
 
-// of estimates how many builds are pending that workers of p can take.
+// of estimates how many pending builds workers of p can take.
 func (h *pending) of(p *profile) (n int) {
 	for _, c := range h.classes {
 		if c.n > 0 && p.takes(c) {
@@ -140,12 +142,12 @@ func (h *pending) enqueued(c *class, n int) {
 	h.appeared(c, n)
 }
 
-// notified records a notification, unless it is the echo of this controller's own. One
-// without an argument concerns all classes.
+// notified records another controller's notification of a pending build. argument names the
+// class; without it all classes may be concerned.
 func (h *pending) notified(argument string) {
 	id := store.ClassOfEvent(argument).ID
 	if argument != "" && h.known(id) == nil {
-		h.hear(id)
+		h.noteUndefined(id)
 		return
 	}
 	for _, c := range h.classes {
@@ -159,12 +161,12 @@ func (h *pending) notified(argument string) {
 	}
 }
 
-// hear records that builds of an unknown class are pending, which the next count finds.
-func (h *pending) hear(id int32) {
-	if h.heard == nil {
-		h.heard = map[int32]bool{}
+// noteUndefined records that builds of a class are pending of which only the number is known.
+func (h *pending) noteUndefined(id int32) {
+	if h.undefined == nil {
+		h.undefined = map[int32]bool{}
 	}
-	h.heard[id] = true
+	h.undefined[id] = true
 	h.changes.Add(1)
 }
 
@@ -174,12 +176,12 @@ func (h *pending) appeared(c *class, n int) {
 	c.set(c.n + n)
 }
 
-// claimed records a build that was handed out. If it was unknown, there may be more, so
-// the count is in doubt.
+// claimed records that a build was handed out. If none was believed to be pending, there may
+// be more, so the count is in doubt.
 func (h *pending) claimed(id int32) {
 	switch c := h.known(id); {
 	case c == nil:
-		h.hear(id)
+		h.noteUndefined(id)
 	case c.n == 0:
 		c.doubt = true
 	default:
@@ -187,19 +189,19 @@ func (h *pending) claimed(id int32) {
 	}
 }
 
-// foundNone records that a free worker found no build of c, in a read that began when news was
-// seen. The count is in doubt if builds were believed to be pending, or if another batch
-// was running, because that batch may have locked builds that it did not take.
+// foundNone records that a batch found no build of c for a worker with a free slot. seen is
+// c.news when the batch was made. The count is in doubt if builds were believed to be pending,
+// or if another batch was running, because that may have locked builds without taking them.
 func (c *class) foundNone(seen uint64, crowded bool) {
 	left := int(c.news - seen)
 	c.doubt = crowded || c.n > left
 	c.set(left)
 }
 
-// recount stores a count of the database that began when news was seen and that stopped
-// at limit. It forgets classes without builds.
+// recount stores a count of the database that began at seen and that stopped at limit for
+// each class. It forgets classes without builds.
 func (h *pending) recount(count []store.ClassCount, seen seen, limit int, now time.Time) {
-	h.counted, h.heard = now, nil
+	h.counted, h.undefined = now, nil
 	found := &store.QueueCount{At: now, Classes: len(count), Pending: map[store.Platform]int{store.IOS: 0, store.Android: 0}}
 	counts := make(map[int32]int, len(count))
 	for _, c := range count {
@@ -227,11 +229,11 @@ func (h *pending) recount(count []store.ClassCount, seen seen, limit int, now ti
 type profile struct {
 	platforms []store.Platform
 	labels    store.Labels
-	can       map[int32]bool // by the number of a class, once it was asked
-	parked    list.List      // polls of workers with a free slot
+	can       map[int32]bool // caches the results of takes, by the number of the class
+	parked    list.List      // parked polls of workers with a free slot, the oldest first
 }
 
-// takes reports whether the workers can take builds of c. A nil profile takes none.
+// takes reports whether workers of p can take builds of c. Those of a nil profile can't.
 func (p *profile) takes(c *class) bool {
 	if p == nil {
 		return false
@@ -247,7 +249,7 @@ func (p *profile) takes(c *class) bool {
 	return can
 }
 
-// profileOf returns the profile for the worker of s as it is now.
+// profileOf returns the profile for the current platforms and labels of s.
 func (m *memory) profileOf(s *session) *profile {
 	if p := s.profile; p != nil && slices.Equal(p.platforms, s.Platforms) && maps.Equal(p.labels, s.Labels) {
 		return p

@@ -13,20 +13,19 @@ import (
 	"takt/store"
 )
 
-// poll is one request of a worker. Its caller fills the first group and sends the poll
-// to the actor. A batch reads that group while it has the poll. All other fields are
-// actor only.
+// poll is one request of a worker. Its caller fills the first group and sends the poll to
+// the actor; from then on that group is immutable. All other fields are actor only.
 type poll struct {
 	req     store.PollRequest
 	arrived time.Time     // on this controller's clock
-	wait    time.Duration // 0: never parks
-	out     chan answer   // has room for the answer, so sending never blocks
-	span    trace.Span    // of the request; nil unless its trace is sampled
+	wait    time.Duration // how long it may be parked; 0: not at all
+	out     chan answer   // has room for one answer, so sending never blocks
+	span    trace.Span    // of the request; nil unless it is recorded
 
 	no      uint64 // order of arrival, from 1
 	session *session
 	state   state
-	// at is the poll's element in the list of waiting or parked polls that it is in.
+	// in is the list of waiting or parked polls that has it, at is its element there.
 	at *list.Element
 	in *list.List
 	// wasParked is true once it was parked. handed is the session's Handed at that time.
@@ -35,9 +34,9 @@ type poll struct {
 	takes     *profile // its worker's when it parked; nil if that had no free slot
 	wokenFor  *class   // nil if it was not woken
 	gone      bool     // its caller left while it was in a batch
-	counted   bool     // memory.patient includes it
-	// lockedAt is when its worker's row was found locked by another transaction, zero if
-	// it is not. locked is how often it was since then.
+	counted   bool     // memory.admitted includes it
+	// lockedAt is when its worker's row was first found locked by another transaction; zero
+	// if it is not locked. locked is how often it was found locked since then.
 	lockedAt time.Time
 	locked   int
 }
@@ -50,22 +49,22 @@ const (
 	waiting                // waits for the next batch
 	batched                // is in a batch
 	parked                 // waits for a build
-	postponed              // its worker's row is locked; waits to be put into a later batch
-	ended                  // has its last answer, or its caller has left
+	postponed              // its worker's row is locked; waits for a timer
+	ended                  // is answered, or its caller has left
 )
 
 // answer is what a poll's caller receives.
 type answer struct {
 	store.PollReply
-	next store.WorkerToken // to be signed for the reply; zero: the presented token
+	next store.WorkerToken // the reply's token, not yet signed; zero: the one presented
 	err  error
 }
 
-// answer sends a to the caller.
+// answer sends a to the caller, unless it was answered before.
 func (p *poll) answer(a answer) {
 	select {
 	case p.out <- a:
-	default: // it has its answer
+	default:
 	}
 }
 
@@ -78,9 +77,9 @@ func (p *poll) idle(queueSize int) {
 	})
 }
 
-// put puts p into a list, in the order of arrival. It looks for the place from both ends,
-// because a poll that is put back has been there before most others, and one that a batch has
-// just served came with the last ones.
+// put puts p into a list, in the order of arrival. It searches from both ends, because a poll
+// that is put back usually arrived before most others, and one that a batch has just served
+// after most others.
 func (p *poll) put(l *list.List, s state) {
 	p.in, p.state = l, s
 	numberOf := func(e *list.Element) uint64 { return e.Value.(*poll).no } //nolint:forcetypeassert // polls only
@@ -111,9 +110,9 @@ var (
 	errClosing = errors.New("server closed")
 )
 
-// receive waits for p's answer, the actor's end, or that of ctx or the server. When p has
-// been parked for long enough it tells the actor, and it gives up if nothing happens for
-// patience. An answer that is already there comes first.
+// receive waits for p's answer, or for the end of ctx, the server (closing) or the actor. When
+// p's wait is over it sends expired to the actor, and fails if there is no answer within
+// patience after that. An answer that has arrived is returned in any case.
 func (p *poll) receive(ctx context.Context, closing <-chan struct{}, proc *otp.Proc, patience time.Duration) (answer, error) {
 	timer := time.NewTimer(cmp.Or(p.wait, patience))
 	defer timer.Stop()

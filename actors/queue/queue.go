@@ -18,14 +18,15 @@ import (
 // Store is what QueueManager needs of the database. All methods fail at once with
 // store.Unavailable during an outage.
 type Store interface {
-	// Assign serves the polls in one transaction. Results have the index of their poll.
+	// Assign serves the polls together. The result of polls[i] has index i.
 	Assign(ctx context.Context, polls []store.Poll) ([]store.PollResult, error)
-	// Recount counts pending builds per class, each up to limit, and returns the rows that
-	// have changed. more are numbers of classes that may have pending builds.
+	// Recount counts pending builds by class, up to limit each, and returns which rows differ
+	// from known. more are numbers of further classes to count.
 	Recount(ctx context.Context, limit int, known []store.WorkerSession, more []int32) (store.Recount, error)
 	// Lower makes the next Assign include position, at which a build became pending.
 	Lower(position int64)
-	// RecordPresence writes beats and returns the workers whose beats are settled.
+	// RecordPresence writes beats and returns the workers whose beats need not be written
+	// again.
 	RecordPresence(ctx context.Context, beats []store.Presence) ([]uint32, error)
 }
 
@@ -33,18 +34,19 @@ type Store interface {
 type Config struct {
 	// Limit is how many builds may be pending. Defaults to 1000.
 	Limit int
-	// MaxParked is how many polls may wait, for a batch or for a build. One more is
-	// answered at once. Defaults to 20 000.
+	// MaxParked is the most polls that may wait, for a batch or a build. Further ones are
+	// answered immediately: with Overloaded if they need a batch. Defaults to 20 000.
 	MaxParked int
-	// BatchSize is the most polls in one transaction. Batches is how many transactions
-	// run at once. They default to 256 and 2.
+	// BatchSize is the most polls in one batch, and Batches how many batches run at once.
+	// They default to 256 and 2.
 	BatchSize, Batches int
 	// Recount is how often pending builds are counted and changed rows are read, in case
-	// a notification was lost. Defaults to 2 s.
+	// a notification was lost. It is half as often while no worker polls and nothing is
+	// pending. Defaults to 2 s.
 	Recount time.Duration
-	// Timeout bounds one transaction. Defaults to 5 s.
+	// Timeout bounds one batch. Defaults to 5 s.
 	Timeout time.Duration
-	// Metrics observe batches and tokens. Defaults to metrics that nobody reads.
+	// Metrics observe batches and tokens. Defaults to metrics that are not exported.
 	Metrics *metrics.Metrics
 }
 
@@ -59,7 +61,7 @@ func (c Config) withDefaults() Config {
 	}
 }
 
-// Queue is the handle of QueueManager. It stays valid over restarts and may be
+// Queue is the handle of QueueManager. It stays valid when the actor restarts, and may be
 // used by any goroutine.
 type Queue struct {
 	ref    otp.Ref
@@ -68,7 +70,7 @@ type Queue struct {
 	tokens *store.WorkerTokens
 	cfg    Config
 	gauge  gauges
-	// presence is the time between two writes of one worker's presence, in nanoseconds.
+	// presence is the time between two writes of a worker's last contact, in nanoseconds.
 	presence atomic.Int64
 }
 
@@ -78,7 +80,7 @@ const (
 
 	// restartGap is how long callers wait for a restarting actor.
 	restartGap = time.Second
-	// maxPresence is the longest time between two writes of a worker's presence.
+	// maxPresence is the longest time between two writes of a worker's last contact.
 	maxPresence = 30 * time.Second
 )
 
@@ -99,15 +101,16 @@ func (q *Queue) Spec() otp.ChildSpec {
 	}
 }
 
-// Arrive hands a poll to the actor, without waiting. The function that it returns is to be
-// called once, with the request's context. It waits for the reply: a job, or none when
-// nothing was pending for up to wait, or a newer poll of the worker superseded this one. It
-// also ends when closing is closed.
+// Arrive sends a poll to the actor. It waits only if the actor is restarting, for up to a
+// second. The caller calls the returned function once, with the request's context. That waits
+// for the reply: with a job, or without one if none was pending for the time wait or a newer
+// poll of the worker superseded this one. It also returns when closing is closed.
 //
-// Errors: InvalidToken (the token was superseded), NotFound (no such worker), Overloaded
-// (too many polls wait), Unavailable (the database is unavailable, the worker's row stays
-// locked, or the actor or the server closes). If ctx ends first, its cause is returned. A
-// build that was assigned meanwhile is handed out again at the worker's next poll.
+// Errors: InvalidToken (the token was superseded), DuplicateWorker (another process holds the
+// worker), NotFound (no such worker), Overloaded (too many polls wait), Unavailable (the
+// database is unavailable, the worker's row stays locked, or the actor or the server stops).
+// If ctx ends first, its cause is returned. A build that was assigned meanwhile is handed out
+// again at the worker's next poll.
 func (q *Queue) Arrive(ctx context.Context, req store.PollRequest, wait time.Duration) (store.AwaitReply, error) {
 	p := &poll{req: req, wait: wait, arrived: time.Now(), out: make(chan answer, 1)}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
@@ -126,7 +129,7 @@ func (q *Queue) Arrive(ctx context.Context, req store.PollRequest, wait time.Dur
 	}, nil
 }
 
-// reply signs the token of a's worker, in the caller's goroutine.
+// reply returns the reply for a, with a signed token. It runs in the caller's goroutine.
 func (q *Queue) reply(p *poll, a answer) store.PollReply {
 	a.Token = p.req.Presented
 	if a.next.Worker != 0 {
@@ -136,16 +139,16 @@ func (q *Queue) reply(p *poll, a answer) store.PollReply {
 	return a.PollReply
 }
 
-// Enqueued reports that a build was committed as pending, and wakes a parked poll at once.
-// It prefers a worker for which Warm was called with the build's cache label, or else one
-// that the build prefers. It never blocks.
+// Enqueued reports that this controller has added a pending build, which wakes a parked poll.
+// A worker for which Warm was called with the build's cache label is preferred, or else one
+// with the labels that the build prefers. It never blocks.
 func (q *Queue) Enqueued(b store.Build) {
 	class := b.Class()
 	otp.Cast(q.ref, enqueued{class: class, defined: true, n: 1, cache: b.Labels.Cache(), prefer: b.Prefer, last: b.LastWorkerID})
 	q.bus.Publish(pubsub.JobAvailable, class.Event())
 }
 
-// Requeued reports that builds are pending again. It never blocks.
+// Requeued reports that this controller has made builds pending again. It never blocks.
 func (q *Queue) Requeued(refs []store.BuildRef) {
 	type kind struct {
 		class int32
@@ -171,9 +174,10 @@ func (q *Queue) Warm(workerID, cache string) {
 // Freed reports that a worker may have a free slot again. It never blocks.
 func (q *Queue) Freed(workerID string) { otp.Cast(q.ref, freed{workerID}) }
 
-// Full reports whether a submit would be refused now, so that its body need not be
-// read. It returns false in doubt, and the submit itself decides. The hint in memory
-// alone refuses nobody, because it is out of date after builds were cancelled.
+// Full reports whether a submit would be refused now, so that its body need not be read. If
+// it can't tell, it returns false, and the submit itself decides. It reads the database
+// before it returns true, because the number in memory may be too high, for example after
+// builds were cancelled.
 func (q *Queue) Full(ctx context.Context) bool {
 	if q.Stats().Pending <= q.cfg.Limit {
 		return false
@@ -186,13 +190,13 @@ func (q *Queue) Full(ctx context.Context) bool {
 	return err == nil && n > q.cfg.Limit
 }
 
-// keepPresence sets how often the presence of workers is written, so that it is often
-// enough for the worker timeout.
+// keepPresence sets how often the last contact of workers is written: often enough for the
+// worker timeout.
 func (q *Queue) keepPresence(timeout time.Duration) {
 	q.presence.Store(int64(min(maxPresence, timeout/4)))
 }
 
-// proc returns the running actor and waits while the actor restarts.
+// proc returns the running actor. If it is restarting, it waits up to restartGap.
 func (q *Queue) proc(ctx context.Context) (*otp.Proc, error) {
 	if proc := q.ref.Whereis(); proc != nil {
 		return proc, nil
@@ -214,15 +218,15 @@ func restarting(cause error) error {
 	return store.NewUnavailable("Queue is restarting, try again", cause)
 }
 
-// isOutage reports whether err means that the database is unavailable or too slow, and
-// not that the request was wrong or met with contention.
+// isOutage reports whether err means that the database is unavailable or too slow. It is
+// false for a wrong request and for contention.
 func isOutage(err error) bool {
 	return store.IsOutage(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// gauges are QueueManager's figures. They are kept over restarts of the actor, which
-// then overwrites all but the counters.
+// gauges are QueueManager's figures, which other goroutines read. They outlive restarts of
+// the actor, which then overwrites all but the counters. All fields are atomic.
 type gauges struct {
 	classes                            atomic.Pointer[[]*class]
 	counted                            atomic.Pointer[store.QueueCount]
@@ -237,21 +241,21 @@ func (q *Queue) Waiting() int { return int(q.gauge.waiting.Load() + q.gauge.batc
 
 // Stats are QueueManager's figures.
 type Stats struct {
-	// Pending is how many builds are believed to wait, rather too many than too few:
-	// submissions and changes of priority may count twice, and changes by other
-	// controllers and cancellations are missing, until the next recount (2 s).
+	// Pending is the estimated number of pending builds, rather too high than too low. Until
+	// the next recount (about 2 s), submissions and changes of priority may count twice, and
+	// cancellations and what other controllers assign still count.
 	Pending int
 	// Waiting polls wait for a batch, Batched ones are in one, Parked ones wait for a
-	// build. Sessions is how many workers are remembered.
+	// build. Sessions is the number of workers remembered.
 	Waiting, Batched, Parked, Sessions int
-	// Since the process started: transactions and the polls in them; polls that
-	// were answered from memory; builds handed out for the first time and again;
-	// polls that ended with an error; wake-ups of parked polls.
+	// Counts since the process started: Batches and the Polls in them, polls answered or
+	// parked from memory (Idle), builds Assigned and Redelivered, polls that Failed in a
+	// batch, and parked polls Woken.
 	Batches, Polls, Idle, Assigned, Redelivered, Failed, Woken int64
 }
 
-// Counted returns how many builds were pending when they were last counted (about every
-// 2 s), and false if the count is stale.
+// Counted returns how many builds were pending at the last count (about every 2 s), and false
+// if that is more than 5 s old.
 func (q *Queue) Counted() (store.QueueCount, bool) {
 	c := q.gauge.counted.Load()
 	if c == nil || time.Since(c.At) > maxAge {
@@ -273,7 +277,7 @@ func (q *Queue) Stats() Stats {
 	}
 }
 
-// shown returns the classes of which builds may be pending.
+// shown returns the classes that may have pending builds.
 func (g *gauges) shown() []*class {
 	if classes := g.classes.Load(); classes != nil {
 		return *classes
@@ -281,8 +285,8 @@ func (g *gauges) shown() []*class {
 	return nil
 }
 
-// pendingOf returns how many builds are believed to be pending that a worker can take, all
-// of them for nil.
+// pendingOf estimates how many pending builds a worker can take, or how many there are if s
+// is nil.
 func (g *gauges) pendingOf(s *store.WorkerSession) (n int) {
 	for _, c := range g.shown() {
 		if pending := int(c.shown.Load()); pending > 0 && (s == nil || s.Takes(&c.Class)) {

@@ -23,45 +23,45 @@ type (
 		closed bool // because the worker's connection has closed
 	}
 	expired  struct{ poll *poll } // a parked poll's time is up
-	unlocked struct{ poll *poll } // timer: a postponed poll is to be tried again
-	enqueued struct {             // builds became pending
+	unlocked struct{ poll *poll } // timer: try a postponed poll again
+	enqueued struct {             // n builds of a class became pending
 		class store.Class
-		// defined is false if only the number and the platform of class are known.
+		// defined is false if only the number of class is known.
 		defined bool
 		n       int
 		cache   string
 		prefer  store.Require
-		last    string // the worker that had them, or those that they retry
+		last    string // the last worker that had these builds, or those that they retry
 	}
-	freed  struct{ worker string }        // the worker has a slot again
-	warmed struct{ worker, cache string } // the worker's cache is warm
+	freed  struct{ worker string }        // the worker may have a free slot again
+	warmed struct{ worker, cache string } // the worker has a warm cache
 
-	showNow struct{} // timer: publish queue:updated
-	hurry   struct{} // timer: serve the polls that wait for more
+	showNow  struct{} // timer: publish queue:updated
+	lingered struct{} // timer: the waiting polls have waited long enough for others
 )
 
-// recounted is a read of the database.
+// recounted is a read of the database: first its input, then also its results.
 type recounted struct {
-	known []store.WorkerSession // sessions that it compared with the rows
+	known []store.WorkerSession // sessions to compare with their rows
 	store.Recount
 	err         error
-	seen        seen
-	classes     []int32 // to be counted
-	at          time.Time
-	beats       []store.Presence
-	written     []uint32
-	presenceErr error // why beats could not be written
+	seen        seen             // when the read began
+	classes     []int32          // to be counted
+	at          time.Time        // when the read began
+	beats       []store.Presence // to be written
+	written     []uint32         // workers whose beats need not be written again
+	presenceErr error            // why beats could not be written
 }
 
 const (
-	// showEvery is how often queue:updated is published at most.
+	// showEvery is the shortest time between two queue:updated.
 	showEvery = 100 * time.Millisecond
-	// linger is how long polls wait for more polls while a batch is running.
+	// linger is how long polls wait at most for further polls while a batch is running.
 	linger = 5 * time.Millisecond
-	// doubtDelay is how soon builds are counted again when the count is in doubt.
+	// doubtDelay is how soon builds are counted again when a count is in doubt.
 	doubtDelay = 100 * time.Millisecond
-	// firstLook bounds the read of the database in Init.
-	firstLook = time.Second
+	// firstRead bounds the read of the database in Init.
+	firstRead = time.Second
 )
 
 var errTransactionTooSlow = errors.New("transaction exceeded its time limit")
@@ -80,42 +80,41 @@ type Assigned struct {
 	WorkerID string         `json:"worker_id"`
 	Platform store.Platform `json:"platform"`
 	Attempt  int            `json:"attempt"`
-	// Priority and Waited, since the build was submitted, are sent to nobody.
+	// Priority and Waited (since the submission) are not published outside this process.
 	Priority int           `json:"-"`
 	Waited   time.Duration `json:"-"`
 }
 
 // manager is the QueueManager actor. Its memory decides; the actor runs batches and
-// sets timers. A restart loses sessions, hints and parked polls. The callers of these
-// polls get an error at once, and everything else is in the database.
+// sets timers. A restart loses memory, and the callers of its polls get an error at once.
 type manager struct {
 	otp.Base
 	q *Queue
 	*memory
 
-	reads   otp.Job[recounted] // of the database
-	pace    batching.Pace
-	late    func()
-	hurry   bool // the waiting polls have waited long enough
-	showing bool // the showNow timer is set
-	shown   Updated
+	reads    otp.Job[recounted] // reads of the database
+	pace     batching.Pace
+	noLinger func()  // cancels the timer of lingered; nil if none is set
+	lingered bool    // that timer has just fired
+	showing  bool    // the timer of showNow is set
+	shown    Updated // what was published last
 }
 
-// Init counts the pending builds, so that the first poll can be judged. During an
-// outage the count is repeated later.
+// Init counts the pending builds, so that memory can answer the first polls. During an
+// outage it starts without a count, and reads go on.
 func (m *manager) Init(c *otp.Ctx) error {
 	m.memory = newMemory(m.q.cfg.MaxParked, &m.q.gauge)
 	m.pace = batching.Pace{Parallel: m.q.cfg.Batches, Most: m.q.cfg.BatchSize, Linger: linger}
 	m.q.bus.Listen(c, pubsub.QueuePosition, pubsub.JobAvailable, pubsub.WorkerChanged, pubsub.ListenerResumed)
-	ctx, cancel := context.WithTimeoutCause(c.Context(), firstLook, errTransactionTooSlow)
+	ctx, cancel := context.WithTimeoutCause(c.Context(), firstRead, errTransactionTooSlow)
 	defer cancel()
 	m.reads = otp.Job[recounted]{Begin: m.read, Done: m.recounted}
-	m.recounted(c, m.q.look(ctx, m.look()), nil)
+	m.recounted(c, m.q.read(ctx, m.input()), nil)
 	return nil
 }
 
-// HandleBatch handles all messages that have arrived together, so that one transaction
-// serves all their polls.
+// HandleBatch handles all messages that have arrived, and then starts batches, so that one
+// transaction can serve all their polls.
 func (m *manager) HandleBatch(c *otp.Ctx, msgs []otp.Msg) {
 	for _, msg := range msgs {
 		if msg.Kind == otp.CallMsg {
@@ -149,8 +148,8 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 		m.changed(m.byID[msg.worker])
 	case pubsub.Event:
 		m.notified(c, msg)
-	case hurry:
-		m.late, m.hurry = nil, true
+	case lingered:
+		m.noLinger, m.lingered = nil, true
 	case showNow:
 		m.show()
 	default:
@@ -164,16 +163,16 @@ func (m *manager) step(c *otp.Ctx) {
 	g := m.gauge
 	m.wake()
 	for {
-		n, wait := m.pace.Next(m.waiting.Len(), m.hurry)
+		n, wait := m.pace.Next(m.waiting.Len(), m.lingered)
 		if n == 0 {
-			if wait > 0 && m.late == nil {
-				m.late = c.SendAfter(wait, hurry{})
+			if wait > 0 && m.noLinger == nil {
+				m.noLinger = c.SendAfter(wait, lingered{})
 			}
 			break
 		}
 		m.serve(c, m.take(n))
 	}
-	m.hurry = false
+	m.lingered = false
 	m.arm(c)
 	g.waiting.Store(int64(m.waiting.Len()))
 	g.batched.Store(int64(m.batched()))
@@ -200,14 +199,13 @@ func (m *manager) arm(c *otp.Ctx) {
 	m.reads.In(c, wait)
 }
 
-// unused reports whether no worker has polled here lately and nothing is pending. A count
-// then only confirms that, so it may come half as often, until a poll, a submission or a
-// notification arrives.
+// unused reports whether no worker has polled here lately and nothing is pending. Counts then
+// only confirm that, so they come half as often.
 func (m *manager) unused() bool { return len(m.byNumber) == 0 && m.pending.total() == 0 }
 
-// serve lets b serve its polls beside the actor. The goroutine answers them itself, so
-// that a committed assignment reaches its worker even if the actor fails. Stopping the
-// actor does not abort it; only the process's hard deadline does.
+// serve starts a goroutine for b. It answers the polls itself, so that a committed assignment
+// reaches its worker even if the actor fails. A graceful stop of the actor does not abort
+// it; a kill does.
 func (m *manager) serve(c *otp.Ctx, b *batch) {
 	q, hard := m.q, c.Context()
 	c.Async(func(context.Context) any {
@@ -232,8 +230,8 @@ func (m *manager) serve(c *otp.Ctx, b *batch) {
 // unlockWait is the pause before a poll whose worker's row was locked is tried again.
 var unlockWait = backoff.Backoff{Min: 5 * time.Millisecond, Max: 100 * time.Millisecond} //nolint:gochecknoglobals // a constant
 
-// levelOf is the level at which an error that is no outage is logged. Contention is no
-// defect.
+// levelOf returns the level at which an error that is no outage is logged. Contention is
+// only a warning, because it is no defect.
 func levelOf(err error) zerolog.Level {
 	if errors.Is(err, store.ErrContention) {
 		return zerolog.WarnLevel
@@ -241,8 +239,8 @@ func levelOf(err error) zerolog.Level {
 	return zerolog.ErrorLevel
 }
 
-// served takes a batch back. If the batch failed because of an outage, all waiting
-// polls fail, because they would fail for the same reason.
+// served takes a batch back. If it failed because of an outage, the waiting polls would also
+// fail, so they end now.
 func (m *manager) served(c *otp.Ctx, b *batch) {
 	now := time.Now()
 	m.pace.Ended(len(b.polls))
@@ -264,7 +262,8 @@ func (m *manager) served(c *otp.Ctx, b *batch) {
 	}
 }
 
-// outage records whether the database is unavailable, and reads it when it is back.
+// outage records whether the database is unavailable, and reads it when it is available
+// again. cause is nil if it is available.
 func (m *manager) outage(c *otp.Ctx, cause error) {
 	if away := cause != nil; m.away != away {
 		m.away = away
@@ -277,25 +276,25 @@ func (m *manager) outage(c *otp.Ctx, cause error) {
 	}
 }
 
-// look collects the input of a read of the database.
-func (m *manager) look() recounted {
+// input returns the input of a read of the database.
+func (m *manager) input() recounted {
 	now := time.Now()
-	known := m.known(now) // before due, because it also notes that parked workers are present
+	known := m.known(now) // before due, because it also records that parked workers are present
 	return recounted{known: known, seen: m.pending.seen(), classes: m.pending.ids(), at: now, beats: m.due(now, time.Duration(m.q.presence.Load()))}
 }
 
 // read returns the work of a read of the database.
 func (m *manager) read() func(context.Context) (recounted, error) {
-	q, r := m.q, m.look()
+	q, r := m.q, m.input()
 	return func(ctx context.Context) (recounted, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, q.cfg.Timeout, errTransactionTooSlow)
 		defer cancel()
-		return q.look(ctx, r), nil
+		return q.read(ctx, r), nil
 	}
 }
 
-// look counts pending builds, reads changed rows and writes presence.
-func (q *Queue) look(ctx context.Context, r recounted) recounted {
+// read counts pending builds, reads changed rows and writes beats.
+func (q *Queue) read(ctx context.Context, r recounted) recounted {
 	if r.Recount, r.err = q.db.Recount(ctx, q.cfg.Limit+1, r.known, r.classes); r.err == nil {
 		r.err = q.tokens.Learn(r.Installation, r.Now)
 	}
@@ -305,8 +304,7 @@ func (q *Queue) look(ctx context.Context, r recounted) recounted {
 	return r
 }
 
-// recounted stores the result of a read of the database. During an outage it skips its
-// turn and parked polls stay parked.
+// recounted stores the result of a read of the database, or begins an outage if that failed.
 func (m *manager) recounted(c *otp.Ctx, r recounted, _ error) (next time.Duration) {
 	now := time.Now()
 	logger := c.Logger()
@@ -333,11 +331,11 @@ func (m *manager) recounted(c *otp.Ctx, r recounted, _ error) (next time.Duratio
 		logger.WithLevel(levelOf(r.presenceErr)).Err(r.presenceErr).Msg("last contact of workers not recorded")
 	}
 	m.step(c)
-	return 0 // step has planned it
+	return 0 // step has planned the next read
 }
 
-// notified handles another controller's event that a build is pending or a worker has
-// changed. This controller's own events also come back as remote ones.
+// notified handles an event of another controller: a build is pending or a worker has
+// changed. This controller's own notifications also come back as remote events.
 func (m *manager) notified(c *otp.Ctx, e pubsub.Event) {
 	argument, _ := e.Data.(string)
 	switch {
@@ -377,9 +375,8 @@ func (m *manager) show() {
 	m.q.bus.Publish(pubsub.QueueUpdated, m.shown)
 }
 
-// Terminate answers every poll. Waiting polls are refused and parked ones get an empty
-// answer. Polls in batches get their own answers, for which it waits as long as one
-// transaction may take.
+// Terminate answers every poll: parked ones without a build, others that are in no batch with
+// an error. Polls in batches are answered by these, for which it waits up to Config.Timeout.
 func (m *manager) Terminate(_ *otp.Ctx, reason error) {
 	m.close(restarting(reason))
 	patience := time.NewTimer(m.q.cfg.Timeout)

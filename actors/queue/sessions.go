@@ -6,40 +6,41 @@ import (
 	"takt/store"
 )
 
-// session is a worker session with the polls of that worker. A worker is never in two
-// batches at once, and its newest poll replaces one that waits.
+// session is a worker session with the polls of that worker. A worker has at most one poll in
+// a batch and one outside.
 type session struct {
 	store.WorkerSession // valid if known; otherwise only Number or ID is set
 	known               bool
-	profile             *profile // of the row; nil before it was read
+	profile             *profile // according to the row; nil before that was read
 	// stale is true if the row may have changed since it was read.
 	stale bool
-	// instance is the worker's process that the database served last; "" if it named none.
+	// instance is the process of the worker that the database served last; "" if that named
+	// none or is not known.
 	instance string
-	// seen is the time of the last poll; written is seen as last written to the row. wait
-	// is how long the last poll might wait.
+	// seen is the time of the last poll, or while one is parked, of the last recount. written
+	// is when seen was last written to the row. wait is how long the last poll may park.
 	seen, written time.Time
 	wait          time.Duration
 	// closed is when the connection of the worker's parked poll closed before the answer;
-	// zero if it has polled since. closedWritten is true if the row says so. returned is
-	// true if it polls again and the row may say that it does not.
+	// zero if the worker has polled since. closedWritten is true if the row says so. returned
+	// is true if the worker polls again but the row may say that it does not.
 	closed                  time.Time
 	closedWritten, returned bool
-	// reads counts how often the row was read; asked is reads when the last recount began.
+	// reads is how often a batch has read the row; asked is reads when the last recount that
+	// included the session began.
 	reads, asked int
-	batched      *poll
-	next         *poll // the newest poll that is in no batch
+	batched      *poll // in a batch
+	next         *poll // in no batch
 }
 
-// foreign reports whether p names a process of which the session does not know that it
-// holds the worker.
+// foreign reports whether p names a process that may not be the one that holds the worker.
 func (s *session) foreign(p *poll) bool {
 	return p.req.Instance != "" && (s.stale || p.req.Instance != s.instance)
 }
 
-// refuse returns why p is refused; nil if that is not certain. A process that names
-// itself has to be told whether another one holds the worker now, which a stale session
-// does not know.
+// refuse returns why p is refused, nil if that is not certain. A stale session can't refuse a
+// process that names itself, because another one may hold the worker now, and p's error must
+// say so.
 func (s *session) refuse(p *poll) error {
 	switch shown := p.req.Token.Counter; {
 	case !s.known || p.req.Token.Worker == 0 || shown > s.Used:
@@ -58,7 +59,7 @@ func (s *session) refuse(p *poll) error {
 // silence is how long a session is kept without a poll.
 const silence = 10 * time.Minute
 
-// sessionOf returns the session of p's worker, a new one if there is none.
+// sessionOf returns the session of the worker that sent req, a new one if there is none.
 func (m *memory) sessionOf(req store.PollRequest) *session {
 	s := m.byNumber[req.Token.Worker]
 	if req.Token.Worker == 0 {
@@ -74,6 +75,7 @@ func (m *memory) sessionOf(req store.PollRequest) *session {
 	return s
 }
 
+// file makes s findable by its number and id.
 func (m *memory) file(s *session) {
 	if s.Number != 0 {
 		m.byNumber[s.Number] = s
@@ -83,7 +85,7 @@ func (m *memory) file(s *session) {
 	}
 }
 
-// forget removes s, unless a poll needs it.
+// forget removes s, or only makes it unknown while it has polls.
 func (m *memory) forget(s *session) {
 	s.known = false
 	if s.batched != nil || s.next != nil {
@@ -97,8 +99,8 @@ func (m *memory) forget(s *session) {
 	}
 }
 
-// learn stores the row of p's worker. A worker that polled both with its token and by
-// its id has two sessions until now; they are merged.
+// learn stores the row of p's worker. A worker that has polled both with its token and by
+// its id has two sessions until then, which are merged.
 func (m *memory) learn(p *poll, r *store.PollResult, now time.Time) {
 	s := p.session
 	for _, other := range []*session{m.byNumber[r.Session.Number], m.byID[r.Session.ID]} {
@@ -124,7 +126,7 @@ func (m *memory) learn(p *poll, r *store.PollResult, now time.Time) {
 	m.file(s)
 }
 
-// merge moves the polls of one session to another.
+// merge moves the poll of one session to another. Of two polls the newer one stays.
 func (m *memory) merge(from, to *session) {
 	p := from.next
 	from.next = nil
@@ -142,7 +144,8 @@ func (m *memory) merge(from, to *session) {
 	to.next = p
 }
 
-// changed records that the row of s may have changed. A parked poll is judged again.
+// changed records that the row of s may have changed. A parked poll goes to the database. s
+// may be nil.
 func (m *memory) changed(s *session) {
 	if s == nil {
 		return
@@ -161,7 +164,7 @@ func (m *memory) forgetIdle(s *session) {
 	}
 }
 
-// missed records that notifications were lost, so every row must be read again.
+// missed records that notifications may have been lost, so every row must be read again.
 func (m *memory) missed() {
 	m.pending.counted = time.Time{}
 	m.pending.changes.Add(1)
@@ -172,16 +175,16 @@ func (m *memory) missed() {
 	}
 }
 
-// readAtOnce is about how many sessions' rows are read again at once. With more sessions each
-// row is read less often, because to read 100 000 takes most of a second.
+// readAtOnce is about how many sessions' rows one recount reads. With more sessions each row
+// is read less often, because reading 100 000 takes most of a second.
 const readAtOnce = 10_000
 
-// known returns the sessions whose rows are to be read again now, and removes those of
-// workers that have been silent.
+// known returns the sessions whose rows the recount should read, and forgets those of workers
+// that have been silent.
 func (m *memory) known(now time.Time) (list []store.WorkerSession) {
 	m.dropProfiles()
 	parts := 1 + len(m.byNumber)/readAtOnce
-	if m.turn++; m.lost {
+	if m.part++; m.lost {
 		m.lost, parts = false, 1
 	}
 	list = make([]store.WorkerSession, 0, min(len(m.byNumber), 2*readAtOnce))
@@ -193,7 +196,7 @@ func (m *memory) known(now time.Time) (list []store.WorkerSession) {
 		case !s.known || s.batched != nil:
 		case now.Sub(s.seen) > silence:
 			m.forgetIdle(s)
-		case int(s.Number)%parts == m.turn%parts:
+		case int(s.Number)%parts == m.part%parts:
 			s.asked = s.reads
 			list = append(list, s.WorkerSession)
 		}
@@ -201,8 +204,8 @@ func (m *memory) known(now time.Time) (list []store.WorkerSession) {
 	return list
 }
 
-// corrected stores a row that had changed, unless newer information came meanwhile. A
-// parked poll is judged again.
+// corrected stores a row that has changed, unless a batch has read it since. A parked poll
+// goes to the database.
 func (m *memory) corrected(row store.WorkerSession) {
 	s := m.byNumber[row.Number]
 	if s == nil || !s.known || s.batched != nil || s.reads != s.asked {
@@ -219,8 +222,8 @@ func (m *memory) corrected(row store.WorkerSession) {
 	}
 }
 
-// gone ends the session of a worker without a row. Its parked poll is refused by
-// the database.
+// gone handles that a worker has no row any more. Its parked poll goes to the database, which
+// refuses it.
 func (m *memory) gone(number uint32) {
 	if s := m.byNumber[number]; s != nil && s.batched == nil && s.reads == s.asked {
 		m.changed(s)
@@ -231,16 +234,17 @@ func (m *memory) gone(number uint32) {
 // parked poll has closed.
 const closedGrace = 10 * time.Second
 
-// polled records that s has sent p. After a pause that is written soon, because another
-// controller may have written that a connection of the worker closed.
+// polled records that the worker has sent p. After a pause, the next recount writes that,
+// because another controller may have written that a connection of the worker closed.
 func (s *session) polled(p *poll, now time.Time) {
 	s.wait = p.wait
 	s.returned = s.returned || !s.closed.IsZero() || now.Sub(s.seen) > closedGrace
 	s.closed, s.closedWritten = time.Time{}, false
 }
 
-// due returns the beats to be written. Those of workers whose process names itself are
-// written more often, because their rows tell for how long that process has been silent.
+// due returns the beats to write. Those of a worker whose process names itself are written
+// more often, because another process may register as the worker once this one has been
+// silent for store.WorkerSilence.
 func (m *memory) due(now time.Time, every time.Duration) (beats []store.Presence) {
 	for _, s := range m.byNumber {
 		often := every
@@ -248,7 +252,7 @@ func (m *memory) due(now time.Time, every time.Duration) (beats []store.Presence
 			often = min(every, store.WorkerSilence/3)
 		}
 		closed := !s.closed.IsZero() && !s.closedWritten && now.Sub(s.closed) >= closedGrace
-		// A beat between the close and its record could seem later than the close.
+		// Until the close is written no other beat is, because it could seem to be later.
 		if s.known && s.batched == nil && (closed || s.closed.IsZero() && s.seen.After(s.written) && (s.returned || now.Sub(s.written) >= often)) {
 			beats = append(beats, store.Presence{Number: s.Number, Used: s.Used, Age: now.Sub(s.seen), Wait: s.wait, Closed: closed || s.closedWritten})
 		}
@@ -256,7 +260,7 @@ func (m *memory) due(now time.Time, every time.Duration) (beats []store.Presence
 	return beats
 }
 
-// recorded records that the beats of the given workers were written, as of the given time.
+// recorded records that the beats of workers, as of the time at, need not be written again.
 func (m *memory) recorded(beats []store.Presence, workers []uint32, at time.Time) {
 	written := make(map[uint32]bool, len(workers))
 	for _, number := range workers {

@@ -7,8 +7,7 @@ import (
 	"takt/store"
 )
 
-// The bounds of the timeouts. The lower bounds leave time for a heartbeat. Short values
-// are for demonstrations and tests.
+// The bounds of the timeouts. Values near the lower bounds are for demonstrations and tests.
 const (
 	minCheckInterval = 100 * time.Millisecond
 	maxCheckInterval = time.Hour
@@ -16,8 +15,8 @@ const (
 	maxTimeout       = 24 * time.Hour
 )
 
-// validateTimeouts returns an InvalidArgument error that names the first value
-// out of bounds, nil if all are fine.
+// validateTimeouts returns an InvalidArgument error that names the first value out of
+// bounds, nil if there is none.
 func validateTimeouts(t store.Timeouts) error {
 	for _, v := range []struct {
 		name     string
@@ -36,36 +35,35 @@ func validateTimeouts(t store.Timeouts) error {
 	return nil
 }
 
-// listening decides whether silence of a worker counts. It counts only if this
-// controller could have received beats during one whole build timeout. It receives none
-// while it does not run (a suspended machine, a stopped process) or the database does
-// not answer.
+// listening decides whether a worker's silence counts. It counts only if this controller
+// could have received beats during one whole build timeout. It could not while it was not
+// running (a suspended machine, a stopped process) or the database did not answer.
 type listening struct {
-	heard time.Time // when the database answered last
-	since time.Time // the end of the last interruption
+	last  time.Time // when the database last answered
+	since time.Time // when the last interruption ended
 }
 
-// answered records that the database answered now to a question sent at asked. It is an
-// interruption if the answer took longer than patience, or came more than patience
-// after the previous one. Times are compared by the wall clock, because the monotonic
-// clock stops in a suspended machine.
+// answered records that the database answered, at now, a query sent at asked. That ends an
+// interruption if the answer took longer than patience, or came more than patience after the
+// previous one. Times are compared by the wall clock, because the monotonic clock stops while
+// a machine is suspended.
 func (l *listening) answered(asked, now time.Time, patience time.Duration) {
 	now = now.Round(0)
-	took, gap := now.Sub(asked.Round(0)), now.Sub(l.heard)
-	if took > patience || gap > patience || gap < 0 || l.heard.IsZero() {
+	took, gap := now.Sub(asked.Round(0)), now.Sub(l.last)
+	if took > patience || gap > patience || gap < 0 || l.last.IsZero() {
 		l.since = now
 	}
-	l.heard = now
+	l.last = now
 }
 
-// interrupted restarts the listening time.
+// interrupted records an interruption that ends now.
 func (l *listening) interrupted(now time.Time) { l.since = now.Round(0) }
 
-// missing returns how long this controller must still listen before silence counts; 0
-// if it has listened long enough. ready is since when the controller is ready.
+// missing returns how much longer this controller must listen before silence counts; 0 if it
+// has listened long enough. ready is since when the controller is ready.
 func (l *listening) missing(now, ready time.Time, timeout, patience time.Duration) time.Duration {
 	now, ready = now.Round(0), ready.Round(0)
-	if gap := now.Sub(l.heard); gap > patience || gap < 0 {
+	if gap := now.Sub(l.last); gap > patience || gap < 0 {
 		return timeout // an interruption has not ended
 	}
 	start := l.since
@@ -75,8 +73,8 @@ func (l *listening) missing(now, ready time.Time, timeout, patience time.Duratio
 	return max(0, timeout-now.Sub(start))
 }
 
-// pulseOf returns how often to check that the database answers, for a build timeout,
-// and the longest gap between two answers that is not an interruption.
+// pulseOf returns, for a build timeout, how often to check that the database answers, and the
+// longest gap between two answers that is no interruption.
 func pulseOf(timeout time.Duration) (every, patience time.Duration) {
 	patience = min(max(timeout/4, 500*time.Millisecond), 10*time.Second)
 	every = min(max(timeout/20, 50*time.Millisecond), patience/4)
