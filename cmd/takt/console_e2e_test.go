@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/process"
+	"takt/store/storetest/tied"
 )
 
 // TestServeOnATerminal starts takt as a person does, and stops it as one does.
@@ -53,10 +54,11 @@ func TestANormalStopLogsNoError(t *testing.T) {
 	cmd.Env = s.Environment("TAKT_DATA_DIR="+dir, "TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=warn", "TAKT_MAX_PARKED=100")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	require.NoError(t, cmd.Start())
+	wait, err := tied.Start(cmd)
+	require.NoError(t, err)
 	eventually(t, "takt serves", func() bool { return process.ReadWord(filepath.Join(dir, "address")) != "" })
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, cmd.Wait(), out.String())
+	require.NoError(t, wait(), out.String())
 	// PostgreSQL tells what took it a second, as it may on a busy machine.
 	slow := regexp.MustCompile(`(?m)^.*"from":"postgres".*"message":"duration: \d{4,}\.\d+ ms  .*\n`)
 	require.Empty(t, slow.ReplaceAllString(out.String(), ""))

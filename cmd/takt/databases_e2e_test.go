@@ -23,6 +23,7 @@ import (
 	"takt/store/postgres"
 	"takt/store/storetest/needs"
 	"takt/store/storetest/pgtest"
+	"takt/store/storetest/tied"
 )
 
 // newPostgres returns a server of the test's own, not yet started, and the directory that it
@@ -245,10 +246,11 @@ max_client_conn = 100
 	bouncer := exec.Command(copied, filepath.Join(dir, "pgbouncer.ini"))
 	bouncer.SysProcAttr = &syscall.SysProcAttr{Credential: n.User}
 	bouncer.Stdout, bouncer.Stderr, bouncer.Dir = &said, &said, dir
-	require.NoError(t, bouncer.Start())
+	wait, err := tied.Start(bouncer)
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = bouncer.Process.Kill()
-		_ = bouncer.Wait()
+		_ = wait()
 		if t.Failed() {
 			t.Logf("pgbouncer said:\n%s", &said)
 		}

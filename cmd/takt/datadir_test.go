@@ -15,6 +15,7 @@ import (
 	"takt/cmd/internal/process"
 	"takt/http/client"
 	"takt/store"
+	"takt/store/storetest/tied"
 )
 
 func TestDataDirThatOthersCanChangeIsNotTrusted(t *testing.T) {
@@ -59,7 +60,8 @@ func TestFilesAreTaktsOwnWhateverTheUmask(t *testing.T) {
 	cmd.Env = s.Environment("TAKT_DATA_DIR="+dir, "TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=error")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	require.NoError(t, cmd.Start())
+	wait, err := tied.Start(cmd)
+	require.NoError(t, err)
 	eventually(t, "takt serves", func() bool { return process.ReadWord(filepath.Join(dir, "address")) != "" })
 	c, err := client.New(client.Config{
 		BaseURL: "http://" + process.ReadWord(filepath.Join(dir, "address")), APIKey: process.ReadWord(filepath.Join(dir, "api-key")),
@@ -87,6 +89,6 @@ func TestFilesAreTaktsOwnWhateverTheUmask(t *testing.T) {
 	}))
 	require.Greater(t, seen, 20)
 	cancel(nil)
-	_ = cmd.Wait() // it says that the context ended
+	_ = wait() // it says that the context ended
 	require.True(t, cmd.ProcessState.Success(), out.String())
 }

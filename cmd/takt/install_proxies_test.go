@@ -25,6 +25,7 @@ import (
 	"takt/http/api"
 	"takt/http/client"
 	"takt/http/tlstest"
+	"takt/store/storetest/tied"
 )
 
 // proxy is a real server in front of a controller, with a configuration of deploy/.
@@ -53,10 +54,11 @@ func startProxy(t *testing.T, p *proxy, controller, name string, args ...string)
 		"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir, "XDG_DATA_HOME=" + p.dir, "XDG_CONFIG_HOME=" + p.dir, "TMPDIR=" + p.dir,
 		"TAKT_UPSTREAMS=" + controller,
 	}
-	require.NoError(t, p.cmd.Start())
+	wait, err := tied.Start(p.cmd)
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Signal(os.Interrupt)
-		_ = p.cmd.Wait()
+		_ = wait()
 		if t.Failed() {
 			said, _ := os.ReadFile(p.log)
 			t.Logf("%s said:\n%s", name, said)

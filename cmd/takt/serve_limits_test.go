@@ -15,6 +15,7 @@ import (
 
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/process"
+	"takt/store/storetest/tied"
 )
 
 func TestConnectionsFitTheFileDescriptors(t *testing.T) {
@@ -43,10 +44,11 @@ func TestServeRaisesAndTellsTheLimitOfFiles(t *testing.T) {
 	cmd.Env = s.Environment("TAKT_DATA_DIR="+dir, "TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=warn", "TAKT_MAX_PARKED=20000")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	require.NoError(t, cmd.Start())
+	wait, err := tied.Start(cmd)
+	require.NoError(t, err)
 	eventually(t, "takt serves", func() bool { return process.ReadWord(filepath.Join(dir, "address")) != "" })
 	cancel(nil)
-	_ = cmd.Wait() // it says that the context ended
+	_ = wait() // it says that the context ended
 	require.True(t, cmd.ProcessState.Success(), out.String())
 	require.Regexp(t, `"file_descriptors":409[56],"connections":3072,"needed":40000`, out.String()) // Go leaves one out
 }

@@ -21,6 +21,7 @@ import (
 	"takt/cmd/internal/process"
 	"takt/http/client"
 	"takt/store"
+	"takt/store/storetest/tied"
 )
 
 // differing is what two runs do not have in common.
@@ -156,10 +157,11 @@ func (s *site) secondMachine(c *process.Controller, bin, command string) {
 	worker.Env = slices.Concat(s.Settings, []string{"PATH=" + bin + ":/usr/local/bin:/usr/bin:/bin", "HOME=" + home})
 	var said bytes.Buffer
 	worker.Stdout, worker.Stderr = &said, &said
-	require.NoError(s.t, worker.Start())
+	wait, err := tied.Start(worker)
+	require.NoError(s.t, err)
 	s.t.Cleanup(func() {
 		require.NoError(s.t, worker.Process.Signal(syscall.SIGTERM))
-		require.NoError(s.t, worker.Wait(), "%s", &said)
+		require.NoError(s.t, wait(), "%s", &said)
 		require.NoError(s.t, ln.Close())
 		conns.Wait()
 	})

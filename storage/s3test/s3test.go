@@ -32,6 +32,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/store/storetest/needs"
+	"takt/store/storetest/tied"
 )
 
 // The settings of every server here.
@@ -118,11 +119,12 @@ func (s *Server) launch() bool {
 		"--quiet", "--keep-alive", "posix", "--sidecar", filepath.Join(s.root, "meta"), filepath.Join(s.root, "data"))
 	s.cmd.Env = []string{"HOME=" + s.root, "TMPDIR=" + s.root}
 	s.cmd.Stdout, s.cmd.Stderr = log, log
-	require.NoError(s.tb, s.cmd.Start())
-	cmd, done := s.cmd, make(chan struct{})
+	wait, err := tied.Start(s.cmd)
+	require.NoError(s.tb, err)
+	done := make(chan struct{})
 	s.done = done
 	go func() {
-		_ = cmd.Wait() // only the end of the process matters
+		_ = wait() // only the end of the process matters
 		close(done)
 	}()
 	deadline := time.After(30 * time.Second)

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"takt/store/storetest/tied"
 )
 
 // Site is where takt's processes run: what they share.
@@ -115,12 +117,13 @@ func (s Site) Launch(name string, settings []string, args ...string) (*Process, 
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, out, s.Files
 	// A Ctrl-C at the terminal goes to the parent, which ends its children itself.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	wait, err := tied.Start(cmd)
+	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
 	p := &Process{Name: name, log: out.Name(), cmd: cmd, done: make(chan struct{})}
 	go func() {
-		p.err = cmd.Wait()
+		p.err = wait()
 		close(p.done)
 	}()
 	return p, nil

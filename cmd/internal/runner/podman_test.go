@@ -20,6 +20,7 @@ import (
 
 	"takt/store"
 	"takt/store/storetest/needs"
+	"takt/store/storetest/tied"
 )
 
 // engine is podman with a storage of its own.
@@ -275,10 +276,11 @@ func serveImages(t *testing.T) string {
 	cmd := exec.Command(path, "-port", "0")
 	said, err := cmd.StderrPipe()
 	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
+	wait, err := tied.Start(cmd)
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		_ = wait()
 	})
 	lines := bufio.NewReader(said)
 	line, err := lines.ReadString('\n')

@@ -34,6 +34,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/store/storetest/needs"
+	"takt/store/storetest/tied"
 )
 
 // version is the version that the Makefile builds.
@@ -136,12 +137,13 @@ service:
 	defer log.Close()
 	c.cmd = exec.Command(program, "--config", filepath.Join(c.dir, "config.yaml")) //nolint:noctx,gosec // it outlives calls, and whoever runs the tests names it
 	c.cmd.Stdout, c.cmd.Stderr = log, log
-	require.NoError(c.tb, c.cmd.Start())
-	cmd, done := c.cmd, make(chan struct{})
+	wait, err := tied.Start(c.cmd)
+	require.NoError(c.tb, err)
+	done := make(chan struct{})
 	c.done = done
 	go func() {
 		defer close(done)
-		_ = cmd.Wait()
+		_ = wait()
 	}()
 	c.Endpoint = "http://" + address
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
