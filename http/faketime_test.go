@@ -210,6 +210,33 @@ func TestSlowHeadersAreCutAfterTenSeconds(t *testing.T) {
 	})
 }
 
+// As a browser does that has opened a connection in advance.
+func TestOpenConnectionGetsALastAnswerWhenServeEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := fakeTime(t)
+		fresh, answers := p.dial()
+		defer fresh.Close()
+		used, answersToUsed := p.dial()
+		defer used.Close()
+		const request = "GET /livez HTTP/1.1\r\nHost: takt\r\n\r\n"
+		write(t, used, request)
+		require.False(t, read(t, answersToUsed).closes)
+		silent, end := p.dial()
+		defer silent.Close()
+		time.Sleep(9 * time.Second) //nolint:forbidigo // fake time
+		p.stop()
+		synctest.Wait()
+		for conn, answers := range map[net.Conn]*bufio.Reader{fresh: answers, used: answersToUsed} {
+			write(t, conn, request)
+			got := read(t, answers)
+			require.Equal(t, 200, got.status, got.body)
+			require.True(t, got.closes)
+		}
+		require.Less(t, cutAfter(t, end), 3*time.Second)
+	})
+}
+
 func TestHeadersThatTrickleAreCutAfterTenSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -209,11 +209,6 @@ func eval[T any](b *browser, expression string) (v T) {
 // without a mouse would.
 func (b *browser) submit(form string, fields map[string]string) {
 	b.t.Helper()
-	require.NoError(b.t, b.trySubmit(form, fields))
-}
-
-func (b *browser) trySubmit(form string, fields map[string]string) error {
-	b.t.Helper()
 	b.do(chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%q).closest("details")?.setAttribute("open", "")`, form), nil))
 	for name, value := range fields {
 		b.do(chromedp.SetValue(form+` [name="`+name+`"]`, value, chromedp.ByQuery))
@@ -222,7 +217,7 @@ func (b *browser) trySubmit(form string, fields map[string]string) error {
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	_, err := chromedp.RunResponse(ctx, chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%q).requestSubmit()`, form), nil))
-	return err
+	require.NoError(b.t, err)
 }
 
 // scripts switches JavaScript on or off.

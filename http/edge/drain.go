@@ -79,6 +79,20 @@ func (s *Server) patience() time.Duration {
 	return s.Config.ShutdownTimeout
 }
 
+// lastRequests is how long open connections may send a last request after a Serve has ended.
+const lastRequests = 2 * time.Second
+
+// awaitLast returns when connections of a Serve that has ended may be closed. An operator's browser
+// asks for the next page just when the endpoint restarts, perhaps on a connection that it opened
+// in advance. If that is closed meanwhile it shows an error, because it repeats a request only on
+// a connection that has answered one. When the process ends there is no next page.
+func (s *Server) awaitLast(ctx context.Context) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lastRequests, ErrServerClosed)
+	defer cancel()
+	for s.conns.any() && !s.draining.Load() && !s.left.Load() && backoff.Pause(ctx, 10*time.Millisecond) == nil {
+	}
+}
+
 // drainPath reports whether a route is served while the server drains. Its requests are
 // not waited for.
 func drainPath(path string) bool { return path == "/livez" || path == "/readyz" || path == "/healthz" }

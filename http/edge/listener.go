@@ -283,8 +283,9 @@ func (l *borrowedListener) leave() { _ = l.deadline(time.Unix(1, 0)) }
 
 // Close ends a running Accept and leaves the socket open.
 func (l *borrowedListener) Close() error {
+	err := l.deadline(time.Unix(1, 0)) // before Accept returns, because giveBack may follow
 	l.once.Do(func() { close(l.end) })
-	return l.deadline(time.Unix(1, 0))
+	return err
 }
 
 // giveBack makes the listener usable again. It must not be called during Accept.

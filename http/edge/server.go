@@ -152,8 +152,9 @@ func (s *Server) HandlerOf(method, path string) Handler { return s.handlers[meth
 func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
 
 // Serve answers connections of ln until ctx ends. Then it returns at once: it accepts
-// nothing more, parked polls are answered, and running requests go on for at most
-// ShutdownTimeout; [Server.Wait] waits for them. It returns nil after an orderly end. ln is
+// nothing more, parked polls are answered, open connections may send a last request for
+// lastRequests, and running requests go on for at most ShutdownTimeout; [Server.Wait] waits for
+// both. It returns nil after an orderly end. ln is
 // borrowed: it stays open, and connections that arrive between two calls of Serve wait in
 // it. Of several calls only one at a time accepts, and the others wait.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
@@ -172,8 +173,15 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	waiting, release := context.WithCancelCause(ctx)
 	base = context.WithValue(base, stoppingKey{}, waiting)
 	defer s.serving(base)()
+	var ending atomic.Bool
+	handler := s.Handler()
 	srv := &http.Server{
-		Handler:     s.Handler(),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if ending.Load() {
+				w.Header().Set("Connection", "close")
+			}
+			handler.ServeHTTP(w, r)
+		}),
 		BaseContext: func(net.Listener) context.Context { return base },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return s.conns.accepted(ctx, c, s.Config.ReadHeaderTimeout)
@@ -206,6 +214,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		defer release(ErrServerClosed)
 		limit, done := context.WithTimeoutCause(base, s.patience(), ErrServerClosed)
 		defer done()
+		ending.Store(true)
+		_ = borrowed.Close() // it cannot fail, and a Serve that ended has closed it
+		s.awaitLast(limit)
 		if err := srv.Shutdown(limit); err != nil {
 			if s.inFlight.Load() > 0 {
 				s.Log.Warn().Dur("limit", s.patience()).Msg("requests did not end in time and were cut off")
@@ -228,7 +239,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if rerr := borrowed.giveBack(); rerr != nil {
 		s.Log.Warn().Err(rerr).Msg("listening socket not released")
 	}
-	if errors.Is(err, http.ErrServerClosed) {
+	if errors.Is(err, http.ErrServerClosed) || ctx.Err() != nil {
 		return nil
 	}
 	return fmt.Errorf("serving HTTP: %w", err)

@@ -67,7 +67,9 @@ type addition struct {
 	request  trace.SpanContext
 	build    store.Build
 	position int64
-	err      error // QueueFull, KeyQueueFull or Unprocessable, although others of the same transaction were added
+	root     int64  // the first of the builds of which this one is a retry; 0: it is none
+	last     string // the last worker of the build that it retries
+	err      error  // QueueFull, KeyQueueFull or Unprocessable, although others of the same transaction were added
 }
 
 // additionsAtOnce is how transactions add builds: each the builds of many submissions.
@@ -128,7 +130,7 @@ func (b *Builds) insertIn(ctx context.Context, op operation, all []*addition, co
 			return nil
 		}
 		for _, a := range all {
-			if err := soleRetry(ctx, tx, a.RetryOf); err != nil {
+			if err := soleRetry(ctx, tx, a); err != nil {
 				return err
 			}
 		}
@@ -201,7 +203,7 @@ func limitKeys(ctx context.Context, tx pgx.Tx, all []*addition) error {
 
 const (
 	// sqlHoldRetries serializes retries of the same original build.
-	sqlHoldRetries = `/* hold_retries */ SELECT pg_advisory_xact_lock(hashtextextended('takt retry ' || coalesce(retry_root, seq), 0))
+	sqlHoldRetries = `/* hold_retries */ SELECT coalesce(retry_root, seq), coalesce(worker_id, ''), pg_advisory_xact_lock(hashtextextended('takt retry ' || coalesce(retry_root, seq), 0))
 FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
 
 	sqlRetryWaits = `/* retry_waits */ SELECT coalesce(min(id), '') FROM builds WHERE state = 'pending' AND retry_root = (
@@ -211,14 +213,15 @@ FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
 // soleRetry refuses a retry while another retry of the same original build is pending,
 // also through retries of retries. Otherwise one token could queue any number of
 // builds.
-func soleRetry(ctx context.Context, tx pgx.Tx, of string) error {
-	if of == "" {
+func soleRetry(ctx context.Context, tx pgx.Tx, a *addition) error {
+	if a.RetryOf == "" {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, sqlHoldRetries, of); err != nil {
+	err := tx.QueryRow(ctx, sqlHoldRetries, a.RetryOf).Scan(&a.root, &a.last, nil)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
-	return retryWaits(ctx, tx, of)
+	return retryWaits(ctx, tx, a.RetryOf)
 }
 
 func retryWaits(ctx context.Context, q querier, of string) error {
@@ -261,18 +264,12 @@ func (b *Builds) countRoom(ctx context.Context, tx pgx.Tx, n int) (room int, err
 const sqlInsertBuilds = `/* insert_builds */
 WITH s AS MATERIALIZED (
 	SELECT * FROM unnest(@ids::text[], @platforms::text[], @priorities::int[], @tokens::bytea[], @certs::bool[], @labels::jsonb[], @retried::text[], @lines::text[],
-		@classes::int[], @prefers::text[], @events::text[], @submitters::text[]) WITH ORDINALITY AS s(id, platform, priority, token, certs, labels, retried, line, class, prefer, event, submitter, nr)
-), g AS MATERIALIZED (
-	SELECT *, queue_position(platform, priority, submitter, classes) AS first, queue_cost(submitter) AS cost
-	FROM (SELECT submitter, platform, priority, array_agg(class) AS classes FROM s GROUP BY 1, 2, 3 ORDER BY 1, 2, 3) d
+		@classes::int[], @prefers::text[], @events::text[], @submitters::text[], @roots::bigint[], @lasts::text[], queue_positions(@platforms, @priorities, @submitters, @classes))
+		WITH ORDINALITY AS s(id, platform, priority, token, certs, labels, retried, line, class, prefer, event, submitter, root, last, position, nr)
 ), b AS (
 	INSERT INTO builds (id, platform, class, priority, position, token_hash, has_certs, log_lines, submitter, retry_root, last_worker_id)
-	SELECT s.id, s.platform, class, s.priority, first + cost * (row_number() OVER (PARTITION BY s.submitter, s.platform, s.priority ORDER BY nr) - 1),
-		token, certs, 1, nullif(s.submitter, ''), coalesce(o.retry_root, o.seq), o.worker_id
-	FROM s JOIN g USING (submitter, platform, priority) LEFT JOIN LATERAL (
-		SELECT seq, retry_root, worker_id FROM builds WHERE seq = (SELECT i.seq FROM build_ids i WHERE i.id = retried)
-	) o ON true ORDER BY nr
-	RETURNING seq, id, submitted_at, position, last_worker_id
+	SELECT id, platform, class, priority, position, token, certs, 1, nullif(submitter, ''), nullif(root, 0), nullif(last, '') FROM s ORDER BY nr
+	RETURNING seq, id, submitted_at, position
 ), n AS (
 	INSERT INTO build_ids (id, seq) SELECT id, seq FROM b
 ), f AS (
@@ -289,7 +286,7 @@ WITH s AS MATERIALIZED (
 ), low AS MATERIALIZED (
 	SELECT pg_notify('takt', 'queue:position ' || min(position)) FROM b
 )
-SELECT id, submitted_at, position, coalesce(last_worker_id, ''), pg_notify('takt', 'job:available ' || event) FROM low CROSS JOIN b JOIN s USING (id)`
+SELECT id, submitted_at, b.position, pg_notify('takt', 'job:available ' || event) FROM low CROSS JOIN b JOIN s USING (id)`
 
 // sqlLogRetry writes a line to the log of the build $1, which build $3 retries.
 const sqlLogRetry = `/* log_retry */
@@ -311,11 +308,11 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 	n := len(all)
 	ids, platforms, retried, lines, submitters := make([]string, n), make([]string, n), make([]*string, n), make([]string, n), make([]string, n)
 	priorities, tokens, certs, labels := make([]int, n), make([][]byte, n), make([]bool, n), make([]any, n)
-	classes, prefers, events := make([]int32, n), make([]*string, n), make([]string, n)
+	classes, prefers, events, roots, lasts := make([]int32, n), make([]*string, n), make([]string, n), make([]int64, n), make([]string, n)
 	owners, files, byID := make([]string, 0, n), fileColumns{}, make(map[string]*addition, n)
 	for i, a := range all {
 		s := &a.Submission
-		byID[s.ID], submitters[i] = a, s.Submitter
+		byID[s.ID], submitters[i], roots[i], lasts[i] = a, s.Submitter, a.root, a.last
 		ids[i], platforms[i], priorities[i], tokens[i], certs[i] = s.ID, string(s.Platform), s.Priority, s.TokenHash[:], s.Certs != nil
 		if classes[i], events[i] = a.class.ID, a.class.Event(); len(s.Prefer) > 0 {
 			prefer := s.Prefer.String()
@@ -336,18 +333,18 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 	}
 	rows, _ := q.Query(ctx, sqlInsertBuilds, pgx.NamedArgs{
 		"ids": ids, "platforms": platforms, "priorities": priorities, "tokens": tokens, "certs": certs, "labels": labels,
-		"retried": retried, "lines": lines, "classes": classes, "prefers": prefers, "events": events, "submitters": submitters, "owners": owners, "kinds": files.kinds, "names": files.names, "sizes": files.sizes,
-		"digests": files.digests, "locations": files.locations, "objects": files.objects, "due": files.due,
+		"retried": retried, "lines": lines, "classes": classes, "prefers": prefers, "events": events, "submitters": submitters, "roots": roots, "lasts": lasts,
+		"owners": owners, "kinds": files.kinds, "names": files.names, "sizes": files.sizes, "digests": files.digests, "locations": files.locations, "objects": files.objects, "due": files.due,
 	}) // its error is that of the rows
-	var id, last string
+	var id string
 	var at time.Time
 	var position int64
-	_, err := pgx.ForEachRow(rows, []any{&id, &at, &position, &last, nil}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &at, &position, nil}, func() error {
 		a := byID[id]
 		s := &a.Submission
 		a.position = position
 		a.build = store.Build{
-			ID: s.ID, Platform: s.Platform, State: store.Pending, LastWorkerID: last, Priority: s.Priority, Labels: s.Labels, Submitter: s.Submitter,
+			ID: s.ID, Platform: s.Platform, State: store.Pending, LastWorkerID: a.last, Priority: s.Priority, Labels: s.Labels, Submitter: s.Submitter,
 			ClassID: a.class.ID, Require: s.Require, Prefer: s.Prefer, TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs, SubmittedAt: at.UTC(), UpdatedAt: at.UTC(),
 		}
 		return nil
