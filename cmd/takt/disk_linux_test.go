@@ -103,5 +103,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	root, err := c.Client.Tree(ctx, client.TreeOptions{})
 	require.NoError(t, err)
-	require.Empty(t, trouble(&root))
+	for _, node := range trouble(&root) {
+		require.Regexp(t, "^takt/database(/postgres)? is running", node, "it ends if it has no room to recover either, and is started again")
+	}
 }
