@@ -1,5 +1,5 @@
-// Package actors is the supervision tree of takt. It only assembles the subsystems;
-// the actors are in their packages.
+// Package actors assembles takt's supervision tree from its subsystems, whose actors are in
+// the packages below.
 //
 //	takt                       one_for_one, 3 in 5s
 //	├── telemetry              metrics registry, log of supervision events
@@ -11,9 +11,9 @@
 //	├── orchestration          one_for_one, 3 in 5s
 //	│   ├── queue_manager      hands builds to polling workers (6s)
 //	│   ├── heartbeat_monitor  recovers builds whose worker fell silent
-//	│   ├── janitor            tidies storage, brings S3 the copies that it waits for
-//	│   ├── auditor            checks that the database keeps its promises
-//	│   └── keys               knows the keys with names
+//	│   ├── janitor            deletes old files, uploads copies missing in S3
+//	│   ├── auditor            checks the database's invariants
+//	│   └── keys               keeps the named keys up to date
 //	├── heijunka               one_for_all, 3 in 5s
 //	│   ├── pool_sup           one_for_one, 3 in 5s
 //	│   │   ├── fleet          scales the pool and takes back its overflow
@@ -22,7 +22,7 @@
 //	│   │   ├── hook           as fleet
 //	│   │   └── transfer       as fleet
 //	│   ├── load_regulator     owns the limits of admission
-//	│   ├── balancer           moves places to where the work is
+//	│   ├── balancer           moves places to busier pools
 //	│   └── burst_handler      adds places for a while when demand jumps
 //	├── jobs                   River's client: jobs of throttle and notices (8s)
 //	├── throttle               one_for_one, 3 in 5s
@@ -33,7 +33,7 @@
 //	├── deployments            one_for_one, 3 in 5s
 //	│   ├── deployment_sup     dynamic: one supervisor per deployment
 //	│   ├── repo_sup           dynamic: one temporary worker per repository
-//	│   └── resumer            gives unattended deployments their supervisor
+//	│   └── resumer            starts supervisors for unattended deployments
 //	├── request_sup            one_for_one, 3 in 5s
 //	│   ├── fleet              dynamic: one temporary process per running request
 //	│   ├── submit             dynamic: as fleet
@@ -42,10 +42,10 @@
 //	│   └── transfer           dynamic: as fleet
 //	└── endpoint               the HTTP server; starts last, stops first
 //
-// Children start in this order, each when the one before it is up, and stop in reverse.
+// Children start in this order, each after the previous one is up, and stop in reverse.
 // After a strategy comes how many restarts are allowed in which time. The time in
-// brackets is how long a child may take to stop; the default is 5 s for a worker, and
-// for a supervisor the time of its children. A test keeps this drawing and tree.go equal.
+// parentheses is how long a child may take to stop; the default is 5 s, and for a supervisor
+// the time that its children need. A test keeps this drawing and tree.go equal.
 //
 // Services may be left out: without builds there is no queue_manager and no
 // heartbeat_monitor, without throttle no throttle, without deployments no
@@ -60,8 +60,8 @@
 //
 // A child that ends is restarted by its supervisor, alone or with those that depend on
 // it. More than 3 restarts in 5 s at the root end the tree and the process, so that the
-// init system starts it again. A database that is away is an outage and no failure:
-// pool waits for it and is shown as suspended.
+// init system starts it again. An outage of the database is no failure: pool waits for its
+// end and is shown as suspended.
 //
 // # Concurrency
 //

@@ -1,8 +1,9 @@
-// Package auditor checks that the database keeps what takt promises.
+// Package auditor checks invariants of the database, such as that every running build has a
+// worker.
 //
-// Auditor (handle: [Auditor]) checks every invariant once a minute, and on demand. A
-// violation is a metric, and is logged when it begins and when it ends. It repairs nothing:
-// that is an operator's order, which does not come this way.
+// Auditor (handle: [Auditor]) checks all of them once a minute, and on demand. A violation is
+// counted in a metric, and logged when it begins and when it ends. The actor repairs nothing;
+// operators do (`takt repair`).
 //
 // # State
 //

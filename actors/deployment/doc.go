@@ -1,4 +1,4 @@
-// Package deployment copies every repository of one organisation into another.
+// Package deployment copies all repositories of one GitHub organisation into another.
 // Each repository has its own supervised worker, so that a failure affects only
 // that repository.
 //

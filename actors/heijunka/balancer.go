@@ -46,14 +46,14 @@ func plan(pools []store.HeijunkaPoolUse) store.HeijunkaRebalance {
 	}
 	switch {
 	case from == nil:
-		r.Reason = "no pool has more workers than its minimum"
+		r.Reason = "no pool has more places than its minimum"
 	case to == nil:
-		r.Reason = "every pool has its maximum of workers"
+		r.Reason = "every pool has its maximum of places"
 	case from == to || to.Demand <= from.Demand:
-		r.Reason = "no pool that could gain a worker has more to do than one that could lose one"
+		r.Reason = "no pool that could gain a place is more loaded than one that could lose one"
 	default:
 		r.From, r.To = from.Name, to.Name
-		r.Reason = fmt.Sprintf("%s has %.2f requests per worker, %s %.2f", to.Name, to.Demand, from.Name, from.Demand)
+		r.Reason = fmt.Sprintf("%s has %.2f requests per place, %s %.2f", to.Name, to.Demand, from.Name, from.Demand)
 	}
 	return r
 }

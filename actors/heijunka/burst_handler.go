@@ -20,10 +20,10 @@ const (
 	// baseline, because factor times the baseline may be more than the gate admits.
 	near = 0.9
 
-	surgeWorkers  = 5 // workers that each pool gets, on top of its maximum
+	surgePlaces   = 5 // places that each pool gets, on top of its maximum
 	surgeDuration = 5 * time.Minute
 	surgeCooldown = 30 * time.Second // minimum time from a surge's end to the next
-	surgeCost     = 2.0              // cost of a worker, in the operator's units
+	surgeCost     = 2.0              // cost of a place, in the operator's units
 )
 
 // surge is extra capacity for a while. It belongs to the handle, so that it ends on
@@ -48,7 +48,7 @@ func (h *Heijunka) beginSurge(now time.Time, manual bool, d time.Duration) bool 
 	s := &h.surge
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k, added := &s.known, surgeWorkers*len(h.pools)
+	k, added := &s.known, surgePlaces*len(h.pools)
 	if !manual && (!k.Enabled || k.Active || now.Before(s.rest)) {
 		return false
 	}
@@ -63,7 +63,7 @@ func (h *Heijunka) beginSurge(now time.Time, manual bool, d time.Duration) bool 
 	k.WorkersAdded += int64(added)
 	k.Cost += float64(added) * surgeCost
 	for _, p := range h.pools {
-		p.setSurge(surgeWorkers)
+		p.setSurge(surgePlaces)
 	}
 	return true
 }
@@ -110,17 +110,17 @@ type samples struct {
 }
 
 // add takes a sample and reports whether it is a burst. The arguments are the requests
-// that run or wait, the workers, and the gate's limit. demand is requests per worker,
-// mean its mean over the samples before.
-func (s *samples) add(requests, workers, most int) (demand, mean float64, burst bool) {
-	perWorker, known := 1/float64(max(workers, 1)), min(s.size, baseline)
+// that run or wait, the places of all pools, and the gate's limit. demand is requests per
+// place, mean its mean over the previous samples.
+func (s *samples) add(requests, places, most int) (demand, mean float64, burst bool) {
+	perPlace, known := 1/float64(max(places, 1)), min(s.size, baseline)
 	for _, v := range s.ring[:known] {
 		mean += v / float64(known)
 	}
-	demand = float64(requests) * perWorker
+	demand = float64(requests) * perPlace
 	s.ring[s.size%baseline] = demand
 	s.size++
-	threshold := min(factor*mean, near*float64(most)*perWorker)
+	threshold := min(factor*mean, near*float64(most)*perPlace)
 	return demand, mean, known >= warmUp && requests >= volume && demand > threshold
 }
 
@@ -140,18 +140,18 @@ func (h *Heijunka) sample(c *otp.Ctx, s *samples) {
 	if h.endSurge(now, false) {
 		c.Logger().Info().Msg("surge ended")
 	}
-	requests, workers := 0, 0
+	requests, places := 0, 0
 	for _, p := range h.pools {
 		p.mu.Lock()
 		requests += p.requests()
-		workers += p.workers()
+		places += p.places()
 		p.mu.Unlock()
 	}
 	gate, _ := h.gate.status()
-	demand, mean, burst := s.add(requests, workers, gate.RegularLimit)
+	demand, mean, burst := s.add(requests, places, gate.RegularLimit)
 	h.surge.update(func(k *store.HeijunkaBursts) { k.Demand, k.Baseline = demand, mean })
 	if burst && h.beginSurge(now, false, surgeDuration) {
 		c.Logger().Warn().Float64("demand", demand).Float64("baseline", mean).
-			Int("workers_per_pool", surgeWorkers).Dur("duration", surgeDuration).Msg("surge started")
+			Int("places_per_pool", surgePlaces).Dur("duration", surgeDuration).Msg("surge started")
 	}
 }

@@ -119,7 +119,7 @@ func (c Config) Validate() error {
 		err := store.HeijunkaBounds{Min: p.Min, Max: p.Max}.Validate()
 		switch {
 		case p.Initial < p.Min || p.Initial > p.Max:
-			err = errors.New("initial workers must be within minimum and maximum")
+			err = errors.New("initial places must be within minimum and maximum")
 		case p.Overflow < 0 || p.Overflow > store.MaxWorkers || p.Queue < 0:
 			err = fmt.Errorf("overflow must be 0 to %d, and queue not negative", store.MaxWorkers)
 		}

@@ -10,9 +10,9 @@
 // Balancer moves places to busier pools. BurstHandler adds places for a while when
 // demand jumps.
 //
-// A pool's worker is the process of the request that it executes. It is a child of
-// request_sup and not of this subtree, because this subtree's one_for_all must not end
-// requests. A place is only a number, so nothing has to be started, pinged or replaced.
+// The process of a request that holds a place is a child of request_sup and not of this
+// subtree, because this subtree's one_for_all must not end requests. A place is only a
+// number, so nothing has to be started, pinged or replaced.
 //
 // # State
 //

@@ -110,7 +110,7 @@ func (p *Pool) leave(ctx context.Context, turn *list.Element, ready chan struct{
 		return nil
 	case !gone:
 		p.total.Expired++
-		return p.overload(RuleWait, p.busy+p.waiters.Len()+1, p.workers())
+		return p.overload(RuleWait, p.busy+p.waiters.Len()+1, p.places())
 	}
 	return context.Cause(ctx)
 }
@@ -166,8 +166,8 @@ func (p *Pool) giveBack(latency, limit time.Duration, err error) {
 
 func (p *Pool) target() int { return p.base + p.surge }
 
-// workers returns how many requests can run, or how many do if that is more.
-func (p *Pool) workers() int { return max(p.size, p.busy) }
+// places returns how many requests can run, or how many do if that is more.
+func (p *Pool) places() int { return max(p.size, p.busy) }
 
 // resized adapts size to a change of the target. It grows at once. It shrinks at once
 // by at most spare places; the others stay for a while, as overflow does.
@@ -186,7 +186,7 @@ func (p *Pool) scale(n int) error {
 	case n == 0:
 		return nil
 	case to < p.low || to > p.high:
-		return store.NewError(store.Conflict, fmt.Sprintf("The pool may have %d to %d workers, not %d", p.low, p.high, to))
+		return store.NewError(store.Conflict, fmt.Sprintf("The pool may have %d to %d places, not %d", p.low, p.high, to))
 	case now.Sub(p.scaled) < scaleGap:
 		e := store.NewError(store.Conflict, "The pool was scaled just now, try again")
 		e.RetryAfter = scaleGap
@@ -252,7 +252,7 @@ func (p *Pool) status() store.HeijunkaPool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.total
-	s.Name, s.Utilisation, s.Workers, s.Busy, s.Available = p.name, load.Utilisation, p.workers(), p.busy, p.workers()-p.busy
+	s.Name, s.Utilisation, s.Workers, s.Busy, s.Available = p.name, load.Utilisation, p.places(), p.busy, p.places()-p.busy
 	s.QueueLength, s.Target, s.Surge, s.Min, s.Max, s.Overflow = p.waiters.Len(), p.target(), p.surge, p.low, p.high, p.cfg.Overflow
 	s.LastScalingAt = store.NewMillis(p.scaled)
 	latency, errors := p.window.read(time.Now())
@@ -278,13 +278,13 @@ func (p *Pool) requests() int {
 }
 
 // use returns what routing and balance need. Demand is the number of requests that run
-// or wait, per worker.
+// or wait, per place.
 func (p *Pool) use() store.HeijunkaPoolUse {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	perWorker := 1 / float64(p.workers()) // of which there is one at least
+	perPlace := 1 / float64(p.places()) // of which there is one at least
 	return store.HeijunkaPoolUse{
-		Name: p.name, Utilisation: float64(p.busy) * perWorker, Demand: float64(p.requests()) * perWorker,
+		Name: p.name, Utilisation: float64(p.busy) * perPlace, Demand: float64(p.requests()) * perPlace,
 		Workers: p.base, Min: p.low, Max: p.high,
 	}
 }

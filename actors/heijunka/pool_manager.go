@@ -33,27 +33,28 @@ type job struct {
 // periodic describes an actor that handles only its timers. Each incarnation gets jobs
 // of its own, and so its own state.
 func periodic(id string, jobs func() []job) otp.ChildSpec {
-	return otp.ChildSpec{ID: id, Server: func() otp.Server { return &worker{jobs: jobs()} }}
+	return otp.ChildSpec{ID: id, Server: func() otp.Server { return &timerActor{jobs: jobs()} }}
 }
 
-type worker struct {
+// timerActor runs jobs periodically.
+type timerActor struct {
 	otp.Base
 	jobs []job
 }
 
 // Init starts the timers.
-func (w *worker) Init(c *otp.Ctx) error {
-	for _, j := range w.jobs {
+func (a *timerActor) Init(c *otp.Ctx) error {
+	for _, j := range a.jobs {
 		c.SendEvery(j.every, j)
 	}
 	return nil
 }
 
 // HandleInfo implements otp.Server.
-func (w *worker) HandleInfo(c *otp.Ctx, msg any) {
+func (a *timerActor) HandleInfo(c *otp.Ctx, msg any) {
 	if j, ok := msg.(job); ok {
 		j.run(c)
 		return
 	}
-	w.Base.HandleInfo(c, msg)
+	a.Base.HandleInfo(c, msg)
 }

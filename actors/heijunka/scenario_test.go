@@ -177,7 +177,7 @@ func TestOverloadedPoolGainsWorkersFromTheIdleOne(t *testing.T) {
 		dry, err := w.h.Rebalance(true)
 		require.NoError(w, err)
 		require.Equal(w, []string{"idle", "busy"}, []string{dry.From, dry.To})
-		require.Contains(w, dry.Reason, "busy has 3.00 requests per worker, idle 0.00")
+		require.Contains(w, dry.Reason, "busy has 3.00 requests per place, idle 0.00")
 		require.False(w, dry.Done)
 		sizes := func() (all []int) {
 			for _, p := range w.h.Status().Pools {

@@ -1,4 +1,5 @@
-// Package janitor keeps storage tidy, and S3 in step with the disk.
+// Package janitor deletes files and rows that are no longer needed, and uploads copies still
+// missing in S3.
 //
 // Janitor (handle: [Janitor]) makes a round every hour. On this controller's own disk
 // it removes temporary files that are no longer written to, and files that no row

@@ -1,4 +1,5 @@
-// Package jobs runs River's client for the subsystems that have jobs.
+// Package jobs runs the client of River, the job queue in PostgreSQL, for the subsystems that
+// have jobs.
 //
 // Each subsystem describes its part as [Work]. The assembly of the tree passes it to [New],
 // so that subsystems do not depend on each other.

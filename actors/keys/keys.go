@@ -1,9 +1,9 @@
-// Package keys has this controller know the keys with names.
+// Package keys keeps this controller's copy of the named keys up to date.
 //
-// Keys reads them when it starts, when a controller notifies that it has changed them, and
-// each second if they have changed, because a notification may be lost: a key that was
-// revoked ends everywhere within two seconds at most. It also records once a minute which of
-// them were used.
+// The actor reads the keys when it starts, when a controller notifies that it has changed
+// them, and each second if they have changed, because a notification may be lost. So a
+// revoked key stops working everywhere within two seconds. Once a minute the actor records
+// which keys were used.
 //
 // # State
 //
@@ -12,8 +12,8 @@
 //
 // # Failure
 //
-// While the database is unavailable, the keys that were last known stay in force, and those
-// of a controller that has not read any are refused as unavailable, not as wrong.
+// While the database is unavailable, the keys that were read last stay valid. A controller
+// that has not read any yet answers named keys with 503 and not as wrong keys.
 //
 // # Concurrency
 //
@@ -41,7 +41,7 @@ const (
 
 // Store is the SQL of the actor.
 type Store interface {
-	// Refresh has the ring know the keys if they have changed.
+	// Refresh loads the keys into the ring if they have changed.
 	Refresh(ctx context.Context) error
 	// RecordUse records which keys were used since the last call.
 	RecordUse(ctx context.Context) error

@@ -1,7 +1,8 @@
-// Package notices sends notices to their receivers, by the Standard Webhooks specification.
+// Package notices sends notices to subscribers: webhooks by the Standard Webhooks
+// specification, and commit statuses to GitHub.
 //
-// Triggers insert a notice as a job of River, in the transaction of the change of which it
-// tells. So no notice is lost, and none tells of a change that was undone.
+// Triggers insert a notice as a River job, in the transaction of the change that it reports.
+// So no notice is lost, and none reports a change that was rolled back.
 //
 // # State
 //

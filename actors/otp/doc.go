@@ -1,6 +1,7 @@
-// Package otp is a small OTP: servers, supervisors, names and monitors with the
-// words and the behaviour of Erlang's gen_server and supervisor and of Elixir's
-// DynamicSupervisor and Task. It does not depend on the rest of takt.
+// Package otp runs actors under supervisors, in the style of Erlang/OTP: servers with a
+// mailbox, supervisors that restart them, names and monitors. Its terms and behaviour are
+// those of Erlang's gen_server and supervisor, and of Elixir's DynamicSupervisor and Task. It
+// does not depend on the rest of takt.
 //
 //	OTP                              here
 //	gen_server                       [Server], embed [Base]; [BatchServer] for group commit

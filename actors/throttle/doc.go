@@ -1,5 +1,5 @@
-// Package throttle takes workflow actions from HubSpot and completes them at the
-// rates that their owners have set.
+// Package throttle accepts workflow actions from HubSpot and completes them later, no faster
+// than the rates that their owners have set.
 //
 //	Accept ─▶ ConfigCache ─▶ ActionBatcher ──commit──▶ acknowledged
 //	                              │ action, queue, job: one transaction

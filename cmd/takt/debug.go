@@ -71,8 +71,8 @@ const statisticsPatience = 5 * time.Second
 
 var errSlowStatistics = errors.New("the database's statistics took too long")
 
-// inside describes this process for GET /admin/debug.
-func (c *controller) inside(db *postgres.DB) func(ctx context.Context) api.Debug {
+// debugHandler returns the handler of GET /admin/debug, which describes this process.
+func (c *controller) debugHandler(db *postgres.DB) func(ctx context.Context) api.Debug {
 	return func(ctx context.Context) api.Debug {
 		out := api.Debug{Build: buildInfo(), Settings: map[string]string{}, Log: c.recent.all(), Supervision: []json.RawMessage{}}
 		for _, s := range settings(&c.cfg) {

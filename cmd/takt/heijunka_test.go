@@ -20,14 +20,14 @@ func TestLoadCommand(t *testing.T) {
 	d.answers("GET /admin/heijunka", 200, loadReply)
 	require.Equal(t, `load      850 of 1200 (960 regular), alert; soft limit 1000
 admitted  9, refused 3, 13 end per second
-balance   0.75, 2 workers moved
+balance   0.75, 2 places moved
 burst     surge until 2025-11-24T16:00:00Z; demand 0.00, baseline 0.00, 1 surges so far
 
-POOL   HEALTH    WORKERS  BUSY  USED  WAITING  LATENCY  ERRORS  DONE  REFUSED  BOUNDS
-fleet  degraded  10       9     90%   3        1.2ms    1.0%    8     2        5..30+256
+POOL   HEALTH    PLACES  BUSY  USED  WAITING  LATENCY  ERRORS  DONE  REFUSED  BOUNDS
+fleet  degraded  10      9     90%   3        1.2ms    1.0%    8     2        5..30+256
 
 changed   limits: soft 1000, hard 1200, reserved 20 % until 2026-01-02T03:04:05Z (undo: takt heijunka limits --reset)
-          bounds of fleet: 3 to 30 workers (undo: takt heijunka scale fleet --reset)
+          bounds of fleet: 3 to 30 places (undo: takt heijunka scale fleet --reset)
           hook prefers all pools of its list (undo: takt heijunka affinity hook --reset)
           query prefers hook (undo: takt heijunka affinity query --reset)
           bursts: not looked for (undo: takt heijunka surge enable)
@@ -38,7 +38,7 @@ changed   limits: soft 1000, hard 1200, reserved 20 % until 2026-01-02T03:04:05Z
 	require.Contains(t, d.ok(t, "heijunka", "limits", "--hard", "1200", "--for", "2h", "--reason", "more"), "limits: soft 1000, hard 1200, reserved 20 % until 2026-01-02T03:04:05Z (undo: takt heijunka limits --reset)\n")
 	d.answers("POST /admin/heijunka/pools/fleet/scale", 200, loadReply)
 	for _, size := range []string{"--by=-2", "--workers=20", "--min=3"} {
-		require.Contains(t, d.ok(t, "heijunka", "scale", "fleet", size, "--reason", "more"), "\nworkers: fleet 10\n")
+		require.Contains(t, d.ok(t, "heijunka", "scale", "fleet", size, "--reason", "more"), "\nplaces: fleet 10\n")
 	}
 	d.answers("PUT /admin/heijunka/affinity", 200, loadReply)
 	require.Contains(t, d.ok(t, "heijunka", "affinity", "query", "hook", "--reason", "try"), "fleet")
@@ -50,9 +50,9 @@ changed   limits: soft 1000, hard 1200, reserved 20 % until 2026-01-02T03:04:05Z
 
 	d.answers("POST /admin/heijunka/rebalance?dry_run=1", 200,
 		`{"from":"query","to":"fleet","reason":"fleet has more","pools":[{"name":"fleet","utilisation":1,"demand":2.5,"workers":4,"min":1,"max":9}]}`)
-	require.Equal(t, `would move a worker from query to fleet: fleet has more
-POOL   USED  PER WORKER  WORKERS  BOUNDS
-fleet  100%  2.50        4        1..9
+	require.Equal(t, `would move a place from query to fleet: fleet has more
+POOL   USED  PER PLACE  PLACES  BOUNDS
+fleet  100%  2.50       4       1..9
 `, d.ok(t, "heijunka", "rebalance", "--dry-run"))
 	d.answers("POST /admin/heijunka/rebalance", 200, `{"reason":"all alike"}`)
 	require.Contains(t, d.ok(t, "heijunka", "rebalance", "--reason", "try"), "nothing to move: all alike")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"os"
 	"os/signal"
@@ -77,7 +76,7 @@ data directory. Without keys, it makes random ones and keeps them there.`,
 }
 
 // controller is a running `takt serve`. The fields are in the order in which they are
-// opened.
+// opened; close closes them.
 type controller struct {
 	cfg      Config
 	log      zerolog.Logger
@@ -85,7 +84,7 @@ type controller struct {
 	traces   *telemetry.Traces // nil: no traces
 	metrics  *metrics.Metrics
 	listener net.Listener
-	// activated says that systemd keeps the listener's socket open.
+	// activated is true if systemd keeps the listener's socket open.
 	activated bool
 	keys      *seal.Ring
 	files     *storage.Files
@@ -94,9 +93,9 @@ type controller struct {
 	tls       *edge.Certificate // nil: plain HTTP
 	// welcome is the output for the text that tells a person what to do next.
 	welcome io.Writer
-	// forge is the client that deployments find repositories with.
+	// forge is the client with which deployments find repositories.
 	forge *forge.GitHub
-	// stopOrders cancels the orders of operators and waits until they have ended.
+	// stopOrders cancels running orders of operators and waits until they have ended.
 	stopOrders func(cause error)
 	later      sync.Once // see laterSchema
 }
@@ -147,7 +146,7 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	return c.run(ctx)
 }
 
-// open makes everything that the tree's processes share. It starts nothing.
+// open makes everything that the tree's processes share. It starts none of them.
 func (c *controller) open(ctx context.Context) error {
 	var err error
 	if c.traces, err = openTraces(ctx, c.cfg.OTLP, "takt", c.metrics, c.log); err != nil {
@@ -223,7 +222,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		Requests: c.tree.Heijunka,
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:  c.describe,
-		Debug: c.inside(db),
+		Debug: c.debugHandler(db),
 		Keys:  keys, Ring: ring, Notices: sender,
 		Operator: c.tree, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Auditor: c.tree.Auditor, Repair: invariants.Repair,
 		Background: func(f func(context.Context)) { running.Go(func() { f(orders) }) },
@@ -298,44 +297,6 @@ func (c *controller) httpConfig() http.Config {
 	}
 }
 
-// connections returns how many connections the server accepts: as many as the settings
-// need, but no more than the file descriptors allow.
-func (c *controller) connections() int {
-	need := max(2*c.cfg.parked(), 1024)
-	files := fileLimit()
-	n := connectionsFor(need, files)
-	if n < need {
-		c.log.Warn().Uint64("file_descriptors", files).Int("connections", n).Int("needed", need).
-			Msg("the limit of open files is lower than the settings need: raise it (ulimit -n, LimitNOFILE) or lower --max-parked")
-	}
-	return n
-}
-
-// mostParked is how many polls may wait at once if no setting says so.
-const mostParked = 20_000
-
-// parked returns how many polls may wait at once.
-func (c Config) parked() int {
-	return cmp.Or(c.MaxParked, min(mostParked, connectionsFor(2*mostParked, fileLimit())/2))
-}
-
-// connectionsFor returns at most need. It reserves some of the file descriptors for files
-// and the database.
-func connectionsFor(need int, files uint64) int {
-	spare := min(files/4, 1024)
-	return int(min(uint64(need), files-spare))
-}
-
-// fileLimit returns how many files this process may have open. Go's runtime raises the
-// soft limit to the hard limit at the start, and gives child processes the original one.
-func fileLimit() uint64 {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return math.MaxInt32 // the limit is not known, so assume none
-	}
-	return limit.Cur
-}
-
 // openTLS reads the certificate that the settings name. It returns nil if they name none.
 func openTLS(cfg Config, log zerolog.Logger) (*edge.Certificate, error) {
 	if cfg.TLSCert == "" {
@@ -354,7 +315,7 @@ func (c *controller) warnOfPlainHTTP() {
 		Msg("listening without TLS on an address that others can reach: keys, tokens and certificates are sent unencrypted; set --tls-cert and --tls-key, or use a proxy that speaks TLS")
 }
 
-// laterSchema warns that a later release migrated the database.
+// laterSchema warns, once, that a later release migrated the database.
 func (c *controller) laterSchema(version, newest uint) {
 	c.later.Do(func() {
 		c.log.Warn().Uint("version", version).Uint("known", newest).
@@ -388,7 +349,7 @@ func (c *controller) run(ctx context.Context) error {
 	return c.wait(ctx)
 }
 
-// greet prints where takt listens and what to do next.
+// greet prints, on a terminal, where takt listens and what to do next.
 func (c *controller) greet(address string) {
 	scheme := "http"
 	if c.tls != nil {
@@ -420,8 +381,8 @@ func (c *controller) start(ctx context.Context) error {
 	return nil
 }
 
-// wait waits for a signal or the tree's end. It starts the tree again if an operator has
-// ordered that. The listener stays open, so clients that connect meanwhile wait.
+// wait waits for a signal or the end of the tree. If an operator has ordered a restart, it
+// starts the tree again; the listener stays open, so clients that connect meanwhile wait.
 func (c *controller) wait(ctx context.Context) error {
 	for {
 		select {
@@ -451,8 +412,8 @@ func (c *controller) wait(ctx context.Context) error {
 const stopLimit = 90 * time.Second
 
 // stop ends the requests and then the tree, and returns the processes that did not end.
-// Meanwhile probes are answered, by the endpoint and then beside the tree; with a socket of
-// systemd's, new connections wait for the next start.
+// Meanwhile probes are answered, first by the endpoint and then by a server of stop's own. If
+// systemd keeps the socket open, new connections wait for the next start instead.
 func (c *controller) stop(ctx context.Context) (leaked []string) {
 	c.notify(daemon.SdNotifyStopping, "waiting for running requests")
 	if c.activated {

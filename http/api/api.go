@@ -1,23 +1,27 @@
-// Package api is the HTTP wire contract of takt: the JSON bodies that the
-// controller, its command line and its worker exchange. Field names and forms
-// are those of the Expo Free Agent controller, whose published clients work
-// against takt unchanged; takt's own additions are extra members.
+// Package api defines takt's HTTP API: every endpoint, and the types of its parameters and
+// JSON bodies. The server (package http), the client (http/client), the command line, the
+// OpenAPI document and docs/cli.md all use these definitions.
 //
-// Times named *At, and a job's submitted_at, are ISO 8601 strings. Every other time
-// is a [Millis]. JSON is compact.
+// An [Endpoint] is a value, such as [ShowHeijunka], with its method, path, access, limits,
+// and the types of its input and output. [Routes] lists all of them.
+//
+// The names and forms of JSON members are those of the Expo Free Agent controller, whose
+// published clients work with takt unchanged; takt only adds members. Times named *At, and a
+// job's submitted_at, are ISO 8601 strings. Every other time is a [Millis]. JSON is compact.
 //
 // # State
 //
-// None: plain data.
+// None. Endpoints don't change after the program has started.
 //
 // # Failure
 //
-// Error replies are [Problem]: RFC 9457 problem details plus the "error" member
-// that published clients read.
+// An error reply is a [Problem]: RFC 9457 problem details and the member "error" that
+// published clients read. An input that implements [Checker] is checked after decoding.
 //
 // # Concurrency
 //
-// Values are not safe for concurrent changes: copy them.
+// Endpoints may be used by any goroutine. Other values are plain data, not safe for
+// concurrent changes.
 package api
 
 import (

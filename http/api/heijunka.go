@@ -40,7 +40,8 @@ func (h *HeijunkaLimits) Check() error {
 // HeijunkaScale is the body of POST /admin/heijunka/pools/:name/scale. by or workers
 // changes the pool now, and scaling continues from there; min and max bound it.
 type HeijunkaScale struct {
-	By      *int `json:"by,omitempty"`
+	By *int `json:"by,omitempty"`
+	// Workers is the number of the pool's places.
 	Workers *int `json:"workers,omitempty" min:"1"`
 	Min     *int `json:"min,omitempty" min:"1"`
 	Max     *int `json:"max,omitempty" min:"1"`
@@ -156,7 +157,7 @@ var ChangeHeijunkaAffinity = declare[HeijunkaAffinity, Heijunka](operators, Admi
 
 // RebalanceHeijunka is POST /admin/heijunka/rebalance.
 var RebalanceHeijunka = declare[RebalanceHeijunkaIn, HeijunkaRebalance](operators, AdminKey, Ops, "POST /admin/heijunka/rebalance", Route{
-	ID: "rebalanceHeijunka", Errors: []int{409}, Takes: Order{}, Summary: "Move a worker from the least to the most loaded pool",
+	ID: "rebalanceHeijunka", Errors: []int{409}, Takes: Order{}, Summary: "Move a place from the least to the most loaded pool",
 })
 
 // SurgeHeijunka is POST /admin/heijunka/surge.

@@ -1,5 +1,5 @@
-// Package certs takes signing files out of the zip archive that a submitter
-// sent: a PKCS #12 file, its password, and provisioning profiles.
+// Package certs extracts the signing files from the zip archive that a submitter sent: a
+// PKCS #12 file, its password, and provisioning profiles.
 //
 // # State
 //

@@ -1,7 +1,7 @@
 // Package dashboard serves takt's pages for people: their sessions, forms, templates, assets,
-// plots and streams of changes. An act on a page calls the handler of an endpoint, so it does
-// what the interface does. cmd/takt adds its routes to those of package http, which does
-// not depend on it.
+// plots and streams of changes. An action on a page calls the handler of an endpoint, so it
+// does the same as the API. cmd/takt adds the routes to those of package http, which does not
+// depend on this package.
 //
 // # State
 //

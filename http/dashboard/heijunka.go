@@ -30,12 +30,12 @@ func (d *Dashboard) loadHeijunka(_ context.Context, v *view) (any, error) {
 		draw("load", "Load and its limits", "requests", "Good below the soft limit. At the hard limit all further requests are refused.", over("admitted", figLoad), over("soft limit", figSoft), over("hard limit", figHard)),
 		draw("rejected", "Refused", "requests a minute", "0 is good. Clients try refused requests again, so a short peak delays work and loses none.", over("by the regular limit", figRejectedRegular), over("by the hard limit", figRejectedHard)),
 		draw("balance", "Balance of the pools", "", "1 is even. Below 0.8 takt moves a place from the least used pool to the most used.", over("balance", figBalance)),
-		draw("surge", "Demand", "requests per worker", "Good near its average of the last minute. 10 times that is a burst, and takt adds workers for some minutes.", over("demand", figDemand), over("average", figBaseline)),
+		draw("surge", "Demand", "requests per place", "Good near its average of the last minute. 10 times that is a burst, and takt adds places for some minutes.", over("demand", figDemand), over("average", figBaseline)),
 	}
 	for _, pool := range data.Pools {
 		if f, ok := d.deps.History.pool(pool.Name); ok {
 			data.PoolPlots[pool.Name] = []plot{
-				draw("pool-"+pool.Name, pool.Name+": workers", "", "Good while no request waits. takt adds workers when more than 80 % are busy.", over("busy", f+poolBusy), over("workers", f+poolWorkers), over("requests waiting", f+poolWaiting)),
+				draw("pool-"+pool.Name, pool.Name+": places", "", "Good while no request waits. takt adds places when more than 80 % are used.", over("used", f+poolBusy), over("places", f+poolPlaces), over("requests waiting", f+poolWaiting)),
 				draw("latency-"+pool.Name, pool.Name+": time of a request", "ms", "Lower is better. A rise without more load means that the database or the disk is slow.", over("average", f+poolLatency)),
 			}
 		}

@@ -39,7 +39,7 @@ const (
 	poolBusy figure = iota
 	poolWaiting
 	poolLatency
-	poolWorkers
+	poolPlaces
 	poolFigures
 
 	maxPools = 8
@@ -251,7 +251,7 @@ func (h *History) takeLoad(v *sample) (pools []string) {
 	for i, p := range st.Pools[:min(len(st.Pools), maxPools)] {
 		at := figPools + figure(i)*poolFigures
 		v[at+poolBusy], v[at+poolWaiting] = float32(p.Busy), float32(p.QueueLength)
-		v[at+poolLatency], v[at+poolWorkers] = float32(p.AverageLatencyMS), float32(p.Workers)
+		v[at+poolLatency], v[at+poolPlaces] = float32(p.AverageLatencyMS), float32(p.Workers)
 		pools = append(pools, p.Name)
 	}
 	return pools

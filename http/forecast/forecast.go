@@ -1,5 +1,6 @@
-// Package forecast says what happened to a build, why it waits, and when it may start. It
-// judges by what the fleet runs now, and by how long the builds of the last day took.
+// Package forecast explains a build for `takt why` and the dashboard: what happened to it,
+// why it is pending, and when it may start. It computes that from the state of the fleet and
+// from how long recent builds took.
 package forecast
 
 import (

@@ -1,9 +1,9 @@
-// Package batching does many items in one step, and finds the item because of which a
-// step is refused.
+// Package batching commits the items of concurrent callers together, many in one step, and
+// isolates an item because of which a step is refused.
 //
 // # State
 //
-// A Committer holds the items whose callers wait, and nothing else.
+// A Committer has the items whose callers wait, and nothing else.
 //
 // # Failure
 //

@@ -1,6 +1,7 @@
-// Package metrics has the table of takt's metrics, from which they are registered,
-// documented (docs/metrics.md) and checked on Grafana's boards. [Metrics] are those that
-// several packages observe; others make theirs from the table with a [Set].
+// Package metrics defines takt's Prometheus metrics in one table, from which they are
+// registered and documented (docs/metrics.md), and which the Grafana boards are checked
+// against. [Metrics] are those that several packages observe; other packages make theirs from
+// the table with a [Set].
 //
 // # State
 //

@@ -1,9 +1,8 @@
-// Package postgres keeps the values of package store in PostgreSQL (14 or
-// newer). Each noun has its file, a large one several with the same prefix. A
-// statement is a constant beside the method that runs it; one that several methods
-// share stands with the first of them. It begins with its name in a comment, which
-// metrics, PostgreSQL's log and pg_stat_activity show. One test prepares all statements
-// against the migrated schema.
+// Package postgres stores the types of package store in PostgreSQL (14 or newer). Each noun
+// has its file, a large one several with the same prefix. A statement is a constant above
+// the method that runs it; one that several methods share is with the first of them. It
+// begins with its name in a comment, which metrics, PostgreSQL's log and pg_stat_activity
+// show. One test prepares all statements against the migrated schema.
 //
 // All nouns share one package, because their statements share tables, locks and
 // [DB]. Packages by noun would have to export these to each other.

@@ -21,9 +21,9 @@ func PrintHeijunka(w io.Writer, l api.Heijunka) {
 	}
 	fmt.Fprintf(w, "load      %d of %d (%d regular), %s; soft limit %d\n", r.Load, r.HardLimit, r.RegularLimit, r.Level, r.SoftLimit)
 	fmt.Fprintf(w, "admitted  %d, refused %d, %.0f end per second\n", r.Accepted, r.RejectedRegular+r.RejectedHard, r.DrainRate)
-	fmt.Fprintf(w, "balance   %.2f, %d workers moved\n", l.Balance.Coefficient, l.Balance.Moves)
+	fmt.Fprintf(w, "balance   %.2f, %d places moved\n", l.Balance.Coefficient, l.Balance.Moves)
 	fmt.Fprintf(w, "burst     %s\n\n", burst(l.Burst))
-	rows := [][]string{{"POOL", "HEALTH", "WORKERS", "BUSY", "USED", "WAITING", "LATENCY", "ERRORS", "DONE", "REFUSED", "BOUNDS"}}
+	rows := [][]string{{"POOL", "HEALTH", "PLACES", "BUSY", "USED", "WAITING", "LATENCY", "ERRORS", "DONE", "REFUSED", "BOUNDS"}}
 	for _, p := range l.Pools {
 		rows = append(rows, []string{
 			store.Lines(p.Name), store.Lines(p.Health), fmt.Sprint(p.Workers), fmt.Sprint(p.Busy), fmt.Sprintf("%.0f%%", 100*p.Utilisation),
@@ -50,7 +50,7 @@ func PrintHeijunkaChange(w io.Writer, l api.Heijunka) {
 	for _, p := range l.Pools {
 		pools = append(pools, fmt.Sprintf("%s %d", store.Line(p.Name), p.Workers))
 	}
-	fmt.Fprintf(w, "%s\nworkers: %s\n", strings.Join(changed, "\n"), strings.Join(pools, ", "))
+	fmt.Fprintf(w, "%s\nplaces: %s\n", strings.Join(changed, "\n"), strings.Join(pools, ", "))
 }
 
 // changes lists what differs from the configuration, until when, and how to undo it.
@@ -71,7 +71,7 @@ func changes(l api.Heijunka) (out []string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Bounds)) {
 		b := s.Bounds[name]
-		add(fmt.Sprintf("bounds of %s: %d to %d workers", name, b.Min, b.Max), b.Expiry, "scale "+name+" --reset")
+		add(fmt.Sprintf("bounds of %s: %d to %d places", name, b.Min, b.Max), b.Expiry, "scale "+name+" --reset")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Affinity)) {
 		a := s.Affinity[name]
@@ -94,17 +94,17 @@ func burst(b api.HeijunkaBurst) string {
 	return text
 }
 
-// PrintRebalance shows which worker was moved, or why none was.
+// PrintRebalance shows between which pools a place was moved, or why none was.
 func PrintRebalance(w io.Writer, r api.HeijunkaRebalance) {
 	switch {
 	case r.Done:
-		fmt.Fprintf(w, "moved a worker from %s to %s: %s\n", store.Lines(r.From), store.Lines(r.To), store.Lines(r.Reason))
+		fmt.Fprintf(w, "moved a place from %s to %s: %s\n", store.Lines(r.From), store.Lines(r.To), store.Lines(r.Reason))
 	case r.From != "":
-		fmt.Fprintf(w, "would move a worker from %s to %s: %s\n", store.Lines(r.From), store.Lines(r.To), store.Lines(r.Reason))
+		fmt.Fprintf(w, "would move a place from %s to %s: %s\n", store.Lines(r.From), store.Lines(r.To), store.Lines(r.Reason))
 	default:
 		fmt.Fprintf(w, "nothing to move: %s\n", store.Lines(r.Reason))
 	}
-	rows := [][]string{{"POOL", "USED", "PER WORKER", "WORKERS", "BOUNDS"}}
+	rows := [][]string{{"POOL", "USED", "PER PLACE", "PLACES", "BOUNDS"}}
 	for _, p := range r.Pools {
 		rows = append(rows, []string{
 			store.Lines(p.Name), fmt.Sprintf("%.0f%%", 100*p.Utilisation), fmt.Sprintf("%.2f", p.Demand), fmt.Sprint(p.Workers), fmt.Sprintf("%d..%d", p.Min, p.Max),

@@ -1,11 +1,10 @@
-// Package runner is the build worker: it takes builds from a controller, runs a
-// command on each, and brings the result back.
+// Package runner implements `takt worker`: it polls a controller for builds, runs a command
+// on each, and uploads the result.
 //
 //	poll → download, check, unpack → run → upload → poll …
 //	         heartbeat and log stream beside it
 //
-// worker.go holds the loop, build.go one build from job to report; the rest are
-// the parts those two are made of.
+// worker.go has the loop, and build.go one build from the job to the report.
 //
 // # State
 //
