@@ -86,7 +86,7 @@ drill: setup-postgres setup-s3 setup-git setup-cc ## make faults around two cont
 
 test-deploy: test-package test-image test-proxies test-controllers test-databases test-release ## test what operators install: package, images, compose file, proxies, several controllers, PgBouncer, releases
 
-test-image: setup-postgres setup-podman ## build the images on a new Debian and run them, with a read-only root file system
+test-image: setup-postgres setup-podman ## build the images on a new Debian and run them, with a read-only root file system, as root
 	@.ci/setup debootstrap compose
 	$(DEPLOY_TEST) -run 'TestDeployImages|TestDeployComposeFile' ./cmd/takt
 
@@ -160,9 +160,9 @@ fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
 			echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; \
 		done; done
 
-mutants: setup-postgres setup-git setup-curl setup-s3 ## break each mechanism that a promise stands on, and see its test fail; ONLY=REGEX runs some
+mutants: $(SERVERS) ## break each mechanism that a promise stands on, and see its test fail; ONLY=REGEX runs some
 	@.ci/setup pgbouncer
-	TAKT_TEST_DEPLOY=1 TAKT_TEST_S3_SERVER=$(S3_SERVER) $(GO) run ./cmd/internal/mutants -only '$(ONLY)'
+	TAKT_TEST_DEPLOY=1 $(FIND) $(GO) run ./cmd/internal/mutants -only '$(ONLY)'
 
 screenshots: setup-postgres setup-browser ## write pictures of every page (light, dark, phone, without JavaScript) to .cache/screenshots
 	TAKT_SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(GO) test -run TestDashboardScreenshots -timeout 5m -count 1 ./cmd/takt

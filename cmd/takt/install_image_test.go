@@ -96,9 +96,7 @@ func (p *podman) importDebian(name string) {
 // container without capabilities and with a read-only root file system.
 func TestDeployImages(t *testing.T) { //nolint:paralleltest // each takes the whole machine
 	deployTest(t)
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to make a Debian in a directory")
-	}
+	require.Zero(t, os.Geteuid(), "make test-image needs root, to make a Debian in a directory")
 	const image, version = "localhost/takt-test", "1.2.3"
 	p := newPodman(t)
 	p.importDebian("localhost/debian:test")
