@@ -145,17 +145,16 @@ It is shown once, can be used once, and expires. Needs the admin key in TAKT_ADM
 }
 
 func newKeysRevokeCommand(env environment) *cobra.Command {
-	var why string
-	cmd := ask(env, &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "revoke NAME", Short: "Revoke a key for good", Args: cobra.ExactArgs(1),
 		Long: `Revoke a key for good. It becomes invalid on all controllers at once, or within two
 seconds on one that misses the notification. Its sessions and streams end too. Needs
 the admin key in TAKT_ADMIN_KEY.`,
-	}, func(ctx context.Context, c *client.Client, args []string) (api.None, error) {
-		return client.Call(ctx, c, api.RevokeKey, api.RevokeKeyIn{Name: args[0], Why: api.Why{Reason: why}})
-	}, func(w io.Writer, _ api.None) { fmt.Fprintln(w, "revoked") })
-	cmd.Flags().StringVar(&why, "reason", "", "why, for the audit")
-	return cmd
+	}
+	why := reasonFlag(cmd)
+	return ask(env, cmd, func(ctx context.Context, c *client.Client, args []string) (api.None, error) {
+		return client.Call(ctx, c, api.RevokeKey, api.RevokeKeyIn{Name: args[0], Why: api.Why{Reason: *why}})
+	}, says[api.None]("revoked"))
 }
 
 // enrolled has a worker use its own key, which it first gets for token unless its state

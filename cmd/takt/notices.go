@@ -37,13 +37,11 @@ specification. docs/notices.md lists the events. Needs the admin key in TAKT_ADM
 
 // newSubscriptionCommand returns a command that calls an endpoint for a subscription.
 func newSubscriptionCommand[Out any](env environment, name, short string, e api.Endpoint[api.SubscriptionIn, Out], show func(io.Writer, Out)) *cobra.Command {
-	var why string
-	cmd := order(env, &cobra.Command{Use: name + " ID", Short: short, Args: cobra.ExactArgs(1)},
-		func(ctx context.Context, c *client.Client, args []string) (Out, error) {
-			return client.Call(ctx, c, e, api.SubscriptionIn{ID: args[0], Why: api.Why{Reason: why}})
-		}, show)
-	cmd.Flags().StringVar(&why, "reason", "", "why, for the audit")
-	return cmd
+	cmd := &cobra.Command{Use: name + " ID", Short: short, Args: cobra.ExactArgs(1)}
+	why := reasonFlag(cmd)
+	return order(env, cmd, func(ctx context.Context, c *client.Client, args []string) (Out, error) {
+		return client.Call(ctx, c, e, api.SubscriptionIn{ID: args[0], Why: api.Why{Reason: *why}})
+	}, show)
 }
 
 func says[Out any](text string) func(io.Writer, Out) {
