@@ -71,7 +71,11 @@ func (s *poolServer) answered(c *otp.Ctx, l *openPool, err error) (next time.Dur
 	c.Logger().Warn().Err(err).Msg("database unavailable")
 	c.Suspend(describe(err))
 	s.takeBack(err)
-	l.cut() // calls that hang would keep others waiting, also at the next host
+	// Calls are cut at once, not after Drain: the database has neither answered within
+	// AnswerTimeout nor let takt in, and what waits behind a call that hangs would wait also at
+	// the next host. Callers of a commit get store.ErrOutcomeUnknown and try again: repeated
+	// polls, results and submissions with an Idempotency-Key take effect once.
+	l.cut()
 	s.retire(c, l, 0)
 	if errors.Is(err, errMoved) {
 		s.attempts.Start(c)
