@@ -17,51 +17,52 @@ import (
 )
 
 // FormSlack is how many bytes a form may have besides its files: boundaries, fields, and
-// files of old clients that takt skips.
+// files of old clients, which takt skips.
 const FormSlack = 32 << 20
 
 // smallRest is how many bytes of an unread body net/http discards by itself.
 const smallRest = 256 << 10
 
 // smallStall is how long a client that sends no file may send nothing, or less than the
-// least rate: it may hold a place meanwhile.
+// least rate. It is short, because the client may hold a place meanwhile.
 const smallStall = 5 * time.Second
 
-// Body is a watched request body: it counts the bytes read, ends a read that stalls, and
-// stops at a limit.
+// Body is a request body with limits: it counts the bytes read, ends a read that stalls or
+// is too slow, and fails beyond a maximum. Only the goroutine that reads it may use it,
+// except for cut, Keep and expire, which any goroutine may call.
 type Body struct {
 	io.ReadCloser
 	conn  *http.ResponseController
 	max   int64         // bytes; more is TooLarge
 	stall time.Duration // how long a read may stall
-	End   time.Time     // when the whole body must have come; zero: no limit
+	End   time.Time     // when the whole body must have arrived; zero: no limit
 	pace  pace
-	waits bool // the client sends nothing before takt reads
+	waits bool // the client sends nothing before takt reads (Expect: 100-continue)
 
-	read    int64
-	touched bool
-	err     error
-	renew   time.Time
-	// Moved is called with the time of each read, if it is set.
+	read    int64     // bytes
+	touched bool      // Read was called
+	err     error     // of the last read
+	renew   time.Time // when to move the read deadline again
+	// Moved, if set, is called with the time of each read.
 	Moved func(now time.Time)
 
-	// whole is set once readBody has read the body, or failed; data and failed are its results.
+	// whole is true once ReadBody has read the body or failed; data and failed are its results.
 	whole  bool
 	data   []byte
 	failed error
 
-	ended atomic.Bool // written by the reader: all of the body has arrived
-	off   atomic.Bool // written by any goroutine: the request was told to end
-	// kept ends what Keep keeps; it points to nil once the grace period is over.
+	ended atomic.Bool // all of the body has arrived; written by the reader
+	off   atomic.Bool // the request was told to end; written by cut
+	// kept cancels the context of Keep; it points to nil once the grace period is over.
 	kept atomic.Pointer[context.CancelCauseFunc]
 }
 
-// pace judges how fast a client sends or reads.
+// pace checks how fast a client sends or reads.
 type pace struct {
-	least int64 // bytes a second, judged each time the client was waited for as long as grace
-	grace time.Duration
+	least int64         // bytes a second
+	grace time.Duration // how long the client is waited for between two checks
 
-	waited time.Duration // time spent waiting for the client since it was judged last
+	waited time.Duration // time spent waiting for the client since the last check
 	moved  int64         // bytes moved meanwhile
 }
 
@@ -78,7 +79,7 @@ func (p *pace) tooSlow(n int64, took time.Duration) bool {
 	return slow
 }
 
-// watchBody wraps the request's body in a body; it returns nil if there is none.
+// watchBody replaces the request's body by a Body, which it returns; nil if there is no body.
 func (s *Server) watchBody(c echo.Context, r *Route) *Body {
 	req := c.Request()
 	if req.Body == nil || req.Body == http.NoBody {
@@ -100,14 +101,14 @@ func (s *Server) watchBody(c echo.Context, r *Route) *Body {
 	return b
 }
 
-// Watched returns the body that watchBody installed; nil if there is none.
+// Watched returns the Body of a request; nil if it has none.
 func Watched(r *http.Request) *Body {
 	b, _ := r.Body.(*Body)
 	return b
 }
 
-// cut ends a read that waits for the rest of the body. A complete body keeps
-// its deadline, because net/http takes an expired one for a client that left.
+// cut makes reads of the rest of the body fail. A body that has arrived keeps its deadline,
+// because net/http takes an expired one for a client that has left.
 func (b *Body) cut() {
 	b.off.Store(true)
 	if !b.ended.Load() {
@@ -115,9 +116,10 @@ func (b *Body) cut() {
 	}
 }
 
-// Keep returns a context for work that goes on although its client has left, such as the
-// record of a file that arrived whole. It ends when the request was told to end and has used
-// its grace period up, so that it does not outlive its process. A body keeps one at a time.
+// Keep returns a context for work that continues after the client has left, such as recording
+// a file that has arrived completely. It ends when the request was told to end and its grace
+// period is over, so that the work does not outlive the request's process. There may be one at
+// a time.
 func (b *Body) Keep(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	if !b.kept.CompareAndSwap(nil, &end) {
@@ -126,7 +128,7 @@ func (b *Body) Keep(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { end(nil) }
 }
 
-// expire ends what is kept, now and later.
+// expire cancels the context of Keep, and those of later calls.
 func (b *Body) expire() {
 	if end := b.kept.Swap(new(context.CancelCauseFunc)); end != nil && *end != nil {
 		(*end)(errCut())
@@ -137,8 +139,8 @@ func errCut() error {
 	return store.NewError(store.Unavailable, "The request was given up, try again later")
 }
 
-// renewal is how often the read deadline is moved. It is not moved with every read
-// because that would cost too much.
+// renewal is how often a deadline is moved, because moving it with every read or write would
+// cost too much.
 func renewal(stall time.Duration) time.Duration { return min(time.Second, stall/4) }
 
 // Read implements io.Reader.
@@ -185,14 +187,14 @@ func (b *Body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// rearm removes the read deadline, because net/http takes an expired one for a client
-// that left. It also gives the reply its full time, however long the body took.
+// rearm removes the read deadline, because net/http takes an expired one for a client that
+// has left, and gives the reply its full time, however long the body took.
 func (b *Body) rearm() {
 	_ = b.conn.SetReadDeadline(time.Time{}) // fails on a dead connection only
 	_ = b.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 }
 
-// Finish reads the few bytes after the last part that matters, so that the connection can
+// Finish reads and discards up to smallRest bytes of what is left, so that the connection can
 // be reused.
 func (b *Body) Finish() {
 	if !b.ended.Load() && b.err == nil {
@@ -200,9 +202,9 @@ func (b *Body) Finish() {
 	}
 }
 
-// refuse answers err. A client that is still sending gets the answer first. Then takt
-// reads and discards the rest for a while, because closing the connection at once would
-// show the client a reset instead of the answer.
+// refuse replies with err. If the client is still sending its body, takt then reads and
+// discards the rest for a while, because closing the connection immediately would give the
+// client a reset instead of the reply.
 func (s *Server) refuse(c echo.Context, r *Route, b *Body, err error) {
 	if b == nil || errors.Is(b.err, io.EOF) {
 		s.writeError(c, err)

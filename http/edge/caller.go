@@ -10,12 +10,12 @@ import (
 
 // Caller is who sent a request.
 type Caller struct {
-	// APIKey and AdminKey say that the key was sent and is right.
+	// APIKey and AdminKey are true if the key was sent and is right.
 	APIKey, AdminKey bool
-	// WrongAdminKey says that an admin key was sent and is wrong.
+	// WrongAdminKey is true if an admin key was sent and is wrong.
 	WrongAdminKey bool
-	// Key is the key with a name that the request has shown, or its session has begun with;
-	// nil if it was another one.
+	// Key is the named key that was sent, or with which the session began; nil if there is
+	// none.
 	Key       *store.NamedKey
 	Session   *Session // nil for a program
 	Remote    string   // the connection's address, without its port
@@ -28,10 +28,10 @@ type Session struct {
 	ID   string `json:"i"`
 	Role string `json:"r"` // RoleAPI, RoleAdmin or RoleKey
 	Name string `json:"n"` // of the person, as entered at login, because keys are shared
-	// Key is the name of the key with which it began, with RoleKey.
+	// Key is the name of the key with which it began, if Role is RoleKey.
 	Key string `json:"k,omitempty"`
 
-	named *store.NamedKey // that key; set when the session is checked
+	named *store.NamedKey // that key; set by Renew
 }
 
 // What a session may do follows from the key with which it began.
@@ -41,13 +41,13 @@ const (
 	RoleKey   = "key"
 )
 
-// Admin reports whether everything is allowed.
+// Admin reports whether the session may do everything.
 func (s *Session) Admin() bool {
 	return s != nil && (s.Role == RoleAdmin || s.named.May(store.ScopeAdmin))
 }
 
-// Renew finds the key of a session that began with one that has a name. It reports whether
-// the session goes on: such a key may have been revoked.
+// Renew looks up the named key with which the session began. It returns false if that was
+// revoked or has expired; the session is then over.
 func (s *Session) Renew(k *Keys) bool {
 	if s.Role != RoleKey {
 		return true
@@ -56,8 +56,8 @@ func (s *Session) Renew(k *Keys) bool {
 	return s.named != nil
 }
 
-// Needs returns why the session may not do what needs a scope. Sessions of the API key and of
-// the admin key have no scopes: the route's access decides.
+// Needs returns an error if the session's key lacks a scope. Sessions that began with the API
+// key or the admin key have no scopes; the route's access decides about them.
 func (s *Session) Needs(scope store.Scope) error {
 	if s.Role != RoleKey || s.named.May(scope) {
 		return nil
@@ -65,7 +65,7 @@ func (s *Session) Needs(scope store.Scope) error {
 	return missing(scope)
 }
 
-// Actor returns the caller's name for the audit.
+// Actor returns the caller's name for the audit, such as "admin@127.0.0.1".
 func (c Caller) Actor() string {
 	switch {
 	case c.Session != nil && c.Session.Key != "":
@@ -78,19 +78,20 @@ func (c Caller) Actor() string {
 		return "admin@" + c.Remote
 	case c.APIKey:
 		return "api@" + c.Remote
-	default: // who has a build's token
+	default: // only a build's token was sent
 		return "build token@" + c.Remote
 	}
 }
 
-// Operator reports whether the caller has shown the admin key, now or when the session began.
+// Operator reports whether the caller has sent the admin key or a named key with the scope
+// admin, now or when the session began.
 func (c Caller) Operator() bool {
 	return c.AdminKey || c.Session.Admin() || c.Key.May(store.ScopeAdmin)
 }
 
-// Needs returns why the caller may not reach a build that the key named submitter submitted, if
-// a key with a name needs scope for those of others. An error of a caller without any key is
-// the caller's to find.
+// Needs returns an error if the caller's named key may not reach a build that the key submitter
+// submitted. It needs scope, or for its own builds the scope submit. A caller without a named
+// key gets no error here.
 func (c Caller) Needs(scope store.Scope, submitter string) error {
 	if c.Key == nil || c.Key.May(scope) || c.Key.May(store.ScopeSubmit) && submitter == c.Key.Name {
 		return nil
@@ -118,7 +119,7 @@ func CallerOf(ctx context.Context) Caller {
 	return c
 }
 
-// Bear has a request know the key with a name of its session, so that its streams end with it.
+// Bear stores the session's named key in its request, so that streams end when the key does.
 func (s *Session) Bear(c echo.Context) {
 	if s.named != nil {
 		c.Set(namedKey, s.named)
@@ -130,8 +131,8 @@ func WithSession(ctx context.Context, s *Session) context.Context {
 	return context.WithValue(ctx, sessionKey{}, s)
 }
 
-// WithCaller returns a handler's context that knows who sent the request, see [CallerOf].
-// [Server.Answer] calls it; streams that ask call it themselves.
+// WithCaller returns a context from which [CallerOf] returns who sent the request.
+// [Server.Answer] calls it; streams that need the caller call it themselves.
 func (s *Server) WithCaller(ctx context.Context, c echo.Context) context.Context {
 	r := c.Request()
 	caller := Caller{Remote: RemoteHost(r), Addr: Remote(r, s.Config.TrustedProxies).String(), RequestID: RequestID(c)}
@@ -150,7 +151,7 @@ func (s *Server) WithCaller(ctx context.Context, c echo.Context) context.Context
 	return context.WithValue(ctx, callerKey{}, caller)
 }
 
-// namedKey is the key of a request's checked [store.NamedKey] in its echo.Context.
+// namedKey is the name under which a request's [store.NamedKey] is kept in its echo.Context.
 const namedKey = "takt key"
 
 func keyOf(c echo.Context) *store.NamedKey {

@@ -18,45 +18,48 @@ type Config struct {
 	// TelemetryWithoutKey accepts telemetry without an API key if it names a build and
 	// the worker that holds it. Old host monitors have no key.
 	TelemetryWithoutKey bool
-	// WrongKeys is how many wrong keys a minute one remote address may show before it
-	// gets a Retry-After. A right key is never refused. Negative: no limit.
+	// WrongKeys is how many wrong keys a minute one remote address may send before it gets
+	// a Retry-After. A right key is never refused. Negative means no limit. Defaults to 10.
 	WrongKeys int
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix
 
-	// MaxJSON limits a JSON body, and MaxField a text field of a form, in bytes.
+	// MaxJSON limits a JSON body, and MaxField a text field of a form, in bytes. They
+	// default to 1 MiB and 64 KiB.
 	MaxJSON, MaxField int64
-	// MaxParts is how many parts a form may have.
+	// MaxParts is how many parts a form may have. Defaults to 32.
 	MaxParts int
-	// MaxConnections is how many connections may be open at once; for further ones those
-	// of strangers are closed. Each parked poll uses one. MaxStreams is how many of them
-	// may be streams.
+	// MaxConnections is how many connections may be open at once; beyond that, connections
+	// from unknown addresses are closed. Each parked poll uses one. MaxStreams is how many of
+	// them may be streams. They default to 32 768 and 1000.
 	MaxConnections, MaxStreams int
-	// MaxPerAddress is how many connections one remote address may have that has shown no
-	// right key, session or signature lately.
+	// MaxPerAddress is how many connections an address may have that has not recently sent
+	// a right key, session or signature. Defaults to an eighth of MaxConnections, and at
+	// least 64.
 	MaxPerAddress int
 	// MaxTransfers is how many file transfers are served at once; further ones wait up to
-	// 20 s. A quarter is for downloads that show only a build's token.
+	// 20 s. Downloads with only a build's token get at most a quarter. Defaults to 256.
 	MaxTransfers int
-	// MaxBypass is how many operators' requests, which are not levelled, are served at
-	// once. The same limit applies to the public pages.
+	// MaxBypass is how many requests of operators, which are not levelled, are served at
+	// once. The same limit applies to the public pages. Defaults to 64.
 	MaxBypass int
 
 	// ReadHeaderTimeout is for a request's header, and for the first request of a
 	// connection. ReadTimeout is for a body that is not a file. IdleTimeout is for the
-	// time between two requests.
+	// time between two requests. They default to 10 s, 30 s and 2 minutes.
 	ReadHeaderTimeout, ReadTimeout, IdleTimeout time.Duration
-	// StallTimeout is how long a transfer may stand still.
+	// StallTimeout is how long a transfer may move no byte. Defaults to 1 minute.
 	StallTimeout time.Duration
 	// LeastRate is how many bytes a second a client must send or read in a transfer. It is
-	// judged each time takt has waited LeastRateGrace for the client.
+	// checked each time takt has waited LeastRateGrace for the client. They default to 8 KiB
+	// and 30 s.
 	LeastRate      int64
 	LeastRateGrace time.Duration
 	// DrainTimeout is how long the rest of a refused body is read, so that the client
-	// receives the refusal.
+	// receives the refusal. Defaults to 1 minute.
 	DrainTimeout time.Duration
-	// StreamTimeout is how long a write to a stream may take; a slower client is cut off.
-	// StreamPing is the time between two pings.
+	// StreamTimeout is how long a write to a stream may take; the stream of a slower client
+	// is closed. StreamPing is the time between two pings. They default to 10 s and 15 s.
 	StreamTimeout, StreamPing time.Duration
 	// RequestGrace is how long a request may go on after it was told to end; then its
 	// connection is cut off. ShutdownTimeout is how long running requests may take when
@@ -71,7 +74,7 @@ const writeTimeout = 2 * time.Minute
 // maxDrains is how many refused bodies are read at once.
 const maxDrains = 8
 
-// KeyPattern is what API keys and admin keys consist of.
+// KeyPattern matches API keys and admin keys.
 var KeyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
 
 // WithDefaults returns c with its zero values filled in.

@@ -12,21 +12,20 @@ import (
 	"takt/store"
 )
 
-// cutoff watches one run of a request that may be told to end while its client is still
-// connected. When it is told to, reads of the client's body fail at once. A run that has
-// not ended after the grace period loses its connection, so whatever it writes later is
-// discarded.
+// cutoff ends the run of a request's handler that is told to end while its client is still
+// connected. First, reads of the client's body fail. If the handler has not returned after
+// the grace period, its connection is closed, so whatever it writes later is discarded.
 type cutoff struct {
 	server *Server
 	c      echo.Context
-	body   *Body // nil without one
+	body   *Body // nil if there is none
 	work   store.Work
 
 	mu    sync.Mutex  // guards what follows
-	over  bool        // the run has ended: its connection must not be touched
-	timer *time.Timer // nil until the run is told to end
-	// lost means that nothing may be written any more, because the grace period has passed
-	// or the handler itself has aborted.
+	over  bool        // the handler has returned: its connection must not be touched
+	timer *time.Timer // nil until the handler is told to end
+	// lost is true if nothing may be written any more, because the grace period is over or the
+	// handler itself has aborted.
 	lost bool
 }
 
@@ -58,7 +57,7 @@ func (k *cutoff) watch(ctx context.Context, fn func(ctx context.Context) error) 
 	return fn(ctx)
 }
 
-// begin is called when the process is told to end.
+// begin is called when the request's process is told to end.
 func (k *cutoff) begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -87,8 +86,8 @@ func (k *cutoff) expire() {
 	hangUp(k.c)() // HTTP/2 resets the stream by itself
 }
 
-// end marks the run as over and stops the timer; from here on the cutoff does not touch
-// the connection.
+// end records that the handler has returned. After it the cutoff does not touch the
+// connection.
 func (k *cutoff) end() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

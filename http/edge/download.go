@@ -26,7 +26,7 @@ const transferPiece = 256 << 10
 
 // Download is a file to be sent.
 type Download struct {
-	// Content is an *os.File where possible, so that the kernel can copy it (sendfile).
+	// Content should be an *os.File where possible, so that the kernel can copy it (sendfile).
 	Content     io.ReadSeeker
 	Digest      [32]byte
 	ContentType string
@@ -35,8 +35,9 @@ type Download struct {
 	Moved       func(now time.Time)
 }
 
-// SendDownload answers with d: whole, as a range, or as not modified. If the copy fails,
-// it aborts the connection.
+// SendDownload replies with d: whole, a range of it, or 304. Errors: RangeNotSatisfied,
+// PreconditionFailed, and http.ErrAbortHandler if sending failed, for which the caller must
+// abort the connection.
 func (s *Server) SendDownload(c echo.Context, d Download) error {
 	h := c.Response().Header()
 	h.Set("Content-Type", d.ContentType)
@@ -99,8 +100,8 @@ func withoutEmptySuffixes(ranges string) string {
 	return strings.Join(list, ",")
 }
 
-// downloadWriter writes a download directly to net/http's writer, because echo's writer
-// would prevent sendfile. It reports status and size to echo's writer.
+// downloadWriter writes a download to net/http's writer, because echo's would prevent
+// sendfile. It records status and size in echo's.
 type downloadWriter struct {
 	http.ResponseWriter
 	conn  *http.ResponseController
@@ -134,8 +135,8 @@ func (w *downloadWriter) Write(p []byte) (int, error) {
 	return n, w.note(int64(n), begun, err)
 }
 
-// ReadFrom is called by ServeContent's copy. It sends piece by piece: each piece is one
-// sendfile, and between pieces the write deadline moves and the client's pace is judged.
+// ReadFrom is called by ServeContent's copy. It sends piece by piece, each with one sendfile,
+// and between pieces moves the write deadline and checks the client's pace.
 func (w *downloadWriter) ReadFrom(src io.Reader) (total int64, err error) {
 	to, ok := w.ResponseWriter.(io.ReaderFrom)
 	all, limited := src.(*io.LimitedReader)

@@ -16,13 +16,13 @@ func On[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context
 	return OnAs(s, e, handle)
 }
 
-// Bind has [Invoke] call handle.
+// Bind makes handle the function that [Invoke] calls.
 func Bind[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in In) (Out, error)) {
 	s.plain[e.ID] = handle
 }
 
-// OnAs is [On] for a handler that reads its input as another type than clients send, see
-// [api.Decoder]. [Invoke] does not know it.
+// OnAs is like [On] for a handler whose input has another type than the endpoint's, see
+// [api.Decoder]. [Invoke] can't call it.
 func OnAs[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in As) (Out, error)) Route {
 	return OnRequest(s, e, func(ctx context.Context, _ echo.Context, in As) (any, error) {
 		out, err := handle(ctx, in)
@@ -36,13 +36,14 @@ func OnAs[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx c
 	})
 }
 
-// OnList is [On] for a long list, which is read and sent page by page.
+// OnList is like [On] for a long list, which is read and sent page by page. [Invoke] can't
+// call it.
 func OnList[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in In) (List, error)) Route {
 	return OnRequest(s, e, func(ctx context.Context, _ echo.Context, in In) (any, error) { return handle(ctx, in) })
 }
 
-// OnRequest is [OnAs] for a handler that needs the request itself: it reads a form, or sends
-// its reply, for which it returns nil.
+// OnRequest is like [OnAs] for a handler that needs the request itself: to read a form, or to
+// send its reply, after which it returns nil.
 func OnRequest[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, c echo.Context, in As) (any, error)) Route {
 	read, r := Reader[As](), s.Of(e.Route)
 	r.Handle = func(ctx context.Context, c echo.Context) (any, error) {
@@ -61,8 +62,8 @@ func Reader[In any]() func(c echo.Context) (In, error) {
 	return func(c echo.Context) (In, error) { return decoder.Read(request{c}) }
 }
 
-// Invoke calls the plain handler of an endpoint within the process. ctx should have a
-// caller, see [Server.WithCaller].
+// Invoke calls the handler of an endpoint that was bound with [On] or [Bind], without a
+// request. ctx should have a caller, see [Server.WithCaller].
 func Invoke[In, Out any](ctx context.Context, s *Server, e api.Endpoint[In, Out], in In) (out Out, err error) {
 	handle, ok := s.plain[e.ID].(func(ctx context.Context, in In) (Out, error))
 	if !ok {
@@ -71,7 +72,7 @@ func Invoke[In, Out any](ctx context.Context, s *Server, e api.Endpoint[In, Out]
 	return handle(ctx, in)
 }
 
-// Read reads and checks the input of a request for an endpoint that has no plain handler.
+// Read reads and checks the input of a request for an endpoint.
 func Read[In, Out any](c echo.Context, e api.Endpoint[In, Out]) (In, error) {
 	return e.Read(request{c})
 }
@@ -97,10 +98,10 @@ func (s *Server) Of(e api.Route) Route {
 	return r
 }
 
-// RequestOf returns what an endpoint's input is read from.
+// RequestOf returns the source from which an endpoint's input is read.
 func RequestOf(c echo.Context) api.Request { return request{c} }
 
-// request is what an endpoint's input is read from.
+// request implements api.Request.
 type request struct{ c echo.Context }
 
 func (r request) Path(name string) string   { return r.c.Param(name) }

@@ -35,10 +35,11 @@ var statuses = map[store.Code]int{ //nolint:gochecknoglobals // a table
 // StatusOf returns the status of a code. It is the only place that does.
 func StatusOf(code store.Code) int { return cmp.Or(statuses[code], http.StatusInternalServerError) }
 
-// Invalid returns an error that is the client's fault.
+// Invalid returns an InvalidArgument error (400).
 func Invalid(message string) error { return store.NewError(store.InvalidArgument, message) }
 
-// FailureOf turns any error into one that may be shown.
+// FailureOf returns the *store.Error in err, or makes one whose message may be shown to
+// clients.
 func FailureOf(err error) *store.Error {
 	if e, ok := errors.AsType[*store.Error](err); ok {
 		return e
@@ -57,8 +58,8 @@ func FailureOf(err error) *store.Error {
 	return store.Wrap(store.Internal, "Internal server error", err)
 }
 
-// ProblemOf makes the reply of err. A 500 never shows details, except CertsUnusable, which
-// is the submitter's fault.
+// ProblemOf returns the reply for err, and its Retry-After, 0 if it has none. A 500 never
+// shows details, except for CertsUnusable, which is the submitter's mistake.
 func ProblemOf(err error, requestID string) (p api.Problem, retryAfter time.Duration) {
 	e := FailureOf(err)
 	p = api.Problem{
@@ -81,8 +82,8 @@ func ProblemOf(err error, requestID string) (p api.Problem, retryAfter time.Dura
 	return p, retryAfter
 }
 
-// sentence returns a text that begins with the name of a field as a sentence, because old
-// clients show it alone. Two of these texts are what they look for.
+// sentence makes a text that begins with the name of a field a sentence, because old clients
+// show it alone. It leaves out two texts that old clients compare.
 func sentence(text string) string {
 	if text == "" || text[0] < 'a' || text[0] > 'z' || text == "worker_id required" || text == "build_id and worker_id required" {
 		return text
@@ -90,8 +91,7 @@ func sentence(text string) string {
 	return "Invalid request: " + text
 }
 
-// writeError answers err unless a reply has begun, and logs it. Errors are logged here
-// only.
+// writeError logs err, and replies with it unless the reply has begun.
 func (s *Server) writeError(c echo.Context, err error) {
 	w := c.Response()
 	id := RequestID(c)
@@ -128,7 +128,7 @@ func SetRetryAfter(h http.Header, after time.Duration) {
 	}
 }
 
-// LogError logs an error that is answered with status. gone says that the client has left.
+// LogError logs an error with the status of its reply. gone is true if the client has left.
 func (s *Server) LogError(c echo.Context, err error, status int, gone bool) {
 	level := zerolog.DebugLevel
 	switch {

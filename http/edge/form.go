@@ -20,9 +20,9 @@ import (
 // would read only 4 KiB at a time.
 const formBuffer = 256 << 10
 
-// Forms reads multipart forms.
+// Forms reads multipart forms. Safe for concurrent use.
 type Forms struct {
-	parts   int       // the most that a form may have
+	parts   int       // the most parts of a form
 	field   int64     // the most bytes of a text field
 	readers sync.Pool // of *bufio.Reader
 }
@@ -38,8 +38,8 @@ type Form struct {
 	body  *Body // nil without one
 }
 
-// Read passes each part of the request's form to take. What take leaves unread of a part
-// is skipped.
+// Read calls take for each part of the request's form, in order. What take does not read of a
+// part is skipped. The first error of take ends it.
 func (s *Forms) Read(c echo.Context, take func(f *Form, p *multipart.Part) error) error {
 	req := c.Request()
 	kind, params, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
@@ -73,7 +73,7 @@ func (s *Forms) Read(c echo.Context, take func(f *Form, p *multipart.Part) error
 	}
 }
 
-// malformed returns err as the client's fault, unless err already has another code.
+// malformed returns err as InvalidArgument, unless it is a *store.Error already.
 func malformed(err error) error {
 	if known, ok := errors.AsType[*store.Error](err); ok {
 		return known
@@ -81,7 +81,7 @@ func malformed(err error) error {
 	return store.Wrap(store.InvalidArgument, "Malformed or incomplete multipart body", err)
 }
 
-// Field reads a text field.
+// Field reads a text field. Errors: TooLarge, InvalidArgument.
 func (f *Form) Field(p *multipart.Part) (string, error) {
 	v, over, err := f.Text(p)
 	if over {
@@ -90,7 +90,7 @@ func (f *Form) Field(p *multipart.Part) (string, error) {
 	return v, err
 }
 
-// Text reads a text field up to the limit and reports whether it is longer.
+// Text reads a text field up to the limit, and reports whether it is longer.
 func (f *Form) Text(p *multipart.Part) (v string, over bool, err error) {
 	b, err := io.ReadAll(io.LimitReader(p, f.forms.field+1))
 	if err != nil {
@@ -103,15 +103,16 @@ func (f *Form) Text(p *multipart.Part) (v string, over bool, err error) {
 // roomStep is how many bytes are read between two checks of the disk's free space.
 const roomStep = 16 << 20
 
-// clientReader marks read errors as the client's fault. If room is set, it is called now and
-// then, and its error ends the reading, because the disk may get full.
+// clientReader returns read errors as InvalidArgument. If room is set, it is called every
+// roomStep bytes, and its error ends the reading, because the disk may have become full.
 type clientReader struct {
 	r    io.Reader
 	room func() error
 	next int // bytes until the next call of room
 }
 
-// Content returns the reader of a file's content.
+// Content returns a reader of a file's content. room, which may be nil, returns an error if
+// the disk has become full.
 func Content(p *multipart.Part, room func() error) io.Reader {
 	return &clientReader{r: p, room: room, next: roomStep} // the handler has asked for room
 }
@@ -133,15 +134,15 @@ func (r *clientReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// IsFile distinguishes a file from a text field as other form readers do.
+// IsFile reports whether a part is a file and not a text field.
 func IsFile(p *multipart.Part) bool {
 	_, params, _ := mime.ParseMediaType(p.Header.Get("Content-Disposition"))
 	_, named := params["filename"]
 	return named || p.Header.Get("Content-Type") == "application/octet-stream"
 }
 
-// KeepAlive keeps the client's connection and the build alive while an uploaded file is
-// copied to S3.
+// KeepAlive is called while an uploaded file is copied to S3. It moves the connection's
+// deadlines, and calls Moved, which records a beat of the build.
 func (f *Form) KeepAlive(now time.Time) {
 	b := f.body
 	if b == nil {
@@ -156,7 +157,7 @@ func (f *Form) KeepAlive(now time.Time) {
 	}
 }
 
-// ContentDigest reads the SHA-256 from an RFC 9530 header; nil if there is none.
+// ContentDigest returns the SHA-256 in a Content-Digest header (RFC 9530); nil if it has none.
 func ContentDigest(h string) ([]byte, error) {
 	for member := range strings.SplitSeq(h, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(member), "=")

@@ -19,8 +19,8 @@ const maxIdempotencyKey = 255
 // together. The database has only a digest of the Idempotency-Key.
 type Once struct{ apiKey, key string }
 
-// ReadOnce reads the Idempotency-Key; nil if there is none. Each key with a name, "" for the
-// API key, has Idempotency-Keys of its own.
+// ReadOnce returns the Idempotency-Key of a request; nil if it has none. name is that of the
+// request's named key, "" for the API key; each has Idempotency-Keys of its own.
 func ReadOnce(h http.Header, apiKey, name string) (*Once, error) {
 	values, present := h[http.CanonicalHeaderKey(api.HeaderIdempotencyKey)]
 	if !present {
@@ -45,7 +45,7 @@ func validIdempotencyKey(key string) bool {
 	return key != "" && len(key) <= maxIdempotencyKey
 }
 
-// Digest is the part of the Idempotency-Key in the database.
+// Digest returns the SHA-256 of the Idempotency-Key, which is stored in the database.
 func (o *Once) Digest() [sha256.Size]byte { return sha256.Sum256([]byte(o.key)) }
 
 var errSealed = errors.New("sealed under another API key, or damaged")

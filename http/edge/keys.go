@@ -46,11 +46,12 @@ func (s secret) Is(key string) bool {
 	return subtle.ConstantTimeCompare(sum[:], s.sum[:]) == 1 && s.set
 }
 
-// Keys holds the keys that open routes: those of the settings, and those with names.
+// Keys has the API key and the admin key of the settings, and the named keys. Safe for
+// concurrent use.
 type Keys struct {
 	API, Admin secret
-	ring       *store.KeyRing // nil: there are none with names
-	// monitors says that telemetry needs no API key, see [Config.TelemetryWithoutKey].
+	ring       *store.KeyRing // nil: there are no named keys
+	// monitors is [Config.TelemetryWithoutKey].
 	monitors bool
 }
 
@@ -59,13 +60,13 @@ func NewKeys(cfg Config, ring *store.KeyRing) *Keys {
 	return &Keys{newSecret(cfg.APIKey), newSecret(cfg.AdminKey), ring, cfg.TelemetryWithoutKey}
 }
 
-// Named returns the live key that was sent, nil if there is none.
+// Named returns the valid named key that was sent, nil if it is none.
 func (k *Keys) Named(sent string) *store.NamedKey {
-	found, _ := k.ring.Find(sent) // authorize says that they are not known yet
+	found, _ := k.ring.Find(sent) // authorize returns the error if no keys were read yet
 	return found
 }
 
-// Shown reports whether a request shows a right API key, or one with a name.
+// Shown reports whether X-API-Key is the API key or a valid named key.
 func (k *Keys) Shown(h http.Header) bool {
 	sent := Header(h, HeaderAPI)
 	return k.API.Is(sent) || k.Named(sent) != nil
@@ -76,22 +77,22 @@ func missing(s store.Scope) error {
 	return store.NewError(store.MissingScope, "This key needs the scope "+string(s))
 }
 
-// The errors of keys that are wrong.
+// The errors for wrong keys.
 var (
 	ErrWrongKey      = store.NewError(store.InvalidAPIKey, "Invalid API key")
 	ErrWrongAdminKey = store.NewError(store.Forbidden, "Invalid admin key")
 )
 
-// guesses reports whether a wrong key was sent beside what admits the request: an API key
-// beside a build token, which may still be right, or an admin key beside the API key.
+// guesses reports whether a wrong key was sent although something else admits the request: an
+// API key beside a build token, or an admin key beside the API key.
 func (k *Keys) guesses(a api.Access, h http.Header) bool {
 	key, admin := Header(h, HeaderAPI), Header(h, HeaderAdmin)
 	return a == api.BuildKey && key != "" && Header(h, HeaderBuildToken) != "" && !k.Shown(h) ||
 		a == api.APIKey && admin != "" && !k.Admin.Is(admin) && k.Named(admin) == nil
 }
 
-// authorize checks what can be checked in memory. proven reports that a key was compared
-// and is right. who is the key with a name that was sent, nil if it was another one.
+// authorize checks what can be checked in memory. who is the named key that was sent, if any.
+// proven is true if a key was compared and is right.
 func (k *Keys) authorize(r *Route, h http.Header) (who *store.NamedKey, proven bool, err error) {
 	a, key, name := r.Access, Header(h, HeaderAPI), HeaderAPI
 	switch {
@@ -100,7 +101,7 @@ func (k *Keys) authorize(r *Route, h http.Header) (who *store.NamedKey, proven b
 	case a == api.BuildKey && Header(h, HeaderBuildToken) != "": // builds.find checks both
 		return k.Named(key), false, nil
 	case a == api.AdminKey:
-		// A key with a name may stand in either header.
+		// A named key may be in either header.
 		if sent := Header(h, HeaderAdmin); sent != "" || k.Named(key) == nil {
 			key, name = sent, api.HeaderAdminKey
 		}
@@ -140,7 +141,7 @@ func (k *Keys) authorize(r *Route, h http.Header) (who *store.NamedKey, proven b
 	return who, proven, err
 }
 
-// needHeaders names the first header that is missing.
+// needHeaders returns an error that names the first missing header.
 func needHeaders(h http.Header, names ...string) error {
 	for _, name := range names {
 		if h.Get(name) == "" {

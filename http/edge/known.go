@@ -12,9 +12,9 @@ import (
 	"takt/store"
 )
 
-// Within calls f while it holds one unit of l, in which known addresses have no limit of
-// their own. If the unit is taken away, the context of c's request ends and the client loses
-// its connection.
+// Within calls f while it holds a unit of l. Unknown addresses are the keys of l; known ones
+// have no limit of their own. If the unit is taken away, the request's context ends and its
+// connection is closed.
 func (s *Server) Within(l *Limiter, c echo.Context, f func() error) error {
 	who, req := s.Addr(c), c.Request()
 	if s.known.has(who, time.Now()) {
@@ -41,8 +41,8 @@ func (s *Server) Within(l *Limiter, c echo.Context, f func() error) error {
 	return err
 }
 
-// hangUp returns a function that ends a request's connection, or with HTTP/2 its stream.
-// Any goroutine may call it until the request has been answered.
+// hangUp returns a function that closes a request's connection, or with HTTP/2 its stream.
+// Any goroutine may call it until the request was answered.
 func hangUp(c echo.Context) func() {
 	r, reply := c.Request(), http.NewResponseController(c.Response().Writer)
 	body, conn := Watched(r), connOf(r.Context())
@@ -57,11 +57,11 @@ func hangUp(c echo.Context) func() {
 	}
 }
 
-// knownFor is for how long at least an address stays known; at most it is twice as long.
+// knownFor is the shortest time for which an address stays known; the longest is twice that.
 const knownFor = 5 * time.Minute
 
-// known remembers the addresses that have shown a right key, session or signature lately.
-// Limits for strangers don't apply to them. Requests without a key add nothing.
+// known remembers the addresses that have recently sent a right key, session or signature.
+// The limits for unknown addresses don't apply to them. Safe for concurrent use.
 type known struct {
 	mu sync.RWMutex // guards by
 	by recent[struct{}]
@@ -82,7 +82,8 @@ func (k *known) add(who string, now time.Time) {
 	k.by.put(who, struct{}{}, now)
 }
 
-// Trust notes that a request has shown a right key, session or signature.
+// Trust makes the address of a request known, because the request has sent a right key,
+// session or signature.
 func (s *Server) Trust(c echo.Context, now time.Time) {
 	connOf(c.Request().Context()).trust(now)
 	if len(s.Config.TrustedProxies) == 0 {
@@ -93,7 +94,7 @@ func (s *Server) Trust(c echo.Context, now time.Time) {
 	}
 }
 
-// Addr is the remote address of a request as limits count it.
+// Addr returns the remote address of a request, as limits count it.
 func (s *Server) Addr(c echo.Context) string {
 	return quotaAddr(Remote(c.Request(), s.Config.TrustedProxies))
 }

@@ -10,32 +10,35 @@ import (
 	"takt/store"
 )
 
-// Limit is how many may hold something at once, and what happens to the others.
+// Limit describes a [Limiter]: how many units can be held at once, and what happens to
+// further callers.
 type Limit struct {
-	// Rule names the limit in a refusal, which then shows its load; "" leaves that out.
+	// Rule names the limit in Refusal, which then also has the load; "" leaves both out.
 	Rule string
-	// Most is how many may hold it at once, Each how many of one key; 0 means Most.
+	// Most is how many units there are, Each how many of them one key may hold; 0 means Most.
 	Most, Each int
-	// Fair leaves something to other keys: a key may hold at most three times what is free.
+	// Fair leaves units to other keys: a key may hold at most three times the units that are
+	// free.
 	Fair bool
-	// Wait is how long others wait, Queue how many may, and a key's waiters are at most
-	// three times what is free of that; 0 means none wait, or any number.
+	// Wait is how long further callers wait for a unit; 0 means not at all. Queue is how many
+	// may wait, 0 means any number; those of one key are at most three times the free places.
 	Wait  time.Duration
 	Queue int
-	// Refusal is the error for those that get nothing; empty fields have defaults.
+	// Refusal is the error for callers that get no unit; empty fields have defaults.
 	Refusal store.Error
 }
 
-// Limiter is a [Limit] and those that hold it. A key is whose limit counts, such as a
-// worker, a remote address or a build; those without one ("") have none of their own.
-// Waiters are served in order of arrival within a key, and one key after the other.
+// Limiter gives out the units of a [Limit]. Each caller has a key, such as a worker, a remote
+// address or a build; Each and the limit on a key's waiters don't apply to the key "". Waiters
+// with the same key are served in order of arrival, different keys in turn. Safe for concurrent
+// use.
 type Limiter struct {
 	Limit
 
-	mu    sync.Mutex // guards what follows
-	taken int
-	given int                  // units given so far
-	by    map[string]*limitKey // those that hold something or wait
+	mu    sync.Mutex           // guards what follows
+	taken int                  // units held now
+	given int                  // units given out so far
+	by    map[string]*limitKey // keys with units or waiters
 	line  []*unit              // waiters, in order of arrival
 }
 
@@ -44,20 +47,20 @@ type limitKey struct {
 	name    string
 	held    []*unit // oldest first
 	waiting int
-	served  int // Limiter.given when it was served last, or when it came
+	served  int // Limiter.given when the key last got a unit, or when it was added
 }
 
-// unit is one of the things that a limit gives out: held, or waited for.
+// unit is a unit that is held or waited for.
 type unit struct {
 	*limitKey
 	cut   func(error)   // see Take
-	ready chan struct{} // of a waiter, closed when it holds the unit
+	ready chan struct{} // of a waiter; closed when it holds the unit
 }
 
-// Forever is for Limit.Wait: a waiter's context ends it.
+// Forever is a Limit.Wait that only ends with the caller's context.
 const Forever = time.Duration(1<<63 - 1)
 
-// NewLimiter returns a Limiter that nobody holds.
+// NewLimiter returns a Limiter whose units are all free.
 func NewLimiter(l Limit) *Limiter {
 	l.Refusal.Code = cmp.Or(l.Refusal.Code, store.Overloaded)
 	l.Refusal.Message = cmp.Or(l.Refusal.Message, "Too many requests, try again later")
@@ -65,13 +68,13 @@ func NewLimiter(l Limit) *Limiter {
 	return &Limiter{Limit: l, by: map[string]*limitKey{}}
 }
 
-// fair reports whether a key that has own may have one more while so many are free.
+// fair reports whether a key with own units may get another one while so many are free.
 func fair(own, free int) bool { return own < 3*free }
 
-// Take takes a unit for a key, for which it may wait. The caller must call release. If cut is
-// not nil, it is called when the unit is taken away: once nothing is left, the oldest unit
-// with a cut of the key that holds most goes to the next caller. cut must be quick. Errors:
-// Refusal, or ctx's cause.
+// Take takes a unit for the key who, and may wait for it. Without an error the caller must
+// call release. If no unit is free, the next caller gets the oldest unit of the key with most
+// units, if that was taken with a cut; cut is then called with an error, under the Limiter's
+// lock, so it must be quick. Errors: Refusal, or ctx's cause.
 func (l *Limiter) Take(ctx context.Context, who string, cut func(error)) (release func(), err error) {
 	l.mu.Lock()
 	k := l.by[who]
@@ -119,8 +122,8 @@ func (l *Limiter) Do(ctx context.Context, who string, f func() error) error {
 	return f()
 }
 
-// free reports whether a key may have one more. The callers of this and the following
-// methods hold mu.
+// free reports whether a key may get a unit now. The caller of this method and those below
+// holds mu, except for release and leave.
 func (l *Limiter) free(k *limitKey) bool {
 	return l.taken < l.Most && (!l.Fair || fair(len(k.held), l.Most-l.taken))
 }
@@ -135,7 +138,7 @@ func (l *Limiter) give(u *unit) {
 	}
 }
 
-// cutOldest takes a unit away from the key that holds most.
+// cutOldest takes the oldest unit away from the key that holds most, if it has a cut.
 func (l *Limiter) cutOldest() bool {
 	var heaviest *limitKey
 	for name, k := range l.by {
@@ -152,7 +155,7 @@ func (l *Limiter) cutOldest() bool {
 	return true
 }
 
-// remove takes a unit from its holder. It reports false if the holder has lost it already.
+// remove takes a unit from its holder. It returns false if the holder has lost it already.
 func (l *Limiter) remove(u *unit) bool {
 	i := slices.Index(u.held, u)
 	if i < 0 {
@@ -164,14 +167,14 @@ func (l *Limiter) remove(u *unit) bool {
 	return true
 }
 
-// tidy forgets a key that has nothing any more.
+// tidy forgets a key without units and waiters.
 func (l *Limiter) tidy(k *limitKey) {
 	if len(k.held)+k.waiting == 0 {
 		delete(l.by, k.name)
 	}
 }
 
-// serve gives what is free to waiters: first to the key that was served longest ago.
+// serve gives free units to waiters, first to the key that has got none for longest.
 func (l *Limiter) serve() {
 	for l.taken < l.Most {
 		next := -1
@@ -198,8 +201,8 @@ func (l *Limiter) release(u *unit) {
 	}
 }
 
-// leave removes a waiter that has given up. If it was served meanwhile, it keeps its unit, or
-// gives it back if its client is gone.
+// leave removes a waiter that has stopped waiting, and returns its error. If it has got a unit
+// meanwhile, it keeps that and gets no error, unless its context has ended.
 func (l *Limiter) leave(ctx context.Context, u *unit) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,22 +18,22 @@ import (
 const maxWrongEntries = 20
 
 const (
-	// maxGuesses is how many wrong keys an address may show in a minute before the answers
-	// to further ones are delayed by guessDelay.
+	// maxGuesses is how many wrong keys an address may send in a minute before the replies to
+	// further ones are delayed by guessDelay.
 	maxGuesses = 100
 	guessDelay = time.Second
-	// maxDelayed is how many answers are delayed at once, maxDelayedOf how many of one
-	// address. Further wrong keys get no answer: their connection is closed.
+	// maxDelayed is how many replies are delayed at once, maxDelayedOf how many to one
+	// address. Further wrong keys get no reply; their connection is closed.
 	maxDelayed   = 256
 	maxDelayedOf = 16
 )
 
-// wrongKeys limits guessing of keys: an address may show so many wrong keys a minute, then
-// gets a Retry-After, and beyond maxGuesses is slowed. A right key is never refused or
-// delayed.
+// wrongKeys limits guessing of keys. An address that sends more than most wrong keys in a
+// minute gets 429, and beyond maxGuesses a late reply. A right key is never refused or
+// delayed. Safe for concurrent use.
 type wrongKeys struct {
 	most int // wrong keys a minute; negative: no limit
-	// delayed limits the answers that are delayed.
+	// delayed limits the delayed replies.
 	delayed *Limiter
 	log     zerolog.Logger
 	count   prometheus.Counter
@@ -45,8 +45,8 @@ type wrongKeys struct {
 	ends time.Time      // the end of this minute
 }
 
-// MeansWrongKey reports whether authorize or a login returned err for a wrong key, not for
-// a missing one.
+// MeansWrongKey reports whether an error of authorize or of a login means a wrong key, and
+// not a missing one.
 func MeansWrongKey(err error) bool {
 	code := store.CodeOf(err)
 	return code == store.InvalidAPIKey || code == store.Forbidden
@@ -79,9 +79,9 @@ func (w *wrongKeys) Note(who string, err error, now time.Time) error {
 	return &store.Error{Code: store.RateLimited, Message: "Too many wrong keys", RetryAfter: w.ends.Sub(now), Err: err}
 }
 
-// Slow delays the answer to a wrong key of an address that guesses, and has the connection
-// closed after it, because more guesses may wait on it. It returns an error if there is to
-// be no answer.
+// Slow delays the reply to a wrong key from an address that has sent many. The connection is
+// closed after the reply, because further guesses may be queued on it. It returns
+// http.ErrAbortHandler if there is to be no reply.
 func (w *wrongKeys) Slow(ctx context.Context, who string, h http.Header) error {
 	w.mu.Lock()
 	wrong := w.by[who]

@@ -15,8 +15,8 @@ import (
 // maxKeys is how many keys a limit remembers; normal use needs only a few of them.
 const maxKeys = 1 << 16
 
-// recent remembers values of keys that were put lately: for life at least, for twice as long
-// at most. Once there are too many, new keys are not remembered.
+// recent remembers the values of keys for life to twice as long after they were put. While
+// there are too many, new keys are not remembered. Not safe for concurrent use.
 type recent[V any] struct {
 	life time.Duration
 	// young has the keys put since turned, old those of the time before.
@@ -48,10 +48,11 @@ func (r *recent[V]) put(key string, v V, now time.Time) {
 	}
 }
 
-// Quota limits how often each of many keys may do something: some times a second, with a
-// burst of as many. A key that rests for a second has its whole burst again and is forgotten.
-// When keys are too many to be remembered, new ones are admitted, because no client may be
-// refused for what others do, and a limit would not stop one that makes up so many keys.
+// Quota limits how often each of many keys may do something: rate times a second, with bursts
+// of the same number. A key that does nothing for a second has its full burst again and is
+// forgotten. When there are too many keys to remember, new ones are admitted, because a client
+// must not be refused for what others do, and a limit would not stop a client that invents so
+// many keys. Safe for concurrent use.
 type Quota struct {
 	name string
 	rate int
@@ -69,8 +70,8 @@ func NewQuota(name string, perSecond int) *Quota {
 	return &Quota{name: name, rate: perSecond, by: recent[*rate.Limiter]{life: time.Second}}
 }
 
-// take takes one from key's allowance at time now and reports how many are left. If there
-// is none, it returns how long until there is one.
+// take takes one from key's allowance and returns how many are left, or if there was none,
+// after what time there will be one.
 func (q *Quota) take(key string, now time.Time) (left int, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

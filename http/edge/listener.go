@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// borrowedListener lends a listener to an http.Server and gets it back open, although the
-// server closes its listener.
+// borrowedListener is a listener for an http.Server whose Close does not close the listener
+// below, so that the next server can use it.
 type borrowedListener struct {
 	net.Listener
 	conns    *connections
@@ -26,10 +26,10 @@ type borrowedListener struct {
 	end      chan struct{} // closed by Close
 }
 
-// connections limits the connections of all servers, the running one and those that
-// finish their last requests. When all are open, a new connection may be that of a probe or an
-// operator, so one from an unknown address is closed for it: the slowest of the unknown address
-// that has most.
+// connections limits the open connections of all servers: the running one and those that
+// finish their last requests. When there are most, a new one may still be that of a probe or
+// an operator, so another one is closed for it: the slowest of the unknown address that has
+// most of them. Safe for concurrent use.
 type connections struct {
 	most    int // maximum of connections
 	each    int // maximum per address that is not known
@@ -49,13 +49,13 @@ func newConnections(cfg Config, known *known, refused func()) *connections {
 	}
 }
 
-// peer is a remote address with open connections. It is known until the last of them
-// closes, see [known] for how long its address is.
+// peer is a remote address with open connections. Once known, it stays so until the last of
+// them closes.
 type peer struct {
 	addr   string
 	conns  []*conn      // guarded by the connections' mu
 	known  atomic.Bool  // written under that mu
-	proven atomic.Int64 // when a right key or signature was noted last, in unix nanoseconds
+	proven atomic.Int64 // when trust last recorded a right key or signature, in Unix nanoseconds
 }
 
 func borrow(ln net.Listener, conns *connections) (*borrowedListener, error) {
@@ -66,11 +66,10 @@ func borrow(ln net.Listener, conns *connections) (*borrowedListener, error) {
 	return &borrowedListener{Listener: ln, conns: conns, deadline: d.SetDeadline, end: make(chan struct{})}, nil
 }
 
-// Accept returns only net.ErrClosed after Close, otherwise the listener's own results. After
-// leave it waits for Close.
-// Connections are not wrapped, because downloads need the real *net.TCPConn. A connection
-// over a maximum is closed at once, because in the backlog it would wait for a reply that
-// never comes.
+// Accept returns the next connection, net.ErrClosed after Close, or another error of the
+// listener. After leave it waits for Close. Connections are not wrapped, because downloads
+// need the real *net.TCPConn. A connection beyond a maximum is closed immediately, because in
+// the backlog its client would wait for a reply that never comes.
 func (l *borrowedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -84,7 +83,7 @@ func (l *borrowedListener) Accept() (net.Conn, error) {
 			return c, nil
 		}
 		l.conns.refused()
-		_ = c.Close() // it was never used
+		_ = c.Close()
 	}
 }
 
@@ -114,7 +113,8 @@ func (l *connections) admit(c net.Conn) bool {
 // maxCompared is how many addresses are compared to find the one with most connections.
 const maxCompared = 64
 
-// closeSlowest closes a connection from an unknown address. The caller holds mu.
+// closeSlowest closes the slowest connection of the unknown address that has most, and
+// returns false if there is none. The caller holds mu.
 func (l *connections) closeSlowest() bool {
 	var heaviest *peer
 	n := 0
@@ -180,7 +180,7 @@ func tcpOf(c net.Conn) net.Conn {
 	return c
 }
 
-// peerAddr is the remote address as limits count it.
+// peerAddr returns the remote address of a connection, as limits count it.
 func peerAddr(c net.Conn) string {
 	var addr netip.Addr // of a listener without addresses
 	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
@@ -194,15 +194,16 @@ type conn struct {
 	net.Conn // without TLS, because a TLS close would wait for the client
 	all      *connections
 	peer     *peer
-	at       int // place in peer.conns; guarded by the connections' mu
+	at       int // index in peer.conns; guarded by the connections' mu
 
 	asked atomic.Bool  // a request has arrived
 	first *time.Timer  // closes the connection if none arrives
-	busy  atomic.Int32 // requests under way
-	since atomic.Int64 // when busy changed last, in unix nanoseconds; not kept for known peers
+	busy  atomic.Int32 // requests being served
+	since atomic.Int64 // when busy last changed, in Unix nanoseconds; not kept for known peers
 }
 
-// compare orders connections: first those that wait for a request, then by how long.
+// compare orders connections: those without a request first, and among both groups those
+// first that have been so for longest.
 func (k *conn) compare(other *conn) int {
 	return cmp.Or(cmp.Compare(min(k.busy.Load(), 1), min(other.busy.Load(), 1)), cmp.Compare(k.since.Load(), other.since.Load()))
 }
@@ -263,7 +264,8 @@ func (k *conn) change(by int32) {
 	}
 }
 
-// trust records that a right key or signature was sent. Once a minute is enough.
+// trust makes the connection's address known, because a right key or signature was sent on it.
+// It does so once a minute at most.
 func (k *conn) trust(now time.Time) {
 	if k != nil && now.UnixNano()-k.peer.proven.Load() > int64(time.Minute) {
 		k.peer.proven.Store(now.UnixNano())
@@ -278,7 +280,7 @@ func (k *conn) cut() {
 	}
 }
 
-// leave makes Accept take no more connections: they wait in the socket.
+// leave makes Accept take no more connections; they wait in the socket's backlog.
 func (l *borrowedListener) leave() { _ = l.deadline(time.Unix(1, 0)) }
 
 // Close ends a running Accept and leaves the socket open.

@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// Memo caches a value for a short time, shared by all callers.
+// Memo caches a value for a short time. Safe for concurrent use: one caller reads the value,
+// while the others wait for it.
 type Memo[T any] struct {
 	life time.Duration
-	turn *Limiter // guards what follows
+	turn *Limiter // of one unit, which guards what follows
 	at   time.Time
 	v    T
 }
@@ -18,7 +19,7 @@ func NewMemo[T any](life time.Duration) *Memo[T] {
 	return &Memo[T]{life: life, turn: NewLimiter(Limit{Most: 1, Wait: Forever})}
 }
 
-// Get returns the value, which read reads if it is too old.
+// Get returns the value, which it gets from read if it is too old. Errors are not cached.
 func (m *Memo[T]) Get(ctx context.Context, read func(context.Context) (T, error)) (v T, err error) {
 	err = m.turn.Do(ctx, "", func() (err error) {
 		if time.Since(m.at) < m.life {

@@ -2,7 +2,7 @@ package edge
 
 import "strconv"
 
-// Sequence reads a number that starts at 0; "" is 0.
+// Sequence parses a number that is not negative; "" is 0. Error: InvalidArgument.
 func Sequence(name, v string) (int64, error) {
 	if v == "" {
 		return 0, nil

@@ -29,14 +29,15 @@ func Marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Reply is a reply with its own status; with body nil it has no body.
+// Reply is a reply with its own status. If Body is nil, it has no body.
 type Reply struct {
 	Status int `json:"status"`
 	Body   any `json:"body"`
 }
 
-// Answer runs a handler and sends its result as compact JSON. nil means that the handler
-// has replied itself; [json.RawMessage] is sent as it is.
+// Answer calls a handler and sends its result as compact JSON. A result of nil means that the
+// handler has replied itself. [Reply], [List] and [json.RawMessage] (sent as it is) are
+// treated specially.
 func (s *Server) Answer(ctx context.Context, c echo.Context, handle Handler) error {
 	v, err := handle(s.WithCaller(ctx, c), c)
 	if err != nil || v == nil {
@@ -54,20 +55,21 @@ const (
 	maxList  = 10_000
 )
 
-// List is a reply that is read and sent piece by piece, so that a long one takes little
+// List is a reply that is read and sent piece by piece, so that a long one needs little
 // memory.
 type List struct {
 	// next returns the JSON of the next elements, and whether there may be more.
 	next func(ctx context.Context) (elements [][]byte, more bool, err error)
-	// following is where the next page begins, "" if this one is the last. It is known once
-	// next has returned.
+	// following is the cursor of the next page, "" if this one is the last. It is set by the
+	// first call of next.
 	following *store.Cursor
-	member    string // of an object that the list is in; "" for a bare array
+	member    string // the member of an object that has the list; "" for a bare array
 	total     bool   // the object also has the list's length
 }
 
-// ListOf returns a page of a list: up to limit rows after cursor; 0 means maxList. read
-// returns a part of the list, and the position of its last row if more follow.
+// ListOf returns a page of a list: up to limit rows after cursor. A limit of 0 means maxList,
+// which is also the maximum. read returns a part of the list, and the cursor after its last
+// row if more follow.
 func ListOf[A, B any](limit int, cursor string, read func(ctx context.Context, p store.Page) ([]A, store.Cursor, error), wire func(A) B) List {
 	if limit == 0 {
 		limit = maxList
@@ -93,7 +95,7 @@ func ListOf[A, B any](limit int, cursor string, read func(ctx context.Context, p
 		}
 		at.After = rest
 		if at.Until != "" {
-			limit = listPage // until ends it, also if rows came to match meanwhile
+			limit = listPage // Until ends the page, even if more rows match by now
 		}
 		return elements, rest != "" && limit > 0, err
 	}}
@@ -105,7 +107,7 @@ func (l List) In(name string, total bool) List {
 	return l
 }
 
-// around returns what stands before and after the list's n elements.
+// around returns the JSON before and after the list's n elements.
 func (l List) around(n int) (head, tail string) {
 	switch {
 	case l.member == "":
@@ -116,8 +118,8 @@ func (l List) around(n int) (head, tail string) {
 	return `{"` + l.member + `":[`, "]" + tail + "}"
 }
 
-// replyList sends l. A list of one page has a Content-Length. If a later page can't be read,
-// the error ends the connection, so that no client takes a part of the list for all of it.
+// replyList sends l. If it is short, it has a Content-Length. If a later part can't be read,
+// the connection is aborted, so that no client takes a part of the list for all of it.
 func (s *Server) replyList(ctx context.Context, c echo.Context, l List) error {
 	head, _ := l.around(0)
 	b, n, w := []byte(head), 0, c.Response()
@@ -157,7 +159,7 @@ func (s *Server) replyList(ctx context.Context, c echo.Context, l List) error {
 	return nil
 }
 
-// setNext leads to the page that follows, in the header Link (RFC 8288).
+// setNext sets the header Link (RFC 8288) to the address of the next page.
 func setNext(c echo.Context, following store.Cursor) {
 	q := maps.Clone(c.QueryParams())
 	q.Set("cursor", string(following))
@@ -183,7 +185,7 @@ func (s *Server) Reply(c echo.Context, v any) error {
 	return nil
 }
 
-// ReplyBytes answers with b.
+// ReplyBytes replies with b.
 func (s *Server) ReplyBytes(c echo.Context, status int, contentType []string, b []byte) {
 	w := c.Response()
 	h := w.Header()
@@ -231,8 +233,8 @@ func Each[A, B any](list []A, f func(A) B) []B {
 	return out
 }
 
-// ReadBody returns the request's body, nil if there is none. It stops at the limit of its
-// route. Further calls return the same.
+// ReadBody returns the request's body, nil if there is none. Further calls return the same.
+// Errors: TooLarge beyond the limit of the route, InvalidArgument if the body is incomplete.
 func ReadBody(c echo.Context) ([]byte, error) {
 	req := c.Request()
 	b := Watched(req)
@@ -264,8 +266,9 @@ func readAll(body io.Reader) ([]byte, error) {
 
 func errTooLarge() error { return store.NewError(store.TooLarge, "Request body too large") }
 
-// ReadJSON reads the request's body into v. It reports false if there is no body, because
-// many clients declare JSON and send nothing.
+// ReadJSON decodes the request's body into v. It returns false if there is no body, because
+// many clients declare JSON but send nothing. Errors: those of ReadBody, InvalidArgument,
+// UnsupportedMedia.
 func ReadJSON(c echo.Context, v any) (present bool, err error) {
 	if err := requireJSON(c.Request().Header.Get("Content-Type")); err != nil {
 		return false, err
@@ -284,7 +287,7 @@ func ReadJSON(c echo.Context, v any) (present bool, err error) {
 	return true, nil
 }
 
-// requireJSON refuses forms and other content that is not JSON.
+// requireJSON returns an error for a content type other than JSON; none is accepted.
 func requireJSON(contentType string) error {
 	if contentType == "" {
 		return nil

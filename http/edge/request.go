@@ -19,7 +19,7 @@ import (
 	"takt/store"
 )
 
-// wrap adds the common steps of all routes to a route's handler.
+// wrap returns the echo handler of a route, with the steps that all routes share.
 func (s *Server) wrap(r *Route, method string) echo.HandlerFunc {
 	m := s.metrics.of(r, method)
 	return func(c echo.Context) error {
@@ -114,12 +114,12 @@ func guard(c echo.Context, r *Route) (err error) {
 	return r.Serve(c, r)
 }
 
-// smallBody is how many bytes a body may have to be read without a turn: it takes hardly
-// more memory than its connection.
+// smallBody is the size, in bytes, up to which a body is read without a limit on how many,
+// because it takes hardly more memory than its connection.
 const smallBody = 16 << 10
 
-// Levelled runs the route's handler as a levelled request. The body is read before it is
-// admitted, because a client may be slow. An error of that read is the handler's to find.
+// Levelled runs the route's handler as a levelled request. The body is read before admission,
+// because its client may be slow. The handler gets an error of that read from ReadBody.
 func (s *Server) Levelled(c echo.Context, r *Route) error {
 	if Watched(c.Request()) == nil || r.Class == api.Transfer || r.Access == api.Public || r.Access == api.BuildKey {
 		return s.Admit(c, r) // it reads no body, or not as a whole
@@ -143,8 +143,8 @@ func (s *Server) Admit(c echo.Context, r *Route) error {
 	return s.Do(c, r, func(ctx context.Context) error { return s.Answer(ctx, c, r.Handle) })
 }
 
-// Open is levelled for routes that need no key. Together strangers may use only a share of
-// the places.
+// Open is like Levelled, for routes that need no key. All unknown addresses together may only
+// use a part of the places.
 func (s *Server) Open(c echo.Context, r *Route) error {
 	if s.known.has(s.Addr(c), time.Now()) {
 		return s.Levelled(c, r)
@@ -152,7 +152,7 @@ func (s *Server) Open(c echo.Context, r *Route) error {
 	return s.Within(s.publicRequests, c, func() error { return s.Levelled(c, r) })
 }
 
-// Transfer is levelled for files. It waits for the turn of its worker or address.
+// Transfer is like Levelled, for files. It waits for the turn of its worker or address.
 func (s *Server) Transfer(c echo.Context, r *Route) error {
 	return s.transfers.Do(c.Request().Context(), s.sender(c), func() error { return s.Admit(c, r) })
 }
@@ -160,13 +160,12 @@ func (s *Server) Transfer(c echo.Context, r *Route) error {
 // TransferQueue is how many transfers may wait, each for 20 s.
 const TransferQueue = 1024
 
-// maxBodies is how many bodies with a right key, each of up to MaxJSON bytes, are in memory at
-// once.
+// maxBodies is how many bodies of more than smallBody bytes, sent with a right key, are read at
+// once. Each has up to MaxJSON bytes.
 const maxBodies = 256
 
-// transferLimit is a limit on transfers (files, or bodies that are not small). Each is of a
-// worker, or else of a remote address, so that one with many slow ones does not shut out the
-// others.
+// transferLimit returns a limit on transfers: files, or bodies that are not small. Its keys are
+// those of sender, so that one with many slow transfers does not shut out the others.
 func transferLimit(rule string, most int) Limit {
 	return Limit{
 		Rule: rule, Most: most, Fair: true, Wait: 20 * time.Second, Queue: TransferQueue,
@@ -174,7 +173,8 @@ func transferLimit(rule string, most int) Limit {
 	}
 }
 
-// sender is whose turns a request with a right key takes: its worker's, or its address's.
+// sender returns the key of transferLimit for a request with a right key: its worker, or else
+// its address.
 func (s *Server) sender(c echo.Context) string {
 	if id := c.Request().Header.Get(api.HeaderWorkerID); store.ValidID(id) {
 		return "worker " + id
@@ -212,7 +212,7 @@ func saneRequestID(id string) bool {
 	return id != "" && len(id) <= 128 && strings.Trim(id, sane) == ""
 }
 
-// RequestID is the id of a request, its client's or a new one.
+// RequestID returns the id of a request: its client's, or a new one.
 func RequestID(c echo.Context) string { return Header(c.Response().Header(), keyRequestID) }
 
 // logAccess writes the access log. It logs the route, never the path or the query,

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Past is an event in the ring.
+// Past is an event in a Ring.
 type Past struct {
 	Topic string
 	Data  any
@@ -16,16 +16,15 @@ type Past struct {
 	text  []byte // the encoded event, made on first use
 }
 
-// Ring holds the last events. They are numbered from 1; start distinguishes the rings of
-// two processes. Publishers never wait for readers. It is
-// not bound to a Serve, so that it outlives restarts of the endpoint.
+// Ring has the last events, numbered from 1. Publishers never wait for readers. A Ring outlives
+// restarts of the endpoint. Safe for concurrent use.
 type Ring struct {
-	start string
+	start string // begins the ids of events, so that those of another process are recognized
 
-	mu     sync.Mutex
-	events []*Past // the event with number n is at (n-1) % len
-	last   uint64  // the newest one's number
-	news   chan struct{}
+	mu     sync.Mutex    // guards what follows
+	events []*Past       // the event with number n has index (n-1) % len
+	last   uint64        // the newest one's number
+	news   chan struct{} // closed by the next Add; nil if nobody waits
 }
 
 // NewRing returns a Ring of the last size events.
@@ -64,7 +63,7 @@ func (r *Ring) After(seq uint64, buf []*Past, limit int) (events []*Past, news <
 	return buf, nil, true
 }
 
-// Newest is the number of the newest event.
+// Newest returns the number of the newest event.
 func (r *Ring) Newest() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

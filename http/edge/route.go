@@ -10,7 +10,7 @@ import (
 	"takt/store"
 )
 
-// limit is how long a request of a class should take at most; operators are shown slower ones.
+// limit returns how long a request of a class should take at most. Operators see slower ones.
 func limit(d api.Class) time.Duration {
 	if d == api.Transfer {
 		return time.Hour
@@ -18,11 +18,11 @@ func limit(d api.Class) time.Duration {
 	return 30 * time.Second
 }
 
-// Handler answers a request with a value that is sent as JSON, see [Server.Reply], or
-// with an error. ctx ends with the request, or when it is told to end.
+// Handler returns the reply to a request, see [Server.Answer], or an error. ctx ends with the
+// request, or when it is told to end.
 type Handler func(ctx context.Context, c echo.Context) (any, error)
 
-// Route is one row of the table.
+// Route is a route of the server.
 type Route struct {
 	Method string // several methods are separated by spaces
 	Path   string
@@ -30,18 +30,18 @@ type Route struct {
 	Service string
 	Access  api.Access
 	Class   api.Class
-	// Scope is what a key with a name needs. With Own, one that submits reaches what it
-	// submitted without it.
+	// Scope is what a named key needs. If Own is true, a key with the scope submit needs it only
+	// for what other keys submitted.
 	Scope store.Scope
 	Own   bool
 	// Body is how many bytes a body may have. A refused body is read up to this limit, so
 	// that the client receives the refusal.
 	Body int64
-	// Serve runs handle, for example levelled or direct. Streams and polls have their own
-	// function and hold no place while only their connection waits.
+	// Serve calls Handle, for example Server.Levelled or Server.Direct. Streams and polls have
+	// functions of their own and hold no place while they wait.
 	Serve  func(c echo.Context, r *Route) error
 	Handle Handler
-	// Root, unless it is nil, gives a request a trace of its own, to which its client's trace
-	// is only linked.
+	// Root, if set, returns a context with a trace of its own for a request. Its client's trace
+	// is then only linked.
 	Root func(ctx context.Context) context.Context
 }

@@ -10,10 +10,9 @@ import (
 // browser shows one, it loads and runs nothing.
 const apiPolicy = "default-src 'none'; frame-ancestors 'none'"
 
-// secureHeaders are set on every reply; a handler may override them. The values are
-// shared by all replies and never changed. With TLS there is one more,
-// Strict-Transport-Security (RFC 6797). It lasts half a year only, because it binds every
-// port of the host.
+// secureHeaders returns the headers of every reply; a handler may override them. The values
+// are shared by all replies and never changed. With TLS, Strict-Transport-Security (RFC 6797)
+// is among them, for only half a year, because it applies to every port of the host.
 func secureHeaders(tls bool) http.Header {
 	h := http.Header{
 		"X-Content-Type-Options":  {"nosniff"},

@@ -22,9 +22,10 @@ const (
 	streamGap = 50 * time.Millisecond
 )
 
-// Stream is a reply of server-sent events (WHATWG HTML, section 9.2). It holds no place
-// and no transaction; only its connection waits. A client that reads too slowly is cut
-// off. The owner of a stream adds events, sends them, and waits for news.
+// Stream is a reply of server-sent events (WHATWG HTML, section 9.2). While it waits, it holds
+// only its connection, no place and no transaction. The connection of a client that reads too
+// slowly is closed. The owner of a stream adds events, sends them, and waits for news. Not
+// safe for concurrent use.
 type Stream struct {
 	w       http.ResponseWriter
 	conn    *http.ResponseController
@@ -33,30 +34,30 @@ type Stream struct {
 	stopped context.Context //nolint:containedctx // the server's, which outlives the request
 	ping    *time.Ticker
 	wrote   time.Time
-	revoked func() bool // the key of the request, which has opened it
-	Text    []byte      // what is sent next
-	// Position is written before each ping. An id alone is not an event, but a client
-	// sends it when it reconnects.
+	revoked func() bool // whether the named key of the request was revoked
+	Text    []byte      // what Send writes
+	// Position is written before each ping: an "id:" line or "". An id alone is no event, but
+	// clients send it when they reconnect.
 	Position string
 }
 
 var errRevoked = errors.New("the key was revoked")
 
-// ErrTooManyStreams is the answer when all streams are taken.
+// ErrTooManyStreams returns the error for a client when there are too many streams.
 func ErrTooManyStreams() *store.Error {
 	return &store.Error{Code: store.Unavailable, Message: "Too many streams, try again later", RetryAfter: streamRetry}
 }
 
-// StreamLimit is a limit on streams.
+// StreamLimit returns a limit on streams.
 func StreamLimit(most int) Limit { return Limit{Most: most, Refusal: *ErrTooManyStreams()} }
 
-// Stream begins the reply, calls run to send it, and ends it, also when the client leaves
-// or the server closes. Errors after the reply has begun are only logged.
+// Stream begins the reply and calls run, which sends events until it returns; it must return
+// when ctx ends or Wait returns false. Errors after the reply has begun are only logged.
 func (s *Server) Stream(c echo.Context, run func(ctx context.Context, st *Stream) error) error {
 	return s.StreamAs(c, "text/event-stream", run)
 }
 
-// StreamAs is stream with another content type.
+// StreamAs is like Stream, with another content type.
 func (s *Server) StreamAs(c echo.Context, contentType string, run func(ctx context.Context, st *Stream) error) error {
 	leave, err := s.streams.Take(c.Request().Context(), "", nil)
 	if err != nil {
@@ -101,7 +102,8 @@ func (s *Server) StreamAs(c echo.Context, contentType string, run func(ctx conte
 	return nil
 }
 
-// Write sends text and waits until the connection has taken it.
+// Write sends text. It fails if the client takes longer than Config.StreamTimeout to read, the
+// server stops, or the request's key was revoked.
 func (st *Stream) Write(text []byte) error {
 	if err := st.conn.SetWriteDeadline(time.Now().Add(st.limit)); err != nil {
 		return err
@@ -119,7 +121,7 @@ func (st *Stream) Write(text []byte) error {
 	return st.conn.Flush()
 }
 
-// AppendEvent appends an event to text; it has no id if id is "".
+// AppendEvent appends an event with v as JSON to text. If id is "", the event has none.
 func AppendEvent(text []byte, id, name string, v any) ([]byte, error) {
 	data, err := Marshal(v)
 	if err != nil {
@@ -147,9 +149,9 @@ func (st *Stream) Send() error {
 	return err
 }
 
-// Wait returns at a tick, or when there is news. After news it waits until streamGap has
-// passed since the last write, so that many small events share one write. Meanwhile it
-// sends pings. It reports whether it was a tick, and whether the stream goes on.
+// Wait waits for a tick or for news. After news it waits until streamGap has passed since the
+// last write, so that many small events share one write. Meanwhile it sends pings. It returns
+// whether there was a tick, and false for ok if the stream is over.
 func (st *Stream) Wait(news <-chan struct{}, tick <-chan time.Time) (ticked, ok bool) {
 	var gap <-chan time.Time // set once there was news
 	for {

@@ -16,22 +16,22 @@ import (
 // changed.
 const certificateCheck = time.Second
 
-// Certificate is a TLS key pair in two PEM files. When the files change, the next
-// handshake reads them again. If the new files are not a valid pair, that is logged and
-// the old pair stays in use.
+// Certificate is a TLS key pair in two PEM files. After the files have changed, the next
+// handshake reads them again, at most once a second. If they are no valid pair, that is logged
+// and the old pair stays in use. Safe for concurrent use.
 type Certificate struct {
 	certFile, keyFile string
 	log               zerolog.Logger
 	current           atomic.Pointer[tls.Certificate]
 
 	mu     sync.Mutex // guards what follows
-	looked time.Time
-	cert   []byte // the files' content when last read
+	looked time.Time  // when the files were last checked
+	cert   []byte     // the content of the pair in use
 	key    []byte
-	failed string // the error that was last logged
+	failed string // the error of the last check; "" if there was none
 }
 
-// OpenCertificate reads the pair. Only its owner should be able to read the key's file.
+// OpenCertificate reads the pair. It warns if other users can read the key's file.
 func OpenCertificate(certFile, keyFile string, log zerolog.Logger) (*Certificate, error) {
 	c := &Certificate{certFile: certFile, keyFile: keyFile, log: log}
 	if err := c.read(time.Now()); err != nil {
@@ -40,10 +40,10 @@ func OpenCertificate(certFile, keyFile string, log zerolog.Logger) (*Certificate
 	return c, nil
 }
 
-// NotAfter is when the certificate in use expires.
+// NotAfter returns when the certificate in use expires.
 func (c *Certificate) NotAfter() time.Time { return c.current.Load().Leaf.NotAfter }
 
-// config is the configuration of a listener; net/http adds HTTP/2.
+// config returns the configuration of a listener; net/http adds HTTP/2.
 func (c *Certificate) config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -54,7 +54,8 @@ func (c *Certificate) config() *tls.Config {
 	}
 }
 
-// refresh reads the files again, unless that was done just now or is being done.
+// refresh reads the files again, unless that was done less than certificateCheck ago or is
+// being done.
 func (c *Certificate) refresh(now time.Time) {
 	if !c.mu.TryLock() {
 		return

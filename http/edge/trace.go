@@ -14,12 +14,11 @@ import (
 	"takt/store/tracing"
 )
 
-// trace begins the span of a request that may be served, and returns what ends it. A
-// request of a route with a root is in a trace of its own, and only linked to its client's.
-// Others continue the trace of their client if proven says that they have shown a
-// key that is right: strangers must not decide what is sampled, nor add spans to a trace.
-// Nor do requests with a token that is not checked yet. Probes, pages and
-// assets have no span.
+// trace begins the span of a request, and returns a function that ends it. On a route with a
+// Root, the span is in a trace of its own that is linked to the client's. On others it continues
+// the client's trace, if proven is true: the request has sent a right key. Other clients,
+// whose token may not be checked yet, must not decide what is sampled, nor add spans to a
+// trace. Probes, pages and assets have no span.
 func (r *Route) trace(c echo.Context, proven bool, start time.Time) (end func()) {
 	req := c.Request()
 	if !tracing.On() || r.Class == api.Ops && r.Access != api.AdminKey {
