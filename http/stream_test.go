@@ -90,12 +90,13 @@ func (l *listener) next() sse {
 		select {
 		case e, ok := <-l.events:
 			require.True(l, ok, "the stream has ended")
-			if schema := map[string]string{"log": "LogEntry", "end": "LogEnd"}[e.name]; schema != "" {
-				require.NoError(l, checker(l.T).Schema(schema, []byte(e.data)))
+			if e.name == "" {
+				continue
 			}
-			if e.name != "" {
-				return e
+			if path := l.resp.Request.URL.Path; strings.HasPrefix(path, "/api/") && e.name != "reset" {
+				require.NoError(l, checker(l.T).Event(path, []byte(e.data)))
 			}
+			return e
 		case <-limit.C:
 			require.Fail(l, "no event")
 		}

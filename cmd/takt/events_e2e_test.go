@@ -52,6 +52,7 @@ func TestWhatHappensIsTold(t *testing.T) {
 			topic = value
 		case "data":
 			require.NoError(t, document.Schema(schemas[topic], []byte(value)), topic)
+			require.NoError(t, document.Event("/api/events", []byte(value)), topic)
 			published[topic] += value
 		}
 	}

@@ -207,13 +207,13 @@ var ShowDeployment = declare[ShowDeploymentIn, Deployment](deployments, APIKey, 
 var FollowDeployment = declare[FollowDeploymentIn, None](deployments, APIKey, Query, "GET /api/deployments/:id/events", Route{
 	ID: "followDeployment", Media: []string{eventStream}, Summary: "Follow a deployment to its end",
 	Says: "A stream of server-sent events until the deployment has ended.", Sends: []any{DeploymentRepo{}, Deployment{}},
-	Text: "`repo` tells of a repository, all of them at first; its data is a `DeploymentRepo`. `progress` and, at last, `end` have a `Deployment` without its repositories.",
+	Text: "`repo` shows a repository that has changed, at first each of them; its data is a `DeploymentRepo`. The data of `progress` and of the last event, `end`, is a `Deployment` without its repositories.",
 })
 
 func deploymentOrder(id, summary string) Route {
 	return Route{
 		ID: id, AdminToo: true, Errors: []int{409}, Summary: summary,
-		Text: "A deployment that spends takt's own forge credential needs the admin key, too; without it the answer is 401. Audited.",
+		Text: "A deployment that uses takt's own forge credential also needs the admin key; without it the reply is 401. Audited.",
 	}
 }
 

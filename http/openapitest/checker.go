@@ -187,6 +187,12 @@ func (c *Checker) problem(where, method string, header http.Header, body []byte)
 	return c.Schema("Problem", body)
 }
 
+// Event checks the data of an event that the stream at path sends.
+func (c *Checker) Event(path string, data []byte) error {
+	pointer, _ := c.operation(http.MethodGet, path)
+	return c.validate("event of "+path, pointer+"/responses/200/content/text~1event-stream/schema/contentSchema/items/properties/data/contentSchema", data)
+}
+
 // Schema checks JSON against a schema of the document.
 func (c *Checker) Schema(name string, body []byte) error {
 	return c.validate(name, "/components/schemas/"+name, body)

@@ -38,7 +38,7 @@ func Document(root string) ([]byte, error) {
 	}
 	top := doc.Content[0]
 	components := at(top, "components")
-	s := &schemas{comments: texts, all: at(components, "schemas"), named: map[string]reflect.Type{}, made: map[string]*yaml.Node{}, used: map[string]bool{}}
+	s := &schemas{comments: texts, all: at(components, "schemas"), named: map[string]reflect.Type{}, made: map[string]*yaml.Node{}}
 	d := &document{schemas: s, paths: at(top, "paths"), shared: map[string]int{}}
 	for _, v := range [...]any{api.Problem{}, api.Capabilities{}, api.LogMessage{}} { // what only tags and the frame name
 		if _, err := s.ofValue(v); err != nil {
@@ -58,7 +58,7 @@ func Document(root string) ([]byte, error) {
 	for _, name := range slices.Sorted(maps.Keys(s.made)) {
 		set(s.all, name, s.made[name])
 	}
-	if err := resolve(top, components, s.used); err != nil {
+	if err := resolve(top, components); err != nil {
 		return nil, err
 	}
 	flow(d.paths)
@@ -75,8 +75,9 @@ func Document(root string) ([]byte, error) {
 }
 
 // resolve returns an error if something is referred to that does not exist, or a component
-// is of no use. used are references that the document does not show.
-func resolve(top, components *yaml.Node, used map[string]bool) error {
+// is of no use.
+func resolve(top, components *yaml.Node) error {
+	used := map[string]bool{}
 	var visit func(n *yaml.Node)
 	visit = func(n *yaml.Node) {
 		if r := at(n, "$ref"); n.Kind == yaml.MappingNode && r != nil {
@@ -312,9 +313,9 @@ func (d *document) parameter(r api.Route, f reflect.StructField) (*yaml.Node, er
 	var err error
 	switch {
 	case t.Kind() == reflect.Bool:
-		schema = d.ref("Flag")
+		schema = ref("schemas", "Flag")
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[api.Identifier]()):
-		schema = d.ref("ID")
+		schema = ref("schemas", "ID")
 	case t == reflect.TypeFor[api.HubSpotID]():
 		schema = object("type", "integer", "minimum", 1)
 	default:

@@ -28,7 +28,7 @@ func TestReferencesAndComponentsBelongTogether(t *testing.T) {
 	} {
 		var doc yaml.Node
 		require.NoError(t, yaml.Unmarshal([]byte(c.text), &doc))
-		err := resolve(doc.Content[0], at(doc.Content[0], "components"), map[string]bool{})
+		err := resolve(doc.Content[0], at(doc.Content[0], "components"))
 		if c.fault == "" {
 			require.NoError(t, err, name)
 		} else {

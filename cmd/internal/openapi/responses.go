@@ -14,12 +14,9 @@ import (
 )
 
 func (d *document) responses(r api.Route, in input, content bool) (*yaml.Node, error) {
-	replies, err := d.replies(r)
-	if err != nil {
-		return nil, err
-	}
 	all := map[int]*yaml.Node{}
-	for _, reply := range replies {
+	for _, reply := range replies(r) {
+		var err error
 		if all[reply.Status], err = d.reply(reply, content); err != nil {
 			return nil, err
 		}
@@ -48,25 +45,24 @@ func (d *document) responses(r api.Route, in input, content bool) (*yaml.Node, e
 	return o, nil
 }
 
-// reply is a reply with its JSON: several types, or none.
+// reply is a reply with its JSON: several types, or none. events are the types of the data of a
+// stream's events.
 type reply struct {
 	api.Reply
-	types []any
+	types, events []any
 }
 
 // replies lists the replies of r that are no usual errors.
-func (d *document) replies(r api.Route) ([]reply, error) {
+func replies(r api.Route) []reply {
 	success := reply{Reply: api.Reply{Status: r.Status, Says: r.Says, Headers: r.Headers, Media: r.Media}}
 	stream := slices.Contains(r.Media, "text/event-stream")
 	if none := r.Out() == reflect.TypeFor[api.None](); !none && (stream || len(r.Sends) == 0) {
 		success.types = []any{zero(r.Out())}
 	}
-	for _, v := range r.Sends {
-		if !stream {
-			success.types = append(success.types, v)
-		} else if _, err := d.ofValue(v); err != nil { // the data of an event
-			return nil, err
-		}
+	if stream {
+		success.events = r.Sends
+	} else {
+		success.types = append(success.types, r.Sends...)
 	}
 	all := []reply{success}
 	if isFile(r) {
@@ -89,7 +85,7 @@ func (d *document) replies(r api.Route) ([]reply, error) {
 		}
 		all = append(all, one)
 	}
-	return all, nil
+	return all
 }
 
 // reply describes one reply.
@@ -104,27 +100,29 @@ func (d *document) reply(r reply, content bool) (*yaml.Node, error) {
 	}
 	o := object("description", says, "headers", headers)
 	media := object()
-	var of []*yaml.Node
-	for _, v := range r.types {
-		schema, err := d.ofValue(v)
-		if err != nil {
-			return nil, err
-		}
-		of = append(of, schema)
-	}
 	kind := "application/json"
 	if r.Status >= 400 {
 		kind = "application/problem+json"
 	}
-	switch len(of) {
-	case 0:
-	case 1:
-		set(media, kind, object("schema", of[0]))
-	default:
-		set(media, kind, object("schema", object("oneOf", list(of...))))
+	if len(r.types) > 0 {
+		schema, err := d.choice("oneOf", r.types)
+		if err != nil {
+			return nil, err
+		}
+		set(media, kind, object("schema", schema))
 	}
 	for _, kind := range r.Media {
 		schema := object("type", "string")
+		if kind == "text/event-stream" {
+			data, err := d.choice("anyOf", r.events)
+			if err != nil {
+				return nil, err
+			}
+			event := object("type", "object", "properties", object("event", object("type", "string"),
+				"data", object("type", "string", "contentMediaType", "application/json", "contentSchema", data)))
+			set(schema, "contentMediaType", kind)
+			set(schema, "contentSchema", object("type", "array", "items", event))
+		}
 		if !strings.HasPrefix(kind, "text/") && !strings.Contains(kind, "text") && kind != "application/yaml" {
 			set(schema, "format", "binary")
 		}
@@ -134,6 +132,22 @@ func (d *document) reply(r reply, content bool) (*yaml.Node, error) {
 		set(o, "content", media)
 	}
 	return o, nil
+}
+
+// choice returns the schema of a value of one of the types, by oneOf or anyOf.
+func (d *document) choice(by string, types []any) (*yaml.Node, error) {
+	var of []*yaml.Node
+	for _, v := range types {
+		schema, err := d.ofValue(v)
+		if err != nil {
+			return nil, err
+		}
+		of = append(of, schema)
+	}
+	if len(of) == 1 {
+		return of[0], nil
+	}
+	return object(by, list(of...)), nil
 }
 
 // canBeWrong reports whether a parameter does not take everything.

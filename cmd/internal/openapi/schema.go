@@ -32,7 +32,6 @@ type schemas struct {
 	all      *yaml.Node // components/schemas
 	named    map[string]reflect.Type
 	made     map[string]*yaml.Node
-	used     map[string]bool // references
 }
 
 // otherNames are schemas that are not called as their types.
@@ -56,16 +55,10 @@ func otherName(t reflect.Type) string {
 	return t.Name()
 }
 
-// ref refers to a schema.
-func (s *schemas) ref(name string) *yaml.Node {
-	s.used["#/components/schemas/"+name] = true
-	return ref("schemas", name)
-}
-
 // ofValue returns the schema of the type of v, or the one that it names.
 func (s *schemas) ofValue(v any) (*yaml.Node, error) {
 	if name, ok := v.(api.Named); ok {
-		return s.ref(string(name)), nil
+		return ref("schemas", string(name)), nil
 	}
 	return s.of(reflect.TypeOf(v))
 }
@@ -74,7 +67,7 @@ func (s *schemas) ofValue(v any) (*yaml.Node, error) {
 func (s *schemas) of(t reflect.Type) (*yaml.Node, error) {
 	name := otherName(t)
 	if name != "" && t.PkgPath() != "" && at(s.all, name) != nil && s.named[name] == nil {
-		return s.ref(name), nil // written by hand
+		return ref("schemas", name), nil // written by hand
 	}
 	switch {
 	case t == reflect.TypeFor[json.RawMessage](), t.Kind() == reflect.Interface:
@@ -82,7 +75,7 @@ func (s *schemas) of(t reflect.Type) (*yaml.Node, error) {
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
 		return object("type", "string", "contentEncoding", "base64"), nil
 	case t.Kind() == reflect.Struct && name != "":
-		return s.ref(name), s.define(name, t)
+		return ref("schemas", name), s.define(name, t)
 	}
 	switch t.Kind() {
 	case reflect.Struct:
@@ -214,7 +207,7 @@ func (s *schemas) field(f reflect.StructField) (*yaml.Node, error) {
 	var one *yaml.Node
 	var err error
 	if name := f.Tag.Get("schema"); name != "" {
-		one = s.ref(name)
+		one = ref("schemas", name)
 	} else if kind := f.Tag.Get("type"); kind != "" && kind != "array" {
 		one = object("type", kind)
 	} else if one, err = s.of(t); err != nil {
@@ -228,7 +221,7 @@ func (s *schemas) field(f reflect.StructField) (*yaml.Node, error) {
 // value is the schema of a value of type t.
 func (s *schemas) value(t reflect.Type, tag reflect.StructTag) (*yaml.Node, error) {
 	if name := tag.Get("schema"); name != "" {
-		return s.ref(name), nil
+		return ref("schemas", name), nil
 	}
 	schema, err := s.of(t)
 	if err != nil {
@@ -239,7 +232,7 @@ func (s *schemas) value(t reflect.Type, tag reflect.StructTag) (*yaml.Node, erro
 	case kind == "" && n != nil:
 		kind = n.Value
 	case strings.ToLower(kind) != kind:
-		return s.ref(kind), nil
+		return ref("schemas", kind), nil
 	case strings.Contains(kind, ","):
 		schema = object("type", list(strings.Split(kind, ",")...))
 	case kind != "":
