@@ -27,10 +27,10 @@ const (
 	stateDuplicateDatabase = "42P04"
 )
 
-// connConfig returns how to reach the cluster's server.
+// connConfig returns the configuration of connections to the cluster's server.
 func (cl *cluster) connConfig(database string) (*pgx.ConnConfig, error) {
-	// Every key is set, so that the PG… variables of takt's environment have no effect:
-	// they mean other databases.
+	// Every key is set, so that the PG… variables of takt's environment, which are for other
+	// databases, have no effect.
 	cfg, err := pgx.ParseConfig(fmt.Sprintf(
 		"host=/ port=%d user=%s password=%s dbname=%s sslmode=disable connect_timeout=10 target_session_attrs=any",
 		socketPort, databaseUser, cl.password, database))
@@ -45,9 +45,9 @@ func (cl *cluster) connConfig(database string) (*pgx.ConnConfig, error) {
 	return cfg, nil
 }
 
-// dialIn returns a dialler for the server's socket in the open directory. A path through
-// the descriptor stays below the 107 bytes of a socket address, however long the real
-// path is. The directory must stay open while the dialler runs.
+// dialIn returns a function that connects to the server's socket in the open directory. A path
+// through the descriptor is shorter than the 107 bytes that a socket address may have, however
+// long the real path is. The directory must stay open while the function runs.
 func dialIn(home *os.File, realPath string) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (conn net.Conn, err error) {
 		var dialer net.Dialer
@@ -103,8 +103,7 @@ func sqlState(err error) string {
 	return ""
 }
 
-// refused reports a failure that waiting does not fix: the server answers but rejects
-// takt's login.
+// refused reports whether the server rejected takt's login, which waiting does not fix.
 func refused(err error) bool {
 	state := sqlState(err)
 	return state == stateInvalidPassword || state == stateInvalidAuth

@@ -16,8 +16,8 @@ import (
 // It starts and changes nothing.
 type Attachment struct{ cluster *cluster }
 
-// Attach opens the data directory of a running server. It does not check that the
-// server answers; the first connection shows that. The caller closes it.
+// Attach opens the data directory of a running server. It does not check that the server
+// answers. The caller closes the result.
 func Attach(dataDir string) (*Attachment, error) {
 	abs, err := filepath.Abs(dataDir)
 	if err != nil {
@@ -37,10 +37,10 @@ func Attach(dataDir string) (*Attachment, error) {
 	return &Attachment{cluster: cl}, nil
 }
 
-// ConnConfig returns how to reach the server. It is a Source.
+// ConnConfig returns the configuration of connections to the server. It is a Source.
 func (b *Attachment) ConnConfig(context.Context) (*pgx.ConnConfig, error) {
 	return b.cluster.connConfig(databaseName)
 }
 
-// Close closes the directory. Open connections stay.
+// Close closes the directory. Open connections stay open.
 func (b *Attachment) Close() { b.cluster.close() }

@@ -71,8 +71,8 @@ func clusterMajor(dir string, text []byte) (int, error) {
 	return major, nil
 }
 
-// findBinaries lists the usable server programs, best first. Those on searchPath come
-// first, in its order, because the operator chose it. Those that match the globs follow,
+// findBinaries lists the usable server programs, the preferred ones first: those on
+// searchPath, in its order, because the operator chose it, then those that match the globs,
 // newest first.
 func findBinaries(ctx context.Context, searchPath string, globs []string) ([]Binaries, error) {
 	seen := map[string]bool{}
@@ -153,9 +153,9 @@ func parseMajor(version string) (int, error) {
 	return strconv.Atoi(m[1])
 }
 
-// chooseBinaries picks the programs for a cluster. A new cluster (major 0) gets the first
-// ones. An existing one gets the first of its own version, because a server refuses
-// another version's files.
+// chooseBinaries returns the programs for a cluster: for a new one (major 0) the first, for an
+// existing one the first of its version, because a server refuses the files of another
+// version.
 func chooseBinaries(found []Binaries, major int, dir string) (Binaries, error) {
 	if major == 0 {
 		return found[0], nil

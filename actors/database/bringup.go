@@ -11,12 +11,12 @@ import (
 	"takt/store/backoff"
 )
 
-// startAttempts is how often the start is tried if the server ends during it, because an
-// old backend may hold the shared memory for a short time.
+// startAttempts is how often the start is tried if the server ends during it, because a
+// backend of an earlier server may keep the shared memory for a short time.
 const startAttempts = 5
 
-// bringUp returns a server that answers. It adopts the one that an earlier takt left
-// behind, or starts a new one. The caller stops and releases it.
+// bringUp returns a server that answers: it adopts the one that an earlier takt has left
+// running, or starts a new one. The caller stops and releases it.
 func (cl *cluster) bringUp(ctx context.Context) (*process, error) {
 	changed, err := applySettings(cl.root, cl.owner)
 	if err != nil {
@@ -48,7 +48,7 @@ func (cl *cluster) tryAdopt(ctx context.Context) (*process, bool) {
 	if err != nil || !found || lock.Status == statusStopping || identify(lock.PID, cl.info) != server {
 		return nil, false
 	}
-	if lock.Status != statusStarting { // a recovery may take long and must not be restarted
+	if lock.Status != statusStarting { // a recovery may take long and must not begin again
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, 5*time.Second, errors.New("no answer for 5 s"))
 		defer cancel()
@@ -117,9 +117,9 @@ func (cl *cluster) awaitReady(ctx context.Context, p *process) error {
 	}
 }
 
-// probeOnce makes one probe with a time limit, because a server that accepts and then
-// hangs must not use up the whole waiting time. A server whose lock file says that it is
-// not ready is not probed, because it would log each refusal.
+// probeOnce probes the server with a time limit, because one that accepts a connection and
+// then hangs must not use up the whole waiting time. It does not probe a server whose lock file
+// says that it is not ready, because that would log each refusal.
 func (cl *cluster) probeOnce(ctx context.Context) error {
 	lock, _, err := readLockFile(cl.root, pidFileName)
 	if err != nil {
@@ -133,9 +133,9 @@ func (cl *cluster) probeOnce(ctx context.Context) error {
 	return cl.probe(ctx)
 }
 
-// clear prepares the cluster for a new server. It stops a running server, ends backends
-// that outlived their postmaster, and removes lock files whose process is gone or is
-// another program.
+// clear prepares the cluster for a new server. It stops a running server, ends backends that
+// are left of a killed one, and removes lock files whose process is gone or is another
+// program.
 func (cl *cluster) clear(ctx context.Context) error {
 	lock, found, err := readLockFile(cl.root, pidFileName)
 	if err != nil {
@@ -160,10 +160,10 @@ func (cl *cluster) clear(ctx context.Context) error {
 	return nil
 }
 
-// removeStale removes the lock file of a server that is gone. PostgreSQL takes a zombie
-// or a reused process id for a running server and would refuse to start. That applies to
-// the cluster's lock file and to the socket's. Where serversIn can't look, a dead
-// server's file stays, because PostgreSQL's check of the shared memory needs it.
+// removeStale removes a lock file (the cluster's or the socket's) of a server that is gone.
+// PostgreSQL takes a zombie or a reused process id for a running server and would refuse to
+// start. Where serversIn can't list processes, the file of a dead server stays, because
+// PostgreSQL's check of the shared memory needs it.
 func (cl *cluster) removeStale(name string) error {
 	lock, found, err := readLockFile(cl.root, name)
 	if err != nil || !found {
@@ -180,9 +180,8 @@ func (cl *cluster) removeStale(name string) error {
 	return nil
 }
 
-// endLeftovers waits for backends without a postmaster. They exit by
-// themselves unless they are busy. Busy ones get SIGQUIT, as from the postmaster, and
-// later SIGKILL.
+// endLeftovers waits for backends without a postmaster, which exit by themselves unless they
+// are busy. Busy ones get SIGQUIT, as the postmaster would send it, and later SIGKILL.
 func (cl *cluster) endLeftovers(ctx context.Context) error {
 	none := func() bool { return len(serversIn(cl.info)) == 0 }
 	for _, step := range []struct {
@@ -203,7 +202,7 @@ func (cl *cluster) endLeftovers(ctx context.Context) error {
 	return fmt.Errorf("processes of a killed database server do not end: %v", serversIn(cl.info))
 }
 
-// until polls condition for at most d.
+// until waits at most d until condition is true, and reports whether it is.
 func until(ctx context.Context, d time.Duration, condition func() bool) (bool, error) {
 	deadline := time.Now().Add(d)
 	for !condition() {

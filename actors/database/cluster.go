@@ -18,12 +18,12 @@ import (
 // clusterName is the directory of the embedded database in the data directory.
 const clusterName = "postgres"
 
-// draftPrefix begins the names of unfinished clusters. A cluster is renamed to
-// clusterName when it is complete, so an incomplete one is never taken for a database.
+// draftPrefix begins the names of incomplete clusters. A cluster is renamed to clusterName
+// when it is complete, so an incomplete one is never taken for a database.
 const draftPrefix = clusterName + ".init-"
 
-// cluster is an existing database directory, held open. Its contents are reached through
-// the open directory, because the server's account may have no access to the parent
+// cluster is an existing database directory, which is kept open. Its files are accessed
+// through the open directory, because the server's account may have no access to the parent
 // directories.
 type cluster struct {
 	dir      string // the path, for messages
@@ -34,11 +34,11 @@ type cluster struct {
 	bins     Binaries
 	password string
 	log      zerolog.Logger
-	run      spawn // of the incarnation that opened it
+	run      spawn // starts goroutines of the actor that opened it
 }
 
-// openCluster opens the database directory in the data directory, and makes
-// one if there is none. The caller closes it.
+// openCluster opens the database directory in the data directory, and creates it if there is
+// none. The caller closes it.
 func openCluster(ctx context.Context, cfg PostgresConfig, log zerolog.Logger, run spawn) (*cluster, error) {
 	found, err := findBinaries(ctx, cfg.SearchPath, cfg.Globs)
 	if err != nil {
@@ -164,8 +164,8 @@ func (cl *cluster) close() {
 	}
 }
 
-// create makes a cluster in a draft directory and renames it when every byte is on the
-// disk. A kill -9 leaves either a draft or a complete database.
+// create makes a cluster in a draft directory and renames that once it is synced to the disk.
+// A kill -9 leaves either a draft or a complete database.
 func (cl *cluster) create(ctx context.Context, data *os.Root) error {
 	draft := draftPrefix + strings.ToLower(rand.Text())
 	if err := data.Mkdir(draft, 0o700); err != nil {
@@ -230,9 +230,8 @@ func (cl *cluster) resetPassword(ctx context.Context) error {
 	return nil
 }
 
-// removeDrafts removes clusters whose creation was interrupted. The initdb of a killed
-// takt is killed too. If its last files appear during the removal, the next start tries
-// again.
+// removeDrafts removes clusters whose creation was interrupted. The initdb of a killed takt is
+// killed too. If it still writes files during the removal, the next start removes them.
 func removeDrafts(data *os.Root, log zerolog.Logger) {
 	names, _ := fs.Glob(data.FS(), draftPrefix+"*") // fails for a bad pattern only
 	for _, name := range names {

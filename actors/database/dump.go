@@ -28,9 +28,9 @@ func Connect(ctx context.Context, source Source) (*pgx.Conn, error) {
 
 const sqlDumped = `SELECT current_setting('server_version_num')::int / 10000, current_schema()`
 
-// Dump writes takt's schema and all its rows to w, as pg_dump does in its plain format and
-// of one instant. address is the database URL that source is made from, "" for the embedded
-// server. pg_dump is searched for like the server's programs.
+// Dump writes takt's schema and all its rows to w, from one snapshot and in the plain format of
+// pg_dump. address is the database URL from which source was made, "" for the embedded server.
+// pg_dump is looked for in the same places as the server's programs.
 func Dump(ctx context.Context, source Source, address, searchPath string, w io.Writer) error {
 	conn, err := Connect(ctx, source)
 	if err != nil {
@@ -81,7 +81,7 @@ func Dump(ctx context.Context, source Source, address, searchPath string, w io.W
 	return nil
 }
 
-// findDump returns the pg_dump that fits a server best: the oldest that is not older.
+// findDump returns the oldest pg_dump that is not older than the server.
 func findDump(ctx context.Context, globs []string, server int) (program string, err error) {
 	best, newest := 0, 0
 	for _, glob := range globs {
@@ -114,7 +114,7 @@ func findDump(ctx context.Context, globs []string, server int) (program string, 
 // over TLS.
 var tlsSetting = regexp.MustCompile(`\b(sslmode|sslrootcert|sslcert|sslkey|sslsni|ssl_min_protocol_version)\s*=\s*('(?:\\.|[^'\\])*'|[^\s&]+)`)
 
-// tlsSettings returns these settings as libpq takes them.
+// tlsSettings returns these settings in the form of a libpq connection string.
 func tlsSettings(address string) string {
 	isURL := strings.Contains(address, "://")
 	var out strings.Builder

@@ -18,12 +18,12 @@ import (
 // firstInherited is the number of the first extra descriptor in a child.
 const firstInherited = 3
 
-// hasProc reports whether an open directory has its own path. A child can reach the
-// directory by that path even when its account has no access to the parent directories.
+// hasProc is true if there is a path for an open descriptor. A child can access an open
+// directory by that path even if its account has no access to the parent directories.
 const hasProc = runtime.GOOS == "linux"
 
-// inherited returns the path by which a child reaches the open directory, and the files
-// that it must inherit for that.
+// inherited returns the path by which a child accesses the open directory, and the files that
+// it must inherit for that.
 func inherited(home *os.File, realPath string) (path string, files []*os.File) {
 	if !hasProc {
 		return realPath, nil
@@ -39,8 +39,8 @@ func inheritedPath(fd int) string {
 	return "/dev/fd/" + strconv.Itoa(fd)
 }
 
-// environment is the whole environment of PostgreSQL's programs. Nothing of takt's own
-// environment (PGDATA, PGOPTIONS, secrets) reaches them.
+// environment returns the whole environment of PostgreSQL's programs. They get nothing of
+// takt's own environment (PGDATA, PGOPTIONS, secrets).
 func environment(bins Binaries) []string {
 	return []string{"PATH=" + bins.Dir + ":/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
 }
@@ -51,8 +51,8 @@ func processAttributes(to owner) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: to.credential()}
 }
 
-// runTool runs one of PostgreSQL's programs to its end. The program is killed when takt
-// dies. The error holds the last lines that it printed.
+// runTool runs one of PostgreSQL's programs to its end. The program is killed when takt dies.
+// The error has the last lines that it printed.
 func (cl *cluster) runTool(ctx context.Context, program string, args []string, stdin io.Reader, files []*os.File) error {
 	cmd := exec.CommandContext(ctx, cl.bins.path(program), args...)
 	cmd.Dir = "/" // the program changes back to its working directory, so its account needs access to it
@@ -74,8 +74,8 @@ func (cl *cluster) runTool(ctx context.Context, program string, args []string, s
 	return nil
 }
 
-// passwordPipe returns a pipe that holds the password, readable by the account. A pipe
-// leaves no file and no argument, and its contents end with its reader.
+// passwordPipe returns a pipe that has the password and that the account can read. A pipe
+// needs no file and no argument, and its contents are gone once they are read.
 func passwordPipe(password string, to owner) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {

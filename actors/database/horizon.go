@@ -10,19 +10,19 @@ import (
 	"takt/actors/otp"
 )
 
-// HeldBack says what keeps vacuum from removing rows that were updated or deleted: an old
-// snapshot, a prepared transaction or a replication slot.
+// HeldBack says what keeps vacuum from removing dead versions of rows: an old snapshot, a
+// prepared transaction or a replication slot.
 type HeldBack struct {
-	// By names the oldest holder, for an operator.
+	// By names the oldest holder, for operators.
 	By string
-	// Since is when this process first saw it.
+	// Since is when this process first saw that transaction id as the oldest.
 	Since time.Time
-	// Transactions is how many transactions have begun since.
+	// Transactions is how many transaction ids were assigned after it.
 	Transactions int64
 }
 
-// busyHorizon is how many transactions must begin before an old snapshot matters. Where
-// nothing is written, nothing is held back.
+// busyHorizon is how many transactions must begin before an old snapshot matters, because in
+// an idle database it keeps nothing from being removed.
 const busyHorizon = 1000
 
 // sqlHorizon finds the holder of the oldest transaction id that vacuum must respect. It
@@ -64,11 +64,11 @@ func (w *horizonWatch) observe(now time.Time, h horizon) *HeldBack {
 	return &HeldBack{By: h.holder, Since: w.since, Transactions: h.age}
 }
 
-// HeldBack returns what has held vacuum back for longer than PoolConfig.HorizonLimit
-// while transactions went by; nil if nothing has.
+// HeldBack returns what has held vacuum back for longer than PoolConfig.HorizonLimit; nil if
+// nothing has.
 func (p *Pool) HeldBack() *HeldBack { return p.held.Load() }
 
-// look queries the horizon.
+// look returns the work of querying the horizon; nil without a pool.
 func (s *poolServer) look() func(context.Context) (horizon, error) {
 	l, limit := s.open, s.cfg.AnswerTimeout
 	if l == nil {
@@ -85,8 +85,8 @@ func (s *poolServer) look() func(context.Context) (horizon, error) {
 	}
 }
 
-// looked logs when vacuum is held back and when it no longer is. A failed query is
-// ignored, because check decides whether the database is away.
+// looked logs when vacuum begins and ceases to be held back. It ignores a failed query, because
+// check detects outages.
 func (s *poolServer) looked(c *otp.Ctx, h horizon, err error) (next time.Duration) {
 	if err != nil {
 		return 0

@@ -15,7 +15,7 @@ const (
 	// hostTimeout bounds an attempt to connect to several hosts, unless the URL says
 	// connect_timeout.
 	hostTimeout = 2 * time.Second
-	// hostDelay is the head start of each host before the next one in the URL.
+	// hostDelay is how much later each host in the URL is tried than the previous one.
 	hostDelay = 100 * time.Millisecond
 )
 
@@ -25,7 +25,7 @@ type hostPort struct {
 	port uint16
 }
 
-// hosts returns a configuration for each host of cfg.
+// hosts returns a configuration for each host of cfg, with its fallback without TLS.
 func hosts(cfg *pgx.ConnConfig) (all []*pgx.ConnConfig) {
 	last := hostPort{cfg.Host, cfg.Port}
 	one := cfg.Copy()
@@ -53,9 +53,9 @@ func Hosts(url string) int {
 	return len(hosts(cfg))
 }
 
-// dial connects to the first of cfg's hosts that lets takt in. The connection's own
-// configuration names that host only. The hosts are tried side by side, so that one that
-// hangs does not keep takt from another.
+// dial connects to the first of cfg's hosts that accepts the connection. The configuration of
+// the connection names only that host. The hosts are tried concurrently, so that one that hangs
+// does not delay the others.
 func dial(ctx context.Context, cfg *pgx.ConnConfig) (*pgx.Conn, error) {
 	all := hosts(cfg)
 	if len(all) == 1 {

@@ -17,7 +17,7 @@ import (
 	"takt/store/backoff"
 )
 
-// Channel is the one PostgreSQL channel of takt. A notification's payload is a
+// Channel is the PostgreSQL channel of all takt's notifications. A notification's payload is a
 // topic, or a topic, a space and an argument: "job:available ios".
 const Channel = "takt"
 
@@ -28,15 +28,13 @@ const (
 	listenAnswer = 2 * time.Second
 )
 
-// ListenerConfig is the listener's settings. Zero values are replaced by the
-// defaults.
+// ListenerConfig has the listener's settings. Zero values mean the defaults.
 type ListenerConfig struct {
 	// Source is required.
 	Source Source
-	// Bus gets each notification: its topic and the rest of its payload. It also
-	// gets listener:resumed whenever the listener is connected (again):
-	// earlier notifications are lost, so subscribers that keep hints read them again.
-	// Required.
+	// Bus gets each notification: its topic and the rest of its payload. It also gets
+	// listener:resumed whenever the listener has connected. Earlier notifications may be lost,
+	// so subscribers then read again what they cache. Required.
 	Bus pubsub.Bus
 	// AskEvery is how long the connection may be silent before it is checked.
 	// Defaults to 15 seconds.
@@ -45,23 +43,23 @@ type ListenerConfig struct {
 	Backoff backoff.Backoff
 }
 
-// Listener is the handle of the listener. It is safe for concurrent use. It is a Sink of
-// the pool, so that it connects at once when the pool is back.
+// Listener is the handle of the listener. It is safe for concurrent use. It is a Sink of the
+// pool, so that it connects as soon as there is a pool again.
 type Listener struct {
 	cfg  ListenerConfig
 	proc atomic.Pointer[otp.Proc]
-	// awaken ends the wait for the next notification.
+	// awaken ends the wait for the next notification; nil before the first one.
 	awaken atomic.Pointer[context.CancelCauseFunc]
 }
 
-// NewListener returns the handle of a listener that Spec's child will run.
+// NewListener returns the handle of the listener that the child of Spec will run.
 func NewListener(cfg ListenerConfig) *Listener {
 	cfg.AskEvery = cmp.Or(cfg.AskEvery, 15*time.Second)
 	cfg.Backoff.Min = cmp.Or(cfg.Backoff.Min, firstRetry)
 	return &Listener{cfg: cfg}
 }
 
-// Spec is the child that listens.
+// Spec returns the specification of the listener's actor.
 func (l *Listener) Spec() otp.ChildSpec {
 	return otp.ChildSpec{
 		ID:     "listener",
@@ -69,8 +67,8 @@ func (l *Listener) Spec() otp.ChildSpec {
 	}
 }
 
-// Use makes a waiting listener connect now, because the database is back. A listener that
-// is connected checks its connection, because that may be to a host that hangs.
+// Use makes a listener that waits to retry connect now. One that is connected checks its
+// connection, because that may be to a host that hangs.
 func (l *Listener) Use(*pgxpool.Pool) {
 	if proc := l.proc.Load(); proc != nil {
 		otp.Cast(proc, reconnect{})
@@ -89,13 +87,13 @@ type (
 	reconnect struct{} // the database is back
 )
 
-// listenerServer is one incarnation.
+// listenerServer is the listener actor.
 type listenerServer struct {
 	otp.Base
 	handle   *Listener
 	cfg      ListenerConfig
-	listens  otp.Job[any] // holds the connection
-	failures int
+	listens  otp.Job[any] // has the connection
+	failures int          // attempts since the last success
 }
 
 // Init begins to connect but does not wait, because nothing depends on notifications.
@@ -128,8 +126,8 @@ func (s *listenerServer) HandleCast(c *otp.Ctx, msg any) {
 	}
 }
 
-// silenced handles the end of the connection. The pause is left out if the database came
-// back meanwhile.
+// silenced handles the end of the connection, or a failed attempt. There is no pause if Use was
+// called meanwhile.
 func (s *listenerServer) silenced(c *otp.Ctx, _ any, err error) (next time.Duration) {
 	next = s.cfg.Backoff.Wait(s.failures)
 	if s.listens.Outdated() {
@@ -165,7 +163,7 @@ func (l *Listener) listen(ctx context.Context, connected func()) error {
 		case !errors.Is(err, errSilent):
 			return fmt.Errorf("listening: %w", err)
 		default:
-			// A connection that a firewall has dropped stays silent for ever.
+			// A connection that a firewall has dropped would stay silent forever.
 			if err := ask(ctx, conn); err != nil {
 				return fmt.Errorf("listening: %w", err)
 			}
@@ -173,11 +171,11 @@ func (l *Listener) listen(ctx context.Context, connected func()) error {
 	}
 }
 
-// errSilent says that no notification arrived for a while.
+// errSilent means that no notification arrived for AskEvery, or that Use was called.
 var errSilent = errors.New("no notification for a while")
 
-// next waits for a notification, at most for AskEvery or until Use. Then it fails with
-// errSilent, which leaves the connection usable.
+// next waits for a notification. After AskEvery, or when Use is called, it fails with
+// errSilent; the connection can then still be used.
 func (l *Listener) next(ctx context.Context, conn *pgx.Conn) (string, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, l.cfg.AskEvery, errSilent)
 	defer cancel()

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DataDirLock keeps a second takt out of a data directory. The kernel releases it when
-// the process ends, even after kill -9.
+// DataDirLock is the lock by which only one takt uses a data directory. The kernel releases it
+// when the process ends, even after kill -9.
 type DataDirLock struct{ file *os.File }
 
 // ErrInUse says that another process holds the lock of a data directory.
 var ErrInUse = errors.New("used by another takt")
 
-// LockDataDir takes the lock of the data directory, which must exist. It never
-// waits: an error names the process that holds it. The embedded server and
+// LockDataDir locks the data directory, which must exist. It never waits. If another process
+// holds the lock, the error wraps ErrInUse and names that process. The embedded server and
 // other children do not inherit the lock.
 func LockDataDir(dir string) (*DataDirLock, error) {
 	path := filepath.Join(dir, "lock")

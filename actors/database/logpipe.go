@@ -27,8 +27,8 @@ func newPipe(file *os.File, log zerolog.Logger) *logPipe {
 	return &logPipe{file: file, log: log.With().Str("from", "postgres").Logger(), done: make(chan struct{})}
 }
 
-// logPath is the named pipe for the server's standard error. It is next to the cluster,
-// because its contents belong to takt.
+// logPath returns the path of the named pipe for the server's standard error. It is beside the
+// cluster and not in it, because the cluster belongs to PostgreSQL.
 func (cl *cluster) logPath() string { return filepath.Join(filepath.Dir(cl.dir), "postgres.stderr") }
 
 // read copies until the last writer (the server and its backends) has ended or the pipe
@@ -73,9 +73,9 @@ func (l *logPipe) write(text string, before zerolog.Level, begins bool) zerolog.
 	return level
 }
 
-// severityLevel translates PostgreSQL's severities. LOG becomes debug, because PostgreSQL
-// logs every start and stop with it. Slow statements, long lock waits, crashes and
-// recoveries are logged louder.
+// severityLevel returns the level for a severity of PostgreSQL, and false if it is none. LOG
+// becomes debug, because PostgreSQL logs every start and stop with it, but slow statements,
+// long lock waits, crashes and recoveries become warnings.
 func severityLevel(severity, message string) (zerolog.Level, bool) {
 	if severity == "LOG" {
 		for _, notable := range []string{"duration: ", "process ", "server process ", "database system was not properly", "database system was interrupted"} {
@@ -90,8 +90,8 @@ func severityLevel(severity, message string) (zerolog.Level, bool) {
 		case "terminating connection due to administrator command", "the database system is shutting down":
 			return zerolog.InfoLevel, true // each open connection logs this when the server stops
 		case "connection to client lost", "canceling statement due to user request", "canceling authentication due to timeout":
-			// takt has given up a statement or a login, and says why itself. The last one
-			// is also what a login says that the server's stop interrupts.
+			// takt has given up a statement or a login, and logs why itself. The last one is
+			// also logged for a login that the stop of the server interrupts.
 			return zerolog.InfoLevel, true
 		}
 		return zerolog.ErrorLevel, true

@@ -12,8 +12,8 @@ import (
 // movedName is the file in a cluster that says where its database was moved.
 const movedName = "takt.moved"
 
-// MarkMoved keeps takt from running the embedded database of a data directory, because it
-// was moved to another server, or is being moved.
+// MarkMoved records that the embedded database of a data directory was moved, or is being moved,
+// to another server. takt then refuses to run it.
 func MarkMoved(dataDir, to string) error {
 	root, err := os.OpenRoot(filepath.Join(dataDir, clusterName))
 	if err == nil {
@@ -26,7 +26,7 @@ func MarkMoved(dataDir, to string) error {
 	return nil
 }
 
-// MovedTo returns what MarkMoved wrote, "" if it did not.
+// MovedTo returns the argument to of MarkMoved, "" if that was not called.
 func MovedTo(dataDir string) (string, error) {
 	to, err := os.ReadFile(filepath.Join(dataDir, clusterName, movedName))
 	if errors.Is(err, fs.ErrNotExist) {

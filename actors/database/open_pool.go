@@ -29,8 +29,8 @@ func connectPool(ctx context.Context, cfg PoolConfig) (*openPool, error) {
 		return nil, err
 	}
 	l := &openPool{probe: &prober{cfg: hosts, connect: cfg.ConnectTimeout, answer: cfg.AnswerTimeout}}
-	// The probe goes first, because it is the cheapest check for an outage, gives the
-	// clearest error, and chooses the host.
+	// The probe is first, because it is the cheapest check for an outage, gives the clearest
+	// error, and chooses the host.
 	if _, err := l.probe.check(ctx); err != nil {
 		return nil, err
 	}
@@ -43,6 +43,7 @@ func connectPool(ctx context.Context, cfg PoolConfig) (*openPool, error) {
 	return l, nil
 }
 
+// fill migrates the database and opens the pool.
 func (l *openPool) fill(ctx context.Context, conn *pgx.ConnConfig, cfg PoolConfig) error {
 	if cfg.Migrate != nil {
 		migrating := conn.Copy()
@@ -104,7 +105,7 @@ func poolConfig(conn *pgx.ConnConfig, cfg PoolConfig) (*pgxpool.Config, error) {
 		"idle_in_transaction_session_timeout": milliseconds(idleInTransactionTimeout),
 		"application_name":                    "takt",
 	}
-	if cfg.Direct != nil { // the pooler refuses them: they are the login's
+	if cfg.Direct != nil { // a pooler refuses them; they are set for the login instead
 		settings = nil
 		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
@@ -124,8 +125,8 @@ func poolConfig(conn *pgx.ConnConfig, cfg PoolConfig) (*pgxpool.Config, error) {
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// check checks that the database answers. If that needed a new connection, the pool drops
-// its own connections, because they are as old as the dead one.
+// check checks that the database answers. If that needed a new connection, it closes the pool's
+// connections, because they are probably dead too.
 func (l *openPool) check(ctx context.Context) error {
 	fresh, err := l.probe.check(ctx)
 	if err == nil && fresh {
@@ -134,11 +135,11 @@ func (l *openPool) check(ctx context.Context) error {
 	return err
 }
 
-// close ends the pool and returns when all connections are back. Running queries may take
-// until drain. They are then cancelled in the database. One second later their
-// connections are closed, so that calls on them fail at once. After another second close
-// returns in any case, because pgx waits up to 15 s for a database that stands still when it
-// ends the connections of interrupted calls.
+// close closes the pool and returns when all connections were given back. Running queries may
+// take until drain; they are then cancelled in the database. One second later their
+// connections are closed, so that calls on them fail. After another second close returns in
+// any case, because pgx waits up to 15 s for a database that hangs when it closes the
+// connections of interrupted calls.
 func (l *openPool) close(ctx context.Context, drain time.Duration, log zerolog.Logger) {
 	l.probe.close()
 	defer time.AfterFunc(drain, func() { l.cancel(context.WithoutCancel(ctx)) }).Stop()
@@ -157,7 +158,7 @@ func (l *openPool) close(ctx context.Context, drain time.Duration, log zerolog.L
 	}
 }
 
-// cut closes all connections, so that calls on them fail at once.
+// cut closes all connections, so that calls on them fail immediately.
 func (l *openPool) cut() {
 	l.conns.Range(func(conn, _ any) bool {
 		hangUp(conn.(*pgx.Conn)) //nolint:forcetypeassert // the map holds nothing else
@@ -175,24 +176,24 @@ func (l *openPool) cancel(ctx context.Context) {
 	})
 }
 
-// prober checks whether the database answers, on a connection beside the pool, because a
-// pool that is only busy must not look like an outage. It is safe for concurrent use.
+// prober checks whether the database answers, on a connection outside the pool, because a busy
+// pool must not look like an outage. It is safe for concurrent use.
 type prober struct {
 	cfg     *pgx.ConnConfig
-	connect time.Duration // limit for a new connection
-	answer  time.Duration // limit for an answer
+	connect time.Duration // the time limit of a connection attempt
+	answer  time.Duration // the time limit of a ping
 
 	mu   sync.Mutex // held during a check
 	conn *pgx.Conn  // nil before the first check and after a failed one
 	at   hostPort   // of the first connection; the pool's connections go there too
 }
 
-// errMoved says that the database is at another host than the pool's connections.
+// errMoved means that the prober reached another host than that of the pool's connections.
 var errMoved = errors.New("another host of the database has become the primary")
 
-// check returns nil if the database answers, on the old connection or a new one. It tries
-// a new one because a single dead connection (closed by an operator or a server restart)
-// is not an outage. fresh reports that it needed a new one. Error: errMoved.
+// check returns nil if the database answers, on the open connection or a new one. It tries a
+// new one because a single dead connection (closed by an operator or a restart of the server)
+// is no outage; fresh is then true. Errors: errMoved, or that of the connection attempt.
 func (p *prober) check(ctx context.Context) (fresh bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -227,7 +228,7 @@ func (p *prober) dial(ctx context.Context) (*pgx.Conn, error) {
 	return dial(ctx, p.cfg)
 }
 
-// close ends the prober after a running check. No check may follow.
+// close closes the prober's connection, after a running check. No check may follow.
 func (p *prober) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,8 +13,8 @@ type owner struct {
 	drop     bool // takt runs as root and must change to this account
 }
 
-// credential returns what a child needs to become the owner, or nil if takt already is
-// the owner. It also drops supplementary groups.
+// credential returns the credential with which a child runs as the owner, without supplementary
+// groups; nil if takt runs as the owner already.
 func (o owner) credential() *syscall.Credential {
 	if !o.drop {
 		return nil
@@ -22,9 +22,9 @@ func (o owner) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: o.uid, Gid: o.gid}
 }
 
-// chooseOwner decides the account. PostgreSQL refuses to run as root and refuses a
-// directory of another account. So root becomes the owner of an existing cluster, and
-// "postgres" (or else "nobody") for a new one.
+// chooseOwner returns the account for the server. PostgreSQL refuses to run as root, and refuses
+// a directory of another account. If takt runs as root, the account is the owner of an existing
+// cluster, or "postgres" (or else "nobody") for a new one.
 func chooseOwner(euid, egid int, existing *owner, lookup func(string) (*user.User, error)) (owner, error) {
 	if euid != 0 {
 		if existing != nil && existing.uid != uint32(euid) {

@@ -12,10 +12,10 @@ import (
 // pidFileName is the lock file that a running server keeps in its cluster.
 const pidFileName = "postmaster.pid"
 
-// These are the states that a server writes into it. It writes none at the very start.
+// These are the states that a server writes into it. Before the first, there is none.
 const (
-	statusStarting = "starting" // recovers
-	statusReady    = "ready"    // takes connections
+	statusStarting = "starting" // starts or recovers
+	statusReady    = "ready"    // accepts connections
 	statusStopping = "stopping"
 )
 

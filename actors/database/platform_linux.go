@@ -79,8 +79,8 @@ func alive(pid int) bool {
 	return ok && rest != "" && rest[0] != 'Z' && rest[0] != 'X'
 }
 
-// dieWithParent makes a helper program end when takt is killed. It is only for programs
-// whose work is discarded then, never for the server.
+// dieWithParent makes a program be killed when takt is. It is only for programs whose work is
+// then of no use, never for the server.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
 // newLogPipe makes the server's standard error a named pipe. The server outlives a killed
@@ -91,7 +91,7 @@ func newLogPipe(path string, log zerolog.Logger) (*logPipe, *os.File, error) {
 		return nil, nil, fmt.Errorf("making the database server's log pipe: %w", err)
 	}
 	if err := unix.Mkfifo(path, 0o600); err != nil {
-		// A file system without named pipes: the log ends with takt.
+		// The file system has no named pipes, so the log ends when takt ends.
 		log.Debug().Err(err).Msg("no named pipe for the database server's log")
 		r, w, err := os.Pipe()
 		if err != nil {

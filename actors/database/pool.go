@@ -23,24 +23,24 @@ import (
 // connect. (*Postgres).ConnConfig and URL are sources.
 type Source func(ctx context.Context) (*pgx.ConnConfig, error)
 
-// Sink is a user of the pool. Use hands over a pool that answers and is migrated. Drop
-// takes the pool away before it is closed, and gives the reason. The calls come in pairs
-// and never at the same time. They must not block.
+// Sink is a user of the pool. Use is called with a pool whose database answers and is migrated,
+// Drop before that pool is closed, with the reason. The calls alternate and never overlap. They
+// must not block.
 type Sink interface {
 	Use(pool *pgxpool.Pool)
 	Drop(cause error)
 }
 
-// PoolConfig is the pool's settings. Zero values are replaced by the defaults.
+// PoolConfig has the pool's settings. Zero values mean the defaults.
 type PoolConfig struct {
 	// Source is required.
 	Source Source
-	// Direct reaches PostgreSQL itself if Source is a pooler in transaction mode, such as
-	// PgBouncer: sessions then hold neither settings nor prepared statements. nil if it is not.
+	// Direct is the address of PostgreSQL itself if Source is that of a pooler in transaction
+	// mode, such as PgBouncer. Sessions then keep neither settings nor prepared statements. nil
+	// means that there is no pooler.
 	Direct Source
-	// Migrate brings the schema up to date, on a separate connection, before
-	// the pool is handed out. It is called again after each loss and must be
-	// idempotent. May be nil.
+	// Migrate migrates the schema, on a connection of its own, before the sinks get the pool.
+	// It is called again after each outage, so it must be idempotent. May be nil.
 	Migrate func(ctx context.Context, cfg *pgx.ConnConfig) error
 	// Sinks get the pool in this order, and lose it in reverse order.
 	Sinks []Sink
@@ -57,8 +57,8 @@ type PoolConfig struct {
 	// HorizonLimit is how long vacuum may be held back before it is reported. Defaults to
 	// 60 seconds.
 	HorizonLimit time.Duration
-	// StartWait is how long the start waits for the first connection. After it takt
-	// starts without a database. Defaults to 10 seconds.
+	// StartWait is how long the start waits for the first connection. After that, takt starts
+	// without a database. Defaults to 10 seconds.
 	StartWait time.Duration
 	// Drain is how long running queries may continue when the pool is closed.
 	// Defaults to 3 seconds.
@@ -101,19 +101,19 @@ type Pool struct {
 	wanted atomic.Int64
 }
 
-// readiness is a period in which the database answers without interruption.
+// readiness is a period in which the database has answered without interruption.
 type readiness struct {
 	open  *openPool
 	since time.Time
 }
 
-// NewPool returns the handle of a pool that Spec's child will keep.
+// NewPool returns the handle of the pool that the child of Spec will have.
 func NewPool(cfg PoolConfig) *Pool {
 	cfg.defaults()
 	return &Pool{cfg: cfg}
 }
 
-// Spec is the child that keeps the pool.
+// Spec returns the specification of the pool's actor.
 func (p *Pool) Spec() otp.ChildSpec {
 	return otp.ChildSpec{
 		ID:       "pool",
@@ -144,10 +144,9 @@ func (p *Pool) Stat() *pgxpool.Stat {
 	return up.open.pool.Stat()
 }
 
-// Lost reports that a caller lost its connection or found no pool. The pool checks the
-// database at once and is given up only if that check fails. While there is no pool, the
-// pool retries every wantedRetry. Lost never blocks, and calls during a check cost
-// nothing more.
+// Lost reports that a caller lost its connection or found no pool. The actor then checks the
+// database, and drops the pool only if that check fails. While there is no pool, it tries to
+// connect every wantedRetry. Lost never blocks and may be called often.
 func (p *Pool) Lost(err error) {
 	if !p.Ready() {
 		now := time.Now().UnixNano()
@@ -161,8 +160,8 @@ func (p *Pool) Lost(err error) {
 	}
 }
 
-// URL is the source for an external database. It reports mistakes in the URL at once, not
-// at the first attempt to connect. Of several hosts takt uses the one that takes writes.
+// URL returns the source for an external database, or an error if the URL is wrong. If it names
+// several hosts, takt connects to the one that accepts writes.
 func URL(url string) (Source, error) {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -180,8 +179,8 @@ type (
 	tick struct{}            // info: time for a health check
 )
 
-// attempt is a call of connectPool that runs or has ended. Its result is received once: by Init, by
-// arrived or by Terminate.
+// attempt is a call of connectPool that runs or has ended. Its result is received once: by Init,
+// arrived or Terminate.
 type attempt chan outcome
 
 type outcome struct {
@@ -189,15 +188,15 @@ type outcome struct {
 	err  error
 }
 
-// poolServer is one incarnation. It always has an open pool, runs an attempt or waits for a
-// retry.
+// poolServer is the pool's actor. It always has an open pool, runs an attempt or waits for the
+// next one.
 type poolServer struct {
 	otp.Base
 	handle   *Pool
 	cfg      PoolConfig
 	open     *openPool
 	attempts otp.Job[attempt]
-	attempt  attempt            // the one whose result was not received; nil: none
+	attempt  attempt            // whose result was not received yet; nil if there is none
 	failures int                // attempts since the last success
 	checks   otp.Job[*openPool] // of the open pool's health; the result is that pool
 	waits    waitMeter
@@ -205,9 +204,9 @@ type poolServer struct {
 	horizon  horizonWatch
 }
 
-// Init waits up to StartWait for a connection, so that later children find a database.
-// After that it starts suspended. It fails if an earlier build made the database, or if
-// the database does not open with the given keys, because waiting fixes neither.
+// Init waits up to StartWait for a connection, so that later children find a database. After
+// that the actor starts suspended. Init fails if an earlier build of takt created the database,
+// or if the configured keys can't open it, because waiting fixes neither.
 func (s *poolServer) Init(c *otp.Ctx) error {
 	s.handle.proc.Store(c.Self())
 	s.inherit(c)
@@ -261,8 +260,7 @@ func (s *poolServer) HandleInfo(c *otp.Ctx, msg any) {
 	}
 }
 
-// Terminate takes the pool away and begins to close it. The actor's process waits until
-// it is closed.
+// Terminate drops the pool and begins to close it. The actor ends when it is closed.
 func (s *poolServer) Terminate(c *otp.Ctx, reason error) {
 	s.handle.proc.CompareAndSwap(c.Self(), nil)
 	if s.open != nil {

@@ -10,7 +10,7 @@ import (
 	"takt/actors/otp"
 )
 
-// connect begins an attempt.
+// connect returns the work of an attempt to open a pool; nil if one is open.
 func (s *poolServer) connect() func(context.Context) (attempt, error) {
 	if s.open != nil {
 		return nil
@@ -24,7 +24,7 @@ func (s *poolServer) connect() func(context.Context) (attempt, error) {
 	}
 }
 
-// arrived concludes an attempt, unless Init has done that.
+// arrived handles the result of an attempt, unless Init has done that.
 func (s *poolServer) arrived(c *otp.Ctx, a attempt, _ error) (next time.Duration) {
 	select {
 	case out := <-a:
@@ -34,7 +34,8 @@ func (s *poolServer) arrived(c *otp.Ctx, a attempt, _ error) (next time.Duration
 	return 0
 }
 
-// conclude acts on an attempt's result.
+// conclude handles the result of an attempt: it gives the pool to the sinks, or schedules the
+// next attempt.
 func (s *poolServer) conclude(c *otp.Ctx, out outcome) {
 	s.attempt = nil
 	log := c.Logger()
@@ -54,7 +55,7 @@ func (s *poolServer) conclude(c *otp.Ctx, out outcome) {
 	log.Info().Int("size", s.cfg.Size).Msg("database ready")
 }
 
-// check begins a health check.
+// check returns the work of a health check; nil without a pool.
 func (s *poolServer) check() func(context.Context) (*openPool, error) {
 	l := s.open
 	if l == nil {
@@ -104,7 +105,7 @@ func (s *poolServer) hurry(c *otp.Ctx) {
 	}
 }
 
-// retire closes a pool in a goroutine. Running queries may take until drain.
+// retire closes a pool in a goroutine; see openPool.close for drain.
 func (s *poolServer) retire(c *otp.Ctx, l *openPool, drain time.Duration) {
 	log := c.Logger()
 	c.Async(func(ctx context.Context) any {
@@ -115,7 +116,7 @@ func (s *poolServer) retire(c *otp.Ctx, l *openPool, drain time.Duration) {
 	})
 }
 
-// inherit withdraws the pool of a killed incarnation, which could not do so itself.
+// inherit drops the pool of a previous actor that was killed and so could not do it.
 func (s *poolServer) inherit(c *otp.Ctx) {
 	if left := s.handle.up.Load(); left != nil {
 		s.open = left.open
@@ -123,7 +124,7 @@ func (s *poolServer) inherit(c *otp.Ctx) {
 	}
 }
 
-// takeBack withdraws the pool from its sinks, in reverse order.
+// takeBack drops the pool from its sinks, in reverse order, and returns it.
 func (s *poolServer) takeBack(cause error) *openPool {
 	s.handle.up.Store(nil)
 	l := s.open
@@ -143,9 +144,9 @@ type waitMeter struct {
 	total time.Duration
 }
 
-// observe returns how many calls waited for a connection since the last observation,
-// their mean wait, and whether the pool is too small for them. In a pool that is not
-// full, calls wait for new connections, which is no reason to make it larger.
+// observe returns how many calls waited for a connection since the last observation, their mean
+// wait, and whether the pool is too small. In a pool that is not full, calls wait for new
+// connections, which a larger pool would not change.
 func (m *waitMeter) observe(count int64, total time.Duration, full bool) (n int64, mean time.Duration, small bool) {
 	n, took := count-m.count, total-m.total
 	m.count, m.total = count, total
@@ -169,8 +170,8 @@ func (s *poolServer) reportWaits(c *otp.Ctx) {
 	}
 }
 
-// describe returns one line on why there is no database. It marks the reasons that only an
-// operator can fix.
+// describe returns in one line why there is no database. It says so if only an operator can fix
+// the reason.
 func describe(err error) string {
 	switch {
 	case refused(err):

@@ -14,33 +14,32 @@ import (
 
 // PostgresConfig configures the embedded database.
 type PostgresConfig struct {
-	// DataDir is takt's data directory. The cluster is its subdirectory "postgres". The
-	// login is its file "postgres.password".
+	// DataDir is takt's data directory. The cluster is in its subdirectory "postgres", the
+	// password in its file "postgres.password".
 	DataDir string
 	// SearchPath is a list of directories like $PATH. Server programs found there are
 	// preferred. May be empty.
 	SearchPath string
 	// EvenMoved also runs a cluster that MarkMoved has marked.
 	EvenMoved bool
-	// Globs are glob patterns of directories that may hold the server
-	// programs. Defaults to where Debian, Red Hat, Alpine, Homebrew and
-	// Postgres.app put them.
+	// Globs are glob patterns of directories that may have the server programs. Defaults to
+	// where Debian, Red Hat, Alpine, Homebrew and Postgres.app put them.
 	Globs []string
 }
 
 const (
-	// startTimeout bounds making, starting and recovering the database. It is long,
-	// because a recovery that is interrupted starts again from its beginning.
+	// startTimeout bounds creating, starting and recovering the database. It is long, because
+	// an interrupted recovery begins again.
 	startTimeout = 15 * time.Minute
-	// stopTimeout is how long an orderly shutdown may take. After it the server gets an
-	// immediate shutdown.
+	// stopTimeout is how long a fast shutdown may take. Then the server gets an immediate one.
 	stopTimeout = 20 * time.Second
-	// quitTimeout is the wait after stopTimeout, once before SIGKILL and once after it.
+	// quitTimeout is how long the immediate shutdown may take before SIGKILL, and how long to
+	// wait after that.
 	quitTimeout = 6 * time.Second
 )
 
-// Postgres is the handle of the embedded server. It outlives the server's
-// incarnations and is safe for concurrent use.
+// Postgres is the handle of the embedded server. It stays valid when the server restarts, and is
+// safe for concurrent use.
 type Postgres struct {
 	cfg     PostgresConfig
 	running atomic.Pointer[cluster]
@@ -49,7 +48,7 @@ type Postgres struct {
 // ErrNotRunning reports that the embedded database is starting or stopping.
 var ErrNotRunning = errors.New("the embedded database is not running")
 
-// NewPostgres returns the handle of a server that Spec's child will run.
+// NewPostgres returns the handle of the server that the child of Spec will run.
 func NewPostgres(cfg PostgresConfig) *Postgres {
 	if cfg.Globs == nil {
 		cfg.Globs = wellKnown()
@@ -57,8 +56,8 @@ func NewPostgres(cfg PostgresConfig) *Postgres {
 	return &Postgres{cfg: cfg}
 }
 
-// Spec is the child that runs the server. Its start returns when the server answers. It
-// ends with a reason when the server ends, and a new incarnation starts the server again.
+// Spec returns the specification of the actor that runs the server. The actor's start returns
+// when the server answers, and the actor fails when the server ends.
 func (p *Postgres) Spec() otp.ChildSpec {
 	return otp.ChildSpec{
 		ID:       "postgres",
@@ -67,9 +66,9 @@ func (p *Postgres) Spec() otp.ChildSpec {
 	}
 }
 
-// ConnConfig returns how to reach the running server, or ErrNotRunning. It is a Source.
-// The caller owns the result and must not keep it, because it is invalid after the
-// server's next start.
+// ConnConfig returns the configuration of connections to the running server, or ErrNotRunning.
+// It is a Source. The result is invalid after the next restart of the server, so callers must
+// not keep it.
 func (p *Postgres) ConnConfig(context.Context) (*pgx.ConnConfig, error) {
 	cl := p.running.Load()
 	if cl == nil {
@@ -78,8 +77,8 @@ func (p *Postgres) ConnConfig(context.Context) (*pgx.ConnConfig, error) {
 	return cl.connConfig(databaseName)
 }
 
-// postgresServer is one incarnation. It owns the server process and the open directory.
-// When the actor crashes, the server is stopped, or the next incarnation adopts it.
+// postgresServer is the actor that runs the server. It owns the server process and the open
+// directory. When it crashes, the server is stopped, or adopted by the next actor.
 type postgresServer struct {
 	otp.Base
 	handle  *Postgres
@@ -90,7 +89,7 @@ type postgresServer struct {
 // ended is sent when a server's process has ended.
 type ended struct{ process *process }
 
-// Init brings the server up and returns when it answers.
+// Init starts or adopts the server and returns when it answers.
 func (s *postgresServer) Init(c *otp.Ctx) error {
 	log := c.Logger()
 	ctx, cancel := context.WithTimeoutCause(c.UntilStop(), startTimeout, fmt.Errorf("the database was not ready within %s", startTimeout))

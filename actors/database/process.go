@@ -15,19 +15,19 @@ import (
 // pollEvery is how often takt checks a process that is not its child.
 const pollEvery = 50 * time.Millisecond
 
-// spawn runs a function as a goroutine of the incarnation. A panic in it crashes the actor,
-// and the actor waits for its end.
+// spawn runs a function in a goroutine of the actor. A panic in it crashes the actor, and the
+// actor waits for its end.
 type spawn func(func())
 
 // process is a running server: a child, or one adopted from a killed takt.
 type process struct {
 	pid    int
-	handle *os.Process // a child's; nil for an adopted one
-	info   os.FileInfo // the cluster's identity
-	stderr *logPipe
+	handle *os.Process // of a child; nil for an adopted server
+	info   os.FileInfo // identifies the cluster's directory
+	stderr *logPipe    // nil if an adopted server's log can't be read
 
 	ended chan struct{} // closed by watch when the server has ended
-	fate  error         // why; read it only after ended is closed
+	fate  error         // why it has ended; read only after ended is closed
 	leave chan struct{} // closed to end watch
 }
 
@@ -50,8 +50,8 @@ func (cl *cluster) start() (*process, error) {
 	defer null.Close()
 	home, files := inherited(cl.home, cl.dir)
 	program := cl.bins.path("postgres")
-	// os.StartProcess is used, not os/exec, because no context may kill the server and
-	// its log must outlive takt.
+	// os.StartProcess is used instead of os/exec, because no context may kill the server, and
+	// its log must work after takt has ended.
 	handle, err := os.StartProcess(program, append([]string{program}, arguments(home)...), &os.ProcAttr{
 		Dir:   "/",
 		Env:   environment(cl.bins),
@@ -134,10 +134,9 @@ func (p *process) signal(sig syscall.Signal) error {
 	return syscall.Kill(p.pid, sig)
 }
 
-// stop ends the server. It begins with a fast shutdown (SIGINT: sessions are closed, all
-// data is written). After fast it does an immediate one (SIGQUIT: the next start recovers
-// from the log), and after quit it sends SIGKILL. It returns an error if the server still
-// runs.
+// stop stops the server: with a fast shutdown (SIGINT: sessions are closed, all data is
+// written), after the time fast with an immediate one (SIGQUIT: the next start recovers from
+// the log), and after quit with SIGKILL. It returns an error if the server still runs.
 func (p *process) stop(ctx context.Context, fast, quit time.Duration, log zerolog.Logger) error {
 	for _, step := range []struct {
 		sig  syscall.Signal

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// settingsFileName is takt's part of the server's configuration. takt writes it at each
-// start. postgresql.conf includes it, and later lines there take precedence.
+// settingsFileName is the file with takt's part of the server's configuration. takt writes it at
+// each start. postgresql.conf includes it; later lines there take precedence.
 const settingsFileName = "takt.conf"
 
 const includeSettings = `
@@ -15,9 +15,8 @@ const includeSettings = `
 include_if_exists = 'takt.conf'
 `
 
-// settings fit two cores and a small machine. They keep durability (fsync,
-// synchronous_commit, full_page_writes), because an acknowledged submit must never be
-// lost.
+// settings are for a small machine with two cores. They keep commits durable (fsync,
+// synchronous_commit, full_page_writes), because an acknowledged submit must never be lost.
 const settings = `# Written by takt at each start: changes here are lost, postgresql.conf overrules.
 fsync = on
 synchronous_commit = on
@@ -99,7 +98,7 @@ func applySettings(cluster *os.Root, to owner) (changed bool, err error) {
 	return true, nil
 }
 
-// includeOurs makes a fresh cluster's postgresql.conf read takt's settings.
+// includeOurs makes a new cluster's postgresql.conf include takt's settings.
 func includeOurs(cluster *os.Root, to owner) error {
 	const name = "postgresql.conf"
 	text, err := cluster.ReadFile(name)

@@ -30,8 +30,7 @@ type tracer struct {
 	all string // the name of every statement; "" names each by its text
 }
 
-// The keys of what a context carries from the start of a statement, or of a wait for a
-// connection, to its end.
+// The context keys of the statement that runs, and of when the wait for a connection began.
 type (
 	statementKey struct{}
 	waitKey      struct{}
@@ -79,8 +78,8 @@ func (t *tracer) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool
 	}
 }
 
-// ended observes a statement. It is the one place that sees each statement end, with the
-// context of its caller. A caller that gave up does not count as an error of the statement.
+// ended observes a statement that has ended, with the context of its caller. If the caller
+// cancelled, that does not count as an error of the statement.
 func (t *tracer) ended(ctx context.Context, s statement, err error) {
 	metrics.Observe(ctx, t.Statements.WithLabelValues(s.name), time.Since(s.begun))
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -91,8 +90,8 @@ func (t *tracer) ended(ctx context.Context, s statement, err error) {
 	}
 }
 
-// record makes a statement's span. It holds the name of the statement, and never its text
-// or its values.
+// record makes a statement's span. It has the name of the statement, but never its text or
+// values.
 func record(ctx context.Context, s statement, err error) {
 	_, span := tracing.Start(ctx, trace.SpanKindClient, s.name, trace.WithTimestamp(s.begun),
 		trace.WithAttributes(semconv.DBSystemNamePostgreSQL, semconv.DBQuerySummary(s.name)))

@@ -14,32 +14,32 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// timelines is the file of a data directory that holds the highest timeline of each
-// PostgreSQL cluster that takt has written to, by the cluster's system identifier.
+// timelines is the file of a data directory with the highest timeline of each PostgreSQL
+// cluster to which takt has written, by the cluster's system identifier.
 const timelines = "timelines"
 
-// sqlTimeline returns nothing of a standby. The first 8 digits of a WAL file's name are its
-// timeline, in hexadecimal and thus in order.
+// sqlTimeline returns "" on a standby. The first 8 digits of a WAL file's name are its timeline
+// in hexadecimal, so they can be compared as texts.
 const sqlTimeline = `/* timeline */ SELECT CASE WHEN pg_is_in_recovery() THEN ''
 	ELSE system_identifier || ' ' || left(pg_walfile_name(pg_current_wal_lsn()), 8) END FROM pg_control_system()`
 
-// Guard lets the connections of a Source refuse a primary with a lower timeline than takt
-// has written to: one that was replaced by its standby and returned without the later
-// commits. A restored or moved database is another cluster and is accepted.
+// Guard makes the connections of a Source refuse a primary with a lower timeline than takt has
+// written to: a former primary that was replaced by its standby and lacks the later commits. A
+// restored or moved database is another cluster and is accepted. Safe for concurrent use.
 type Guard struct {
 	dir   string     // the data directory
-	notes bool       // it writes the file
+	notes bool       // whether it writes the file
 	mu    sync.Mutex // held while the file is read and written
 }
 
-// NewGuard returns the guard that keeps its file in a data directory.
+// NewGuard returns a guard that has its file in a data directory.
 func NewGuard(dir string) *Guard { return &Guard{dir: dir, notes: true} }
 
-// NewReadingGuard returns a guard that leaves the file as it is, or not there: that of a command,
-// which another user than takt's may run.
+// NewReadingGuard returns a guard that does not write the file. It is for commands, because
+// another user than that of takt serve may run them.
 func NewReadingGuard(dir string) *Guard { return &Guard{dir: dir} }
 
-// Source is source with the guard.
+// Source returns source with the guard's check of each connection.
 func (g *Guard) Source(source Source) Source {
 	return func(ctx context.Context) (*pgx.ConnConfig, error) {
 		cfg, err := source(ctx)

@@ -46,12 +46,12 @@ type Store interface {
 	Lose(ctx context.Context, claim store.DeploymentClaim, name, message string) error
 }
 
-// Forge is the server that holds the repositories.
+// Forge is the server that has the repositories.
 type Forge interface {
 	Login(token string) Account
 }
 
-// Account is what one credential allows there. *forge.Account implements it.
+// Account is the access to a Forge with one credential. *forge.Account implements it.
 type Account interface {
 	Repos(ctx context.Context, org string) ([]forge.Repo, error)
 	Find(ctx context.Context, w forge.Wish) (forge.Target, bool, error)
@@ -64,7 +64,7 @@ type Account interface {
 
 // Config are the subsystem's settings. Owner and Keys are required.
 type Config struct {
-	// Owner identifies this controller, also after a restart.
+	// Owner identifies this controller. It stays the same after a restart.
 	Owner string
 	// Keys seal credentials.
 	Keys *seal.Ring
@@ -83,9 +83,8 @@ type Config struct {
 	// Look is how often the resumer checks for deployments that nobody works on, and for
 	// deployments that were cancelled elsewhere. Defaults to 1 s.
 	Look time.Duration
-	// Patience is how long a RepoWorker may stay silent after the time that it has
-	// announced. After it the RepoWorker counts as hanging and is given up. Defaults to 2
-	// minutes.
+	// Patience is how much longer than announced a RepoWorker may be silent. Then it counts
+	// as hanging and is killed. Defaults to 2 minutes.
 	Patience time.Duration
 	// Retry is the wait before a write is retried that failed in an outage of the
 	// database. Defaults to 500 ms.
@@ -148,9 +147,9 @@ func New(sys *otp.System, db Store, f Forge, bus pubsub.Bus, cfg Config) *Deploy
 	}
 }
 
-// Start begins a deployment. Once Start has returned, the deployment continues even after
-// a crash. token is the forge credential, "" for takt's own, which only an operator may
-// use. Errors: InvalidArgument, Unauthorized, Forbidden.
+// Start begins a deployment. Once Start has returned, the deployment is durable and continues
+// even after a crash. token is the forge credential, "" for takt's own, which only an operator
+// may use. Errors: InvalidArgument, Unauthorized, Forbidden, Unavailable.
 func (d *Deployments) Start(ctx context.Context, r store.DeploymentRequest, token string, operator bool) (store.Deployment, error) {
 	r, err := normalize(r, d.cfg.Concurrency)
 	if err != nil {
@@ -170,8 +169,8 @@ func (d *Deployments) Start(ctx context.Context, r store.DeploymentRequest, toke
 	return deployment, d.look(err)
 }
 
-// idLength is the number of characters of an id. An id has only small letters and digits,
-// because it is part of process names and is shown in the terminal.
+// idLength is the number of characters of an id. An id has only lower-case letters and digits,
+// because it is part of process names and is shown in terminals.
 const idLength = 16
 
 // maySpend returns an error if takt's own credential may not be used for r.
@@ -187,8 +186,9 @@ func (d *Deployments) maySpend(r store.DeploymentRequest, operator bool) error {
 	return nil
 }
 
-// maySteer returns what refuses others than operators a deployment that spends takt's own
-// credential: they must neither go on spending it nor end what an operator began.
+// maySteer returns a check that refuses a deployment with takt's own credential unless the
+// caller is an operator. Others must neither continue to use that credential nor end what an
+// operator began.
 func maySteer(operator bool) func(store.Deployment) error {
 	return func(d store.Deployment) error {
 		if d.SpendsOwn() && !operator {
@@ -209,15 +209,15 @@ func (d *Deployments) credential(id, token string) (sealed, credential []byte, e
 	return d.cfg.Keys.Seal(seal.ForgeCredential, id, []byte(token)), credentialID(token), nil
 }
 
-// credentialID identifies a token without revealing it. Forges make tokens at random and
-// so long that nobody can guess one.
+// credentialID identifies a token without revealing it. Tokens of forges are random and too
+// long to be guessed.
 func credentialID(token string) []byte {
 	sum := sha256.Sum256([]byte("takt forge credential\x00" + token))
 	return sum[:]
 }
 
-// Cancel ends a deployment. Its git processes are killed at once, and unfinished
-// repositories are skipped. Errors: NotFound, Conflict, Unauthorized.
+// Cancel ends a deployment. Its git processes are killed, and unfinished repositories are
+// skipped. Errors: NotFound, Conflict, Unauthorized.
 func (d *Deployments) Cancel(ctx context.Context, id string, operator bool) error {
 	return d.look(d.db.Cancel(ctx, id, maySteer(operator)))
 }

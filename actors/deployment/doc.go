@@ -4,34 +4,32 @@
 //
 //	deployments            one_for_one
 //	├── deployment_sup     dynamic: one temporary supervisor per deployment
-//	│   └── ID             one_for_one, a budget of its own
-//	│       ├── state      permanent: what is recorded, and when it is done
-//	│       └── worker     temporary: lists the repositories, starts a worker each
+//	│   └── ID             one_for_one, with restart limits of its own
+//	│       ├── state      permanent: publishes changes and records the end
+//	│       └── worker     temporary: lists the repositories, starts a RepoWorker for each
 //	├── repo_sup           dynamic: one temporary RepoWorker per repository
-//	└── resumer            gives deployments that nobody works on their supervisor
+//	└── resumer            starts supervisors for deployments that nobody works on
 //
 // A repository is planned → creating → pushing → verifying → done, failed or
-// skipped. Its RepoWorker writes each step before the next one begins. So a
-// deployment that a supervisor has stopped continues at the recorded steps, on
-// this controller or another.
+// skipped. Its RepoWorker records each step before the next one begins. So a
+// deployment that was interrupted continues at the recorded steps, on this controller
+// or another.
 //
 // # State
 //
-// PostgreSQL has all of it. The state process is a view of the rows, and reads
-// them again after each change. The worker has the names of the unfinished
-// repositories. Both may be lost at any moment. The forge credential is sealed in
-// the row until the deployment ends, and in the worker's memory while it runs.
+// PostgreSQL has all of it. The worker has the names of the unfinished repositories,
+// which may be lost at any moment. The forge credential is sealed in the row until the
+// deployment ends, and in the worker's memory while that runs.
 //
 // # Failure
 //
-// A RepoWorker that panics, hangs or is killed fails its repository: the worker
-// monitors it and writes the failure. A worker that crashes ends its deployment:
-// its RepoWorkers and their git processes are stopped, the unfinished
-// repositories are marked as failed, and the deployment is done. A state process
-// that crashes is restarted and loses nothing. A restart of the subsystem, a
-// shutdown or kill -9 marks nothing, and the deployment is resumed. A database
-// that is away is an outage: writes wait for it. Writes of a run that was taken
-// over fail, because they carry the old run's number.
+// If a RepoWorker panics, hangs or is killed, its repository fails: the worker monitors
+// it and records the failure. If a worker crashes, its deployment ends: its RepoWorkers
+// and their git processes are stopped, the unfinished repositories fail, and the
+// deployment is done. A state process that crashes is restarted and loses nothing. After
+// a restart of the subsystem, a shutdown or kill -9, the deployment is resumed. During an
+// outage of the database, writes wait for its end. Writes of a run that was taken over
+// fail, because they have the old run's number.
 //
 // # Concurrency
 //

@@ -9,9 +9,9 @@ import (
 	"takt/store"
 )
 
-// plan decides the repositories of a deployment: those of the source that pass the
-// filters, and the name of each at the target. taken are the repositories that the target
-// already has.
+// plan returns the repositories of a deployment: those of the source that pass the filters, with
+// their names at the target, and how many do not pass. taken are the repositories that the
+// target already has.
 func plan(r store.DeploymentRequest, source, taken []forge.Repo) (rows []store.DeploymentRepo, filtered int) {
 	there := make(map[string]bool, len(taken))
 	for _, t := range taken {

@@ -17,22 +17,21 @@ import (
 	"takt/store/tracing"
 )
 
-// repoWorker is the RepoWorker process. It copies one repository. It writes each step
-// before the next one begins. It writes an outcome once and then ends normally. If it
-// panics, hangs or is killed, the DeploymentWorker writes the outcome, because it
-// monitors the RepoWorker.
+// repoWorker is the RepoWorker process, which copies one repository. It records each step before
+// the next one begins. It records an outcome once and then ends normally. If it panics, hangs
+// or is killed, the DeploymentWorker, which monitors it, records the outcome.
 type repoWorker struct {
 	d         *Deployments
 	processes *processes
 	job       *job
 	name      string
 	state     otp.Ref
-	// worker ends when the DeploymentWorker ends, for any reason.
+	// worker is cancelled when the DeploymentWorker ends, for any reason.
 	worker context.Context //nolint:containedctx // of the process that started it
 	// silent is the time set by silentUntil, in Unix nanoseconds.
 	silent atomic.Int64
 
-	// The following fields belong to the DeploymentWorker.
+	// Only the DeploymentWorker uses the following fields.
 	sup  *otp.Proc // the supervisor that it runs under
 	hung bool
 }
@@ -82,7 +81,7 @@ func (r *repoWorker) retryWrite(ctx context.Context, write func() error) error {
 	}, store.IsUnavailable)
 }
 
-// retryWrite repeats a write while passes accepts its error.
+// retryWrite repeats a write while passes returns true for its error.
 func (d *Deployments) retryWrite(ctx context.Context, write func() error, passes func(error) bool) error {
 	for {
 		err := write()
@@ -147,7 +146,7 @@ func (r *repoWorker) create(ctx context.Context, row *store.DeploymentRepo) erro
 	wish := forge.Wish{
 		Org: r.job.request.TargetOrg, Name: row.Target, Description: row.Source.Description, Visibility: row.Source.Visibility,
 		Marker: r.processes.claim.ID + "/" + strconv.FormatInt(row.Source.ID, 10),
-		// An earlier run may have made it and died before it recorded that.
+		// An earlier run may have created it and ended before it recorded that.
 		Look: row.Source.Taken || row.Step == store.RepoCreating || row.Attempts > 1,
 	}
 	if r.job.request.DryRun {
@@ -175,8 +174,8 @@ func (r *repoWorker) create(ctx context.Context, row *store.DeploymentRepo) erro
 	return r.write(ctx, row, store.RepoChange{Step: store.RepoPushing, TargetID: target.ID, TargetURL: target.URL, Made: target.Made})
 }
 
-// clash handles a foreign repository of that name. An identical one means that the
-// repository is skipped. Any other one is left alone, and the repository has failed.
+// clash handles another repository of that name at the target. If it has the same refs, the
+// repository is skipped; otherwise it fails. The other repository is not changed.
 func (r *repoWorker) clash(ctx context.Context, row *store.DeploymentRepo, target forge.Target) error {
 	here, err := r.job.account.Refs(ctx, row.Source.URL)
 	if err != nil {

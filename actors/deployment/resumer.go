@@ -18,12 +18,11 @@ type (
 	dismiss struct{ sup *otp.Proc } // cast: a deployment has ended
 )
 
-// callLimit bounds a request to a supervisor. The supervisor may be busy stopping another
-// deployment.
+// callLimit bounds a request to a supervisor, which may be busy stopping another deployment.
 const callLimit = 2 * workerStop
 
 // idleLooks is how many times longer the resumer pauses while this controller works on no
-// deployment. One that is made here starts at once, by a cast.
+// deployment. A deployment that is created here starts immediately, by a cast.
 const idleLooks = 10
 
 // resumer starts a supervisor for each deployment that nobody works on. It stops the
@@ -66,7 +65,7 @@ func (r *resumer) looked(c *otp.Ctx, idle bool, err error) (next time.Duration) 
 	if err != nil && !store.IsOutage(err) && !gone(err) {
 		c.Logger().Error().Err(err).Msg("checking for deployments failed")
 	}
-	if idle { // what is left are deployments of other controllers: full ones, or dead ones
+	if idle { // only deployments of other controllers may be left, which are busy or have died
 		return r.d.cfg.Look * idleLooks
 	}
 	return r.d.cfg.Look
@@ -78,8 +77,8 @@ func gone(err error) bool {
 	return down || errors.Is(err, otp.ErrNoProc) || errors.Is(err, context.Canceled) || errors.Is(err, otp.ErrShutdown)
 }
 
-// attend starts and stops supervisors to match the deployments that must run. It is idle
-// if there are none.
+// attend starts and stops supervisors, so that those of the deployments claimed by this
+// controller run. idle is true if there are none.
 func (d *Deployments) attend(ctx context.Context) (idle bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, otp.ErrTimeout)
 	defer cancel()
@@ -129,8 +128,8 @@ func (d *Deployments) attended(ctx context.Context) (map[string]*otp.Proc, error
 	return running, nil
 }
 
-// dismiss stops the supervisor of a deployment that has ended. Then it looks again,
-// because another deployment may wait for the free place.
+// dismiss stops the supervisor of a deployment that has ended. Then it checks the deployments
+// again, because another one may wait for Config.MaxActive.
 func (r *resumer) dismiss(c *otp.Ctx, sup *otp.Proc) {
 	d := r.d
 	c.Async(func(ctx context.Context) any {

@@ -27,15 +27,15 @@ type Updated struct{ ID string }
 const (
 	// publishEvery bounds how often changes are published.
 	publishEvery = 100 * time.Millisecond
-	// aloneFor is how long the state process runs at most after the worker's end.
+	// aloneFor is the longest time that the state process runs after the worker's end.
 	aloneFor = time.Second
 )
 
 const errCrashed = "The worker of this deployment has crashed"
 
-// state is the DeploymentState process. It publishes changes and records the deployment's
-// end. A restart loses nothing, because it monitors the worker again and so also learns
-// of an end that it missed.
+// state is the DeploymentState process. It publishes changes and records the deployment's end.
+// A restart loses nothing, because it monitors the worker again, which also reports an end that
+// it has missed.
 type state struct {
 	otp.Base
 	d         *Deployments

@@ -93,7 +93,7 @@ func (p *Proc) hide() {
 }
 
 // Watch calls f with the reason when the process has ended, at once if it has
-// already. It is for callers that are not processes and so can't use
+// already. It is for callers that are not processes, which can't use
 // [Ctx.Monitor]. f runs in the goroutine in which the process ends, after its name
 // is free, and must be quick. After cancel no call of f begins, but one may be running.
 func (p *Proc) Watch(f func(reason error)) (cancel func()) {

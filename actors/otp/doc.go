@@ -31,7 +31,7 @@
 //
 // A panic (or runtime.Goexit) in a callback ends the process with that reason;
 // its supervisor decides what follows, exactly as OTP's does: a test replays the
-// traces in testdata/vectors, which were recorded from the real one. A failed
+// traces in testdata/vectors, which were recorded from Erlang/OTP. A failed
 // restart is retried after the messages that have arrived meanwhile, and the retry
 // counts again. A supervisor that exceeds its intensity stops its children and ends
 // with ErrShutdown. A call to a process that is not there, or ends before it
@@ -45,18 +45,17 @@
 // [System], [Proc], [Ref] and [From] may be used from any goroutine; a [Ctx]
 // only inside callbacks of its process. A call waits for its timeout if a process
 // calls itself, if it calls its own supervisor from Init or Terminate, or if calls
-// form a circle.
+// form a cycle.
 //
 // # Stopping
 //
-// An order to end lets the running callback finish and overtakes queued messages,
-// whose callers get a DownError; with supervisors, as in OTP, it waits its turn. Then
-// Terminate runs. When the shutdown time is over, the process is killed: [Ctx.Context], or a
-// task's context, is cancelled. Go cannot stop
-// a goroutine, so a process that does not return within [KillGrace] is abandoned: it
-// counts as dead, its name is free, its timers and its mailbox are gone, and it is
-// shown as leaked until it returns. A process that may be abandoned must fence its
-// writes, because its successor may already run.
+// When a process is told to end, the running callback finishes, then Terminate runs. Queued
+// messages are not handled, and their callers get a DownError. A supervisor, as in OTP, first
+// handles the requests that are queued. When the shutdown time is over, the process is killed:
+// [Ctx.Context], or a task's context, is cancelled. Go can't stop a goroutine, so a process
+// that does not return within [KillGrace] is abandoned: it counts as dead, its name is free,
+// its timers and its mailbox are gone, and the tree shows it as leaked until it returns. The
+// writes of a process that may be abandoned must be harmless after its successor has started.
 //
 // # Deviations from OTP
 //
@@ -81,11 +80,11 @@
 //
 // # protoactor
 //
-// protoactor is the engine of the servers: each is an actor, its PIDs address the
-// messages, and a receiver middleware counts messages and their time
-// ([Proc.Handled]). A parcel comes back from the mailbox with the result, so a full
-// or dead process refuses at once. A call takes 0.2 to 0.35 of the time of a
-// RequestFuture. Three parts of protoactor are not used: its supervision (restarts in
-// place, stops all children at once), its futures (a crash becomes a timeout) and its
-// mailboxes (they cannot refuse). Only engine.go imports it.
+// Servers are actors of protoactor: its PIDs address the messages, and a receiver
+// middleware counts messages and the time that they take ([Proc.Handled]). Posting a
+// message returns its result, so a full or dead process refuses it immediately. A call
+// takes 0.2 to 0.35 of the time of a RequestFuture. Three parts of protoactor are not
+// used: its supervision (restarts in place, stops all children at once), its futures (a
+// crash becomes a timeout) and its mailboxes (they can't refuse). Only engine.go imports
+// it.
 package otp

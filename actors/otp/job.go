@@ -19,9 +19,9 @@ type Job[R any] struct {
 	// Done handles the result of a run, in the server. next is the pause before the next
 	// run; 0: none is planned. Required.
 	Done func(c *Ctx, result R, err error) (next time.Duration)
-	// Outage returns what the process waits for if a run failed with err, for
-	// [Ctx.Suspend]; empty if err is nil or no outage, for [Ctx.Resume]. It is called before
-	// Done. nil: the job never suspends the process.
+	// Outage returns the argument of [Ctx.Suspend] after a run that ended with err: what the
+	// process waits for, or "" if err is nil or no outage. It is called before Done. nil means
+	// that the job never suspends the process.
 	Outage func(err error) string
 
 	running bool
@@ -30,8 +30,8 @@ type Job[R any] struct {
 	unplan  func()    // cancels the planned run; nil: none is planned
 }
 
-// Start begins a run in place of the planned one. If a run is under way, another follows it
-// at once, however often Start was called meanwhile.
+// Start begins a run in place of the planned one. If one is running, another one follows it
+// immediately, only one however often Start was called meanwhile.
 func (j *Job[R]) Start(c *Ctx) {
 	j.again = true
 	j.Tick(c)

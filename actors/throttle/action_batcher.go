@@ -12,8 +12,8 @@ import (
 	"takt/store/batching"
 )
 
-// pace is how ActionBatcher runs its transactions. The returning callers of a transaction
-// soon send their next action, so a transaction waits for them for a moment.
+// pace decides when ActionBatcher begins a transaction. The callers of the previous one soon
+// send their next actions, so a transaction waits briefly for these.
 var pace = batching.Pace{ //nolint:gochecknoglobals // a constant
 	Parallel: 2, Most: 500, Least: 16, Linger: 5 * time.Millisecond, Return: time.Millisecond,
 }
@@ -28,7 +28,7 @@ type Batcher struct {
 	committer atomic.Pointer[batching.Committer[*accepting]] // the actor's; nil before its first start
 }
 
-// accepting is an action whose caller waits, and then its state.
+// accepting is an action whose caller waits, and later also the result.
 type accepting struct {
 	store.Action
 	store.Acceptance
@@ -43,8 +43,8 @@ func (b *Batcher) Spec() otp.ChildSpec {
 	}
 }
 
-// Accept returns when a is durable. After Unavailable a may be durable or not, and the
-// caller may repeat it safely.
+// Accept returns when a is durable. After Unavailable, a may be durable or not; repeating it
+// is harmless.
 func (b *Batcher) Accept(ctx context.Context, a store.Action) (store.Acceptance, error) {
 	w := &accepting{Action: a}
 	switch err := b.commit(ctx, w); {
@@ -63,7 +63,7 @@ func (b *Batcher) Accept(ctx context.Context, a store.Action) (store.Acceptance,
 	}
 }
 
-// commit waits for a restart of the actor, but not for long.
+// commit commits w. If the actor is restarting, it waits up to restartGap for it.
 func (b *Batcher) commit(ctx context.Context, w *accepting) error {
 	err := error(batching.ErrClosed)
 	if c := b.committer.Load(); c != nil {
@@ -91,7 +91,7 @@ func (b *Batcher) waiting() float64 {
 	return 0
 }
 
-// write makes actions durable in one transaction. hard ends with the process.
+// write makes actions durable together. hard is cancelled when the actor is killed.
 func (b *Batcher) write(hard context.Context, list []*accepting) error {
 	actions := make([]store.Action, len(list))
 	for i, w := range list {
@@ -111,7 +111,7 @@ func (b *Batcher) write(hard context.Context, list []*accepting) error {
 		case !a.Repeat:
 			fresh++
 			queues[actions[i].Queue]++
-		case a.State == store.ActionWaiting: // its caller may repeat it because nobody serves its queue
+		case a.State == store.ActionWaiting: // repeated, perhaps because its queue is not served
 			queues[actions[i].Queue] += 0
 		}
 	}
@@ -123,8 +123,8 @@ func (b *Batcher) write(hard context.Context, list []*accepting) error {
 	return nil
 }
 
-// busy returns the queues that have actions, once portal_queue_sup can serve them. After an
-// error the queues' jobs wake the portals later.
+// busy waits until portal_queue_sup runs, and returns the queues that have actions. After an
+// error, the queues' jobs wake the portals later.
 func (b *Batcher) busy(ctx context.Context) ([]store.QueueKey, error) {
 	ctx, cancel := transaction(ctx)
 	defer cancel()
@@ -136,13 +136,13 @@ func (b *Batcher) busy(ctx context.Context) ([]store.QueueKey, error) {
 
 // The messages, casts.
 type (
-	news   map[store.QueueKey]int // how many new actions queues have
+	news   map[store.QueueKey]int // how many new actions each queue has got
 	resume struct{}               // wake the portals of all queues with actions
 )
 
-// actionBatcher is the ActionBatcher actor. It opens the Committer that makes actions
-// durable, and wakes the portals of their queues. While it restarts, callers wait or are
-// refused; a transaction that runs still answers its callers.
+// actionBatcher is the ActionBatcher actor. It makes the Committer that commits actions, and
+// wakes the portals of their queues. While it restarts, callers wait or get Unavailable;
+// transactions that have begun still reply to their callers.
 type actionBatcher struct {
 	otp.Base
 	b       *Batcher
@@ -151,7 +151,7 @@ type actionBatcher struct {
 	resumes otp.Job[[]store.QueueKey] // finds the queues with actions
 }
 
-// Init opens the Committer.
+// Init makes the Committer.
 func (s *actionBatcher) Init(c *otp.Ctx) error {
 	s.wakes = otp.Job[any]{Begin: s.wake, Done: func(*otp.Ctx, any, error) time.Duration { return 0 }}
 	s.resumes = otp.Job[[]store.QueueKey]{
@@ -173,7 +173,7 @@ func (s *actionBatcher) Init(c *otp.Ctx) error {
 	return nil
 }
 
-// HandleCast wakes portals.
+// HandleCast handles news and resume.
 func (s *actionBatcher) HandleCast(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
 	case news:
@@ -188,7 +188,7 @@ func (s *actionBatcher) HandleCast(c *otp.Ctx, msg any) {
 	}
 }
 
-// wake wakes the portals of news.
+// wake returns the work of waking the portals of news; nil if there are none.
 func (s *actionBatcher) wake() func(context.Context) (any, error) {
 	if len(s.news) == 0 {
 		return nil

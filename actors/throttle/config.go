@@ -10,22 +10,22 @@ import (
 	"takt/store/backoff"
 )
 
-// Config has the settings; only tests change them. Zero values take the defaults.
+// Config has the subsystem's settings, which only tests change. Zero values mean the defaults.
 type Config struct {
 	// MaxBuffered is how many actions may wait for their transaction. Further ones are
 	// refused. Defaults to 5000.
 	MaxBuffered int
-	// Ahead is how early budget is claimed, so that the time of the claim is not lost.
-	// The call itself still waits until the budget is back. Defaults to 100 ms.
+	// Ahead is how early budget is claimed, so that the time of the claim is not lost. The call
+	// itself waits until the budget is available. Defaults to 100 ms.
 	Ahead time.Duration
 	// Idle is how long a PortalQueue without work keeps running. Defaults to 10 s.
 	Idle time.Duration
-	// Calls is how many calls to HubSpot a portal may run at once. Defaults to 8.
+	// Calls is how many calls to HubSpot run at once for one portal. Defaults to 8.
 	Calls int
 	// MaxPortals is how many portals are served at once. Defaults to 500.
 	MaxPortals int
-	// Rule limits failures. Defaults to holding an action for 30 minutes
-	// after 3 failures in a row, and giving it up after 20.
+	// Rule says when a failing action is held and given up. Defaults to holding it for 30
+	// minutes after every 3 failures, and giving it up after 20.
 	Rule store.FailureRule
 	// Snooze is how often a job checks that its queue is served. Defaults to 1 minute.
 	Snooze time.Duration
@@ -57,15 +57,16 @@ const (
 
 var errTransactionTooSlow = errors.New("transaction exceeded its time limit")
 
-// transaction bounds ctx by transactionTime.
+// transaction returns ctx with a limit of transactionTime.
 func transaction(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, transactionTime, errTransactionTooSlow)
 }
 
+// persistTries is how often persist calls write.
 const persistTries = 5
 
-// persist calls write until it succeeds, a limited number of times. The pause between two
-// tries doubles. It stops when ctx ends.
+// persist calls write until it succeeds, up to persistTries times, with pauses that double. It
+// stops when ctx ends, and returns the last error.
 func persist(ctx context.Context, pause time.Duration, write func() error) (err error) {
 	for i := range persistTries {
 		if i > 0 && backoff.Pause(ctx, pause<<i) != nil {

@@ -21,9 +21,9 @@ const cacheTTL = 5 * time.Minute
 type action struct{ portal, id int64 }
 
 // Cache is the handle of ConfigCache. It caches rates for at most 5 minutes. It does not
-// cache that a rate is missing, so it never holds more entries than the database. Every
-// webhook needs a rate, so callers read and add rates themselves, without the actor. The
-// actor subscribes to changes.
+// cache that a rate is missing, so it never has more entries than the database. Because every
+// webhook needs a rate, callers read and add entries themselves; the actor only subscribes to
+// changes. Safe for concurrent use.
 type Cache struct {
 	ref     otp.Ref
 	db      Store
@@ -72,7 +72,7 @@ func (k *Cache) Config(ctx context.Context, portal, id int64) (store.ThrottleCon
 	return config, nil
 }
 
-// forget drops a cached rate, and the result of a read that runs.
+// forget drops a cached rate, and keeps the results of running reads from being cached.
 func (k *Cache) forget(a action) {
 	k.changes.Add(1)
 	k.known.Delete(a)
@@ -83,8 +83,8 @@ func (k *Cache) forgetAll() {
 	k.known.Clear()
 }
 
-// configCache is the ConfigCache actor. A restart drops all rates, because a change may
-// have gone unnoticed.
+// configCache is the ConfigCache actor. A restart drops all cached rates, because a change
+// may have been missed.
 type configCache struct {
 	otp.Base
 	k *Cache
@@ -97,7 +97,7 @@ func (s *configCache) Init(c *otp.Ctx) error {
 	return nil
 }
 
-// HandleCast handles changes that a controller has published.
+// HandleCast handles changes that this or another controller has published.
 func (s *configCache) HandleCast(c *otp.Ctx, msg any) {
 	e, ok := msg.(pubsub.Event)
 	if !ok {
@@ -115,7 +115,7 @@ func (s *configCache) HandleCast(c *otp.Ctx, msg any) {
 		if portal, ok := portalOf(text); ok {
 			s.k.portals.changed(portal, text)
 		}
-	default: // changes may have gone unnoticed
+	default: // listener:resumed: changes may have been missed
 		s.k.forgetAll()
 		s.k.portals.changedAll()
 	}

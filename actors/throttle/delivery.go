@@ -26,52 +26,54 @@ const (
 
 // summary is the result of a claim's calls.
 type summary struct {
-	done, failed, released []string
-	// worst is the worst answer. text is its text, "" if all calls succeeded.
+	done, failed, released []string // callback ids
+	// worst is the kind of the worst answer. text is the text of the last one that was not OK;
+	// "" if all calls succeeded.
 	worst hubspot.Kind
 	text  string
-	// retry is when uncompleted actions are due again, pause how long the portal gets no
-	// calls.
+	// retry is after what time actions that were not completed are due again. pause is how
+	// long the portal gets no calls.
 	retry, pause time.Duration
-	touched      bool // some action was completed, or may have been
-	unanswered   bool // an action may still be in work
+	touched      bool // HubSpot has completed actions, or may have
+	unanswered   bool // HubSpot may still be completing an action
 	recorded     store.Recorded
 }
 
-// delivery is a claim that is being sent to HubSpot.
+// delivery sends the actions of a claim to HubSpot. One goroutine uses it.
 type delivery struct {
 	p      *Portals
 	portal int64
 	claim  store.Claim
 	token  Token
-	forced bool // a 401 has already forced a refresh of the token
+	forced bool // a 401 has already caused a refresh of the token
 	// answered is when the last answer arrived.
 	answered time.Time
 	sum      summary
 }
 
-// errRefused is HubSpot's refusal of a call with more than one action.
+// errRefused means that HubSpot refused a call with more than one action.
 var errRefused = errors.New("HubSpot refused a call")
 
-// run sends list in one call. If HubSpot refuses it, the refused action fails alone.
+// run sends list in one call. If HubSpot refuses that, it sends parts of it, until only the
+// action that is refused fails.
 func (d *delivery) run(ctx context.Context, list []store.ClaimedAction) {
 	send := func(part []store.ClaimedAction) error { return d.send(ctx, part) }
 	_ = batching.Isolate(list, func(error) bool { return true }, send, nil) // send settles a single action
 }
 
-// send sends list in one call and settles it, or returns errRefused.
+// send sends list in one call and settles the result, or returns errRefused.
 func (d *delivery) send(ctx context.Context, list []store.ClaimedAction) error {
-	if !d.early(ctx, list, confirmTime) {
+	if !d.await(ctx, list, confirmTime) {
 		return nil
 	}
 	held, until := d.confirm(ctx, list)
-	if len(held) == 0 || !d.early(ctx, held, 0) {
+	if len(held) == 0 || !d.await(ctx, held, 0) {
 		return nil
 	}
 	answer := d.call(ctx, held, until)
 	if answer.Kind() == hubspot.BadToken && !d.forced {
-		// HubSpot has revoked the token. A 401 causes one refresh only, because it must
-		// not cause refreshes for ever.
+		// HubSpot has revoked the token. Only one refresh is tried, because a portal that
+		// always returns 401 must not cause endless refreshes.
 		d.forced = true
 		fresh, err := d.p.tokens.Renew(ctx, d.portal, d.token)
 		if err == nil {
@@ -88,9 +90,9 @@ func (d *delivery) send(ctx context.Context, list []store.ClaimedAction) error {
 	return nil
 }
 
-// early waits until the budget for list is back, minus before. It returns false if ctx
-// ended first.
-func (d *delivery) early(ctx context.Context, list []store.ClaimedAction, before time.Duration) bool {
+// await waits until the budget for list is available, but for the time before. It returns
+// false if ctx ended first; the actions are then released.
+func (d *delivery) await(ctx context.Context, list []store.ClaimedAction, before time.Duration) bool {
 	if d.claim.NotBefore.IsZero() {
 		return true
 	}
@@ -101,9 +103,8 @@ func (d *delivery) early(ctx context.Context, list []store.ClaimedAction, before
 	return true
 }
 
-// confirm checks that this claim still has the actions, for long enough to send them, and
-// returns until when. Actions of a lost claim must not be sent, because another
-// controller sends them.
+// confirm returns the actions that this claim still has for long enough to send them, and
+// until when. Others must not be sent, because another controller may send them.
 func (d *delivery) confirm(ctx context.Context, list []store.ClaimedAction) (ours []store.ClaimedAction, until time.Time) {
 	ids := idsOf(list)
 	ctx, cancel := transaction(ctx)
@@ -122,13 +123,13 @@ func (d *delivery) confirm(ctx context.Context, list []store.ClaimedAction) (our
 	return ours, now.Add(left - left/20)
 }
 
-// lose gives the actions back unsent, with the reason.
+// lose releases actions that were not sent, with the reason.
 func (d *delivery) lose(ids []string, why string) {
 	d.sum.released = append(d.sum.released, ids...)
 	d.sum.retry, d.sum.text = max(d.sum.retry, lostPause), why
 }
 
-// call makes one call. Its time limit is before the claim's end.
+// call makes one call to HubSpot, which ends at until at the latest.
 func (d *delivery) call(ctx context.Context, list []store.ClaimedAction, until time.Time) hubspot.Answer {
 	inputs := make([]hubspot.Completion, len(list))
 	for i, a := range list {
@@ -149,7 +150,7 @@ func (d *delivery) call(ctx context.Context, list []store.ClaimedAction, until t
 
 var errLeaseOver = errors.New("the claim has ended")
 
-// settle records what an answer means for the actions of list.
+// settle adds what an answer means for the actions of list to the summary.
 func (d *delivery) settle(a hubspot.Answer, list []store.ClaimedAction) {
 	ids, s := idsOf(list), &d.sum
 	kind := a.Kind()
@@ -158,8 +159,8 @@ func (d *delivery) settle(a hubspot.Answer, list []store.ClaimedAction) {
 	case hubspot.Done:
 		s.done = append(s.done, ids...)
 		if a.Remaining == 0 && a.Interval > 0 {
-			// One more call would be refused. A rolling window has room again after a
-			// part of its length.
+			// The next call would be refused. A rolling window allows more after a part of
+			// its length.
 			s.pause = max(s.pause, a.Interval/10)
 		}
 	case hubspot.Wait:
@@ -184,7 +185,7 @@ func (d *delivery) settle(a hubspot.Answer, list []store.ClaimedAction) {
 	}
 }
 
-// note records a if it is the worst answer.
+// note records the kind of an answer if it is the worst so far, and its text if it is not OK.
 func (d *delivery) note(a hubspot.Answer, kind hubspot.Kind) {
 	d.sum.worst = max(d.sum.worst, kind)
 	if !a.OK() {
@@ -210,7 +211,7 @@ func idsOf(list []store.ClaimedAction) []string {
 func (d *delivery) record(ctx context.Context) (err error) {
 	s := &d.sum
 	if len(s.done)+len(s.failed)+len(s.released) == 0 {
-		return nil // other claims have all the actions
+		return nil // the claim has lost all its actions
 	}
 	o := store.Outcome{
 		Claim: d.claim.Number, PortalID: d.portal, Done: s.done, Failed: s.failed, Released: s.released, Retry: s.retry,

@@ -24,7 +24,7 @@ type Store interface {
 	Confirm(ctx context.Context, claim, portal int64, callbacks []string) (held []string, left time.Duration, err error)
 	Record(ctx context.Context, o store.Outcome) (store.Recorded, error)
 	Beat(ctx context.Context, queues []string) error
-	// Note shows operators why queues are not served.
+	// Note records why queues are not served, for operators.
 	Note(ctx context.Context, queues []string, text string) error
 
 	// Queues, for jobs and operators.

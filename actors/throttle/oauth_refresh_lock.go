@@ -14,7 +14,7 @@ import (
 
 // The messages.
 type (
-	wantToken struct { // call: get a token with a version higher than than
+	wantToken struct { // call: get a token of a version above than
 		portal, than int64
 	}
 	installed struct{ portal int64 } // cast: the portal has new tokens
@@ -27,12 +27,12 @@ type (
 )
 
 const (
-	// maxTokens is how many open tokens are cached.
+	// maxTokens is how many unsealed tokens are cached.
 	maxTokens = 5000
-	// refusedPause is how long a refused refresh is not retried.
+	// refusedPause is how long a refused refresh is not tried again.
 	refusedPause = 10 * time.Second
-	// refreshMargin is how long before its end a token is refreshed. The margin is never
-	// more than a quarter of the token's life.
+	// refreshMargin is how long before its expiry a token is refreshed, but at most a quarter
+	// of its life.
 	refreshMargin = 5 * time.Minute
 	// refreshPoll is how often the row is read while another controller refreshes.
 	refreshPoll = 100 * time.Millisecond
@@ -52,16 +52,16 @@ type askedToken struct {
 	from otp.From
 }
 
-// refreshLock is the OAuthRefreshLock actor. It runs one look-up or refresh per portal at
-// a time, and all callers that ask meanwhile get its result. Among several controllers
-// the row in the database decides. A restart drops the open tokens.
+// refreshLock is the OAuthRefreshLock actor. It runs one look-up or refresh per portal at a
+// time, and all callers that ask meanwhile get its result. The row in the database decides
+// which of several controllers refreshes. A restart drops the unsealed tokens.
 type refreshLock struct {
 	otp.Base
 	t       *Tokens
 	entries map[int64]*entry
 }
 
-// Init starts with nothing.
+// Init implements otp.Server.
 func (s *refreshLock) Init(*otp.Ctx) error {
 	s.entries = map[int64]*entry{}
 	return nil
@@ -104,7 +104,7 @@ func (s *refreshLock) begin(c *otp.Ctx, want wantToken, e *entry) {
 	e.busy = true
 	t, hard := s.t, c.Context()
 	c.Async(func(context.Context) any {
-		// A stop does not end this, because tokens that HubSpot has given must be kept.
+		// A stop does not end this, because tokens that HubSpot has issued must be stored.
 		ctx, cancel := context.WithTimeoutCause(hard, t.patience(), errSlowRefresh)
 		defer cancel()
 		token, life, err := t.get(ctx, want)
@@ -112,7 +112,7 @@ func (s *refreshLock) begin(c *otp.Ctx, want wantToken, e *entry) {
 	})
 }
 
-// HandleCast drops the cached tokens that an install has replaced.
+// HandleCast handles installed, which makes the cached token outdated.
 func (s *refreshLock) HandleCast(c *otp.Ctx, msg any) {
 	m, ok := msg.(installed)
 	if !ok {
@@ -124,7 +124,7 @@ func (s *refreshLock) HandleCast(c *otp.Ctx, msg any) {
 	}
 }
 
-// HandleInfo gives a token to all callers that wait for it.
+// HandleInfo handles gotToken: it replies to all callers that wait for this token.
 func (s *refreshLock) HandleInfo(c *otp.Ctx, msg any) {
 	m, ok := msg.(gotToken)
 	if !ok {
@@ -156,8 +156,8 @@ func (s *refreshLock) HandleInfo(c *otp.Ctx, msg any) {
 	}
 }
 
-// get returns a token of a portal, refreshed if needed, and how long it may be used
-// before the next get.
+// get returns a portal's token, refreshed if needed, and how long it may be used before the
+// next get.
 func (t *Tokens) get(ctx context.Context, want wantToken) (Token, time.Duration, error) {
 	for {
 		k, err := t.db.Tokens(ctx, want.portal)
@@ -193,10 +193,10 @@ func isRefusal(err error) bool {
 	return ok
 }
 
-// margin is how long before its end a token with this life is refreshed.
+// margin returns how long before its expiry a token with this life is refreshed.
 func (t *Tokens) margin(life time.Duration) time.Duration { return min(refreshMargin, life/4) }
 
-// refresh refreshes one version of a portal's tokens if this controller gets the claim.
+// refresh refreshes this version of a portal's tokens if this controller gets the claim.
 // version is 0 if it does not get the claim, or loses it meanwhile.
 func (t *Tokens) refresh(ctx context.Context, k store.SealedTokens, refresh string) (version int64, fresh hubspot.Tokens, err error) {
 	// The claim lasts longer than HubSpot's answer may take, so that no other controller

@@ -12,8 +12,8 @@ import (
 // The messages.
 type (
 	wake      map[string]int         // call: serve these queues; the values count new actions
-	lookAgain struct{ queue string } // cast: the portal's rates or this queue have changed
-	makeRoom  struct{}               // call: end if there is nothing to do; the answer says whether it ends
+	lookAgain struct{ queue string } // cast: a rate of the portal or this queue has changed
+	makeRoom  struct{}               // call: end if there is nothing to do; replies whether it ends
 
 	dueNow  struct{} // timer
 	beatNow struct{} // timer
@@ -31,11 +31,12 @@ const (
 	tokenPause = 30 * time.Second
 	// outagePause is the pause after a claim that met an outage of the database.
 	outagePause = time.Second
-	// stagger is the time between the calls of one claim. Simultaneous calls would each
-	// take longer, and budget comes back one period after the answer.
+	// stagger is the time between the first calls of claims that were made together.
+	// Simultaneous calls would each take longer, and budget is available again one period after
+	// the answer.
 	stagger = 10 * time.Millisecond
-	// forGood is the idle time of a portal without any work. It is longer than that of
-	// every portal with work.
+	// forGood is how long a portal without work counts as idle, which is longer than for any
+	// portal with work.
 	forGood = 1000 * 24 * time.Hour
 	// minPause keeps a timer that fires early from looping.
 	minPause = time.Millisecond
@@ -53,9 +54,9 @@ type claimed struct {
 	noToken error // why there is no token
 }
 
-// portalQueue is a PortalQueue. It claims the due actions of one portal's queues and
-// sends them. Calls are pipelined: a claim does not wait for the call before it. A
-// restart loses only timers, because the queues' jobs start another PortalQueue.
+// portalQueue is a PortalQueue actor. It claims the due actions of one portal's queues and
+// sends them. A claim does not wait for the calls of the previous one. When it crashes,
+// nothing is lost, because the queues' jobs start another PortalQueue.
 type portalQueue struct {
 	otp.Base
 	p      *Portals
@@ -63,14 +64,14 @@ type portalQueue struct {
 	queues *queues
 
 	claims  otp.Job[claimed]
-	running int // calls that run
+	running int // running calls
 	start   slowStart
 	until   time.Time // no claims before this time
-	timer   func()    // cancels dueNow
-	idle    func()    // cancels idleNow
+	timer   func()    // cancels dueNow; nil if that is not set
+	idle    func()    // cancels idleNow; nil if that is not set
 }
 
-// Init starts without queues, because its starter then calls it with wake.
+// Init starts without queues: whoever starts the actor then calls it with wake.
 func (s *portalQueue) Init(c *otp.Ctx) error {
 	s.claims = otp.Job[claimed]{Begin: s.claim, Done: s.claimed, Outage: store.DescribeOutage}
 	s.queues = newQueues(maxLinger, s.p.cfg.Ahead)
@@ -108,7 +109,7 @@ func (s *portalQueue) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error
 	}
 }
 
-// rests reports whether nothing runs, and until when nothing will.
+// rests reports whether no claim and no call runs, and when the next claim is due.
 func (s *portalQueue) rests() (until time.Time, resting bool) {
 	until, any := s.queues.next()
 	return later(until, s.until), any && s.running == 0 && !s.claims.Running()
@@ -202,13 +203,13 @@ func (s *portalQueue) claim() func(context.Context) (claimed, error) {
 	if free == 1 {
 		ahead = 0
 	} else if ahead > 0 {
-		free-- // reserved for actions that are claimed ahead, because they get a call of their own
+		free-- // reserved for actions that are claimed ahead, which get a call of their own
 	}
 	return func(ctx context.Context) (claimed, error) {
 		m := claimed{asked: queues}
 		limit := free * hubspot.MaxBatch
 		if m.token, m.noToken = p.tokens.Access(ctx, id); m.noToken != nil {
-			limit = 0 // claim nothing, only drop expired actions
+			limit = 0 // claim nothing, only end expired actions
 		}
 		ctx, cancel := transaction(ctx)
 		defer cancel()
@@ -265,8 +266,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// send completes a claim's actions at HubSpot and records the outcome, in a goroutine.
-// Only the process's hard deadline aborts it, a stop does not.
+// send completes a claim's actions at HubSpot and records the outcome, in a goroutine. A
+// graceful stop does not abort it; a kill does.
 func (s *portalQueue) send(c *otp.Ctx, claim store.Claim, token Token) {
 	s.running++
 	p, id, hard := s.p, s.id, c.Context()
@@ -286,7 +287,7 @@ func (s *portalQueue) sent(c *otp.Ctx, m sent) {
 		logger.Error().Err(m.err).Int("actions", len(m.claim.Actions)).Msg("recording a call's outcome failed; its actions will be sent again")
 		retry = s.p.cfg.lease
 	}
-	s.queues.ended(m.claim, !m.sum.touched && m.err == nil, retry, now) // the budget is back at once
+	s.queues.ended(m.claim, !m.sum.touched && m.err == nil, retry, now)
 	pause := s.start.after(m.sum.worst)
 	pause = max(pause, m.sum.pause)
 	if pause > 0 {

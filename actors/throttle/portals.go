@@ -14,7 +14,8 @@ import (
 	"takt/store"
 )
 
-// Portals is the handle of portal_queue_sup and of the PortalQueues below it.
+// Portals is the handle of portal_queue_sup and of the PortalQueues below it. Safe for
+// concurrent use.
 type Portals struct {
 	sys     *otp.System
 	sup     otp.Ref
@@ -23,9 +24,9 @@ type Portals struct {
 	tokens  *Tokens
 	metrics *figures
 	cfg     Config
-	started func() // is called at each start of portal_queue_sup
-	// resting has the PortalQueues that have nothing to do, and until when: portal →
-	// time.Time. The PortalQueues write it themselves.
+	started func() // called at each start of portal_queue_sup
+	// resting says until when a PortalQueue has nothing to do: portal → time.Time. Each
+	// PortalQueue writes its own entry.
 	resting sync.Map
 }
 
@@ -57,14 +58,15 @@ func (p *Portals) proc(portal int64) *otp.Proc {
 	return p.sys.Whereis(p.sup.Name() + "/" + strconv.FormatInt(portal, 10))
 }
 
-// ErrFull means that the limit of portals served at once is reached.
+// ErrFull means that Config.MaxPortals are being served.
 var ErrFull = errors.New("too many portals are served at once")
 
-// wakeTries is how often Wake retries when the PortalQueue is just ending.
+// wakeTries is how often Wake tries, because the PortalQueue may be ending.
 const wakeTries = 5
 
 // Wake makes the portal's PortalQueue serve queues, and starts it if it does not run. The
-// values of queues count new actions, as far as known. Wake never waits for HubSpot.
+// values of queues are the numbers of new actions, 0 if not known. Wake never waits for
+// HubSpot. Errors: ErrFull, or that of the start.
 func (p *Portals) Wake(ctx context.Context, portal int64, queues map[string]int) error {
 	var err error
 	for range wakeTries {
@@ -93,9 +95,9 @@ func (p *Portals) Wake(ctx context.Context, portal int64, queues map[string]int)
 	return fmt.Errorf("waking the queue of portal %d: %w", portal, err)
 }
 
-// makeRoom ends the PortalQueue that will have nothing to do for the longest time, if the
-// jobs of its queues start it again before that time is over. Otherwise portals whose
-// daily budget is spent would block all others.
+// makeRoom ends the PortalQueue that has nothing to do for longest, provided that the jobs of
+// its queues will start it again before that time is over. Without it, portals whose daily
+// budget is spent would block all others. It returns whether one has ended.
 func (p *Portals) makeRoom(ctx context.Context) bool {
 	var portal int64
 	longest := time.Now().Add(p.cfg.Snooze)
@@ -125,8 +127,8 @@ func (p *Portals) makeRoom(ctx context.Context) bool {
 	}
 }
 
-// wakeAll wakes the portals of queues with new actions. If that fails, the queue's job
-// wakes the portal later.
+// wakeAll wakes the portals of queues with new actions. If that fails for a portal, the jobs
+// of its queues wake it later.
 func (p *Portals) wakeAll(ctx context.Context, news map[store.QueueKey]int) {
 	portals := map[int64]map[string]int{}
 	for key, n := range news {
@@ -143,8 +145,8 @@ func (p *Portals) wakeAll(ctx context.Context, news map[store.QueueKey]int) {
 	}
 }
 
-// changed makes the portal's PortalQueue, if one runs, check all its queues again, and
-// this queue too.
+// changed makes the portal's PortalQueue, if one runs, check all its queues again, and serve
+// queue unless that is "".
 func (p *Portals) changed(portal int64, queue string) {
 	if proc := p.proc(portal); proc != nil {
 		otp.Cast(proc, lookAgain{queue})
@@ -160,8 +162,7 @@ func (p *Portals) changedAll() {
 	}
 }
 
-// Resume wakes the portals of queues that have actions, because this controller may be
-// the only one and may have just started.
+// Resume wakes the portals of queues that have actions.
 func (p *Portals) Resume(ctx context.Context, busy []store.QueueKey) {
 	news := map[store.QueueKey]int{}
 	for _, k := range busy {

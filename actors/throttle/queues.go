@@ -10,25 +10,25 @@ import (
 )
 
 const (
-	// fullBatch is the number of new actions at which a batch is sent without waiting.
+	// fullBatch is the number of new actions from which on a batch does not wait for more.
 	fullBatch = 100
-	// recheck is how soon a queue that seems empty is claimed from again.
+	// recheck is how soon after a call its queues are claimed from again.
 	recheck = time.Second
-	// maxQueues is how many queues one claim covers.
+	// maxQueues is the most queues of one claim.
 	maxQueues = 100
 )
 
 // queue is a PortalQueue's view of a queue.
 type queue struct {
 	id string
-	// due is when a claim is worthwhile. Zero means: not before something changes.
+	// due is when to claim next; zero: not before something changes.
 	due time.Time
-	// blocked means that no claim helps before due, because the budget is spent.
+	// blocked is true if the budget is spent, so that nothing can be claimed before due.
 	blocked bool
-	// fresh is how many actions arrived since the last claim began.
+	// fresh is how many actions have arrived since the last claim began.
 	fresh   int
-	running int // calls that run
-	period  time.Duration
+	running int           // running calls with its actions
+	period  time.Duration // of its rate
 }
 
 // queues are a portal's queues: plain data that its PortalQueue owns.
@@ -51,7 +51,7 @@ func (l *queues) get(id string) *queue {
 	return q
 }
 
-// lingerFor is how long a batch of q waits for more actions.
+// lingerFor returns how long a batch of q waits for more actions.
 func (l *queues) lingerFor(q *queue) time.Duration { return min(q.period/100, l.linger) }
 
 // arrive records n new actions and makes their queue due, unless it is blocked.
@@ -82,7 +82,7 @@ func (l *queues) lookAgain(now time.Time) {
 	}
 }
 
-// next returns when the first queue is due.
+// next returns when the first queue is due, and whether any is.
 func (l *queues) next() (at time.Time, any bool) {
 	for _, q := range l.byID {
 		if !q.due.IsZero() && (!any || q.due.Before(at)) {
@@ -92,7 +92,8 @@ func (l *queues) next() (at time.Time, any bool) {
 	return at, any
 }
 
-// take returns the due queues, the longest due first, and begins a claim of them.
+// take returns the due queues, those that have been due for longest first, and records that a
+// claim of them begins.
 func (l *queues) take(now time.Time) []string {
 	var due []*queue
 	for _, q := range l.byID {
@@ -155,8 +156,8 @@ func counted(c store.Claim) (ids []string) {
 	return ids
 }
 
-// ended records that a claim's call has ended and its outcome was recorded. retry is when
-// uncompleted actions are due again, 0 if there are none.
+// ended records that a claim's calls have ended. refunded is true if its budget was not used,
+// retry after what time actions that were not completed are due again, 0 if there are none.
 func (l *queues) ended(c store.Claim, refunded bool, retry time.Duration, now time.Time) {
 	for _, id := range counted(c) {
 		q := l.get(id)

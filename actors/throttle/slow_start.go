@@ -7,16 +7,16 @@ import (
 	"takt/store/backoff"
 )
 
-// slowStart limits the calls to a portal that fails: one at a time, with a pause
-// before each that doubles up to a minute, until one succeeds. Each that succeeds
-// allows one more at a time, also at the start. This limits what a portal that is down
-// costs the others and its own actions.
+// slowStart limits the calls for a portal whose calls fail: one at a time, with a pause before
+// each that doubles up to a minute, until one succeeds. Each success then allows one more at a
+// time, also at the start. So a portal that is down takes little from the others, and few of
+// its own actions fail.
 type slowStart struct {
 	failures int // in a row
 	trust    int // successes since the last failure
 }
 
-// calls returns how many calls may be under way, of most.
+// calls returns how many calls may run at once, at most most.
 func (s *slowStart) calls(most int) int { return min(most, 1+s.trust) }
 
 // after records how a call ended and returns how long to wait before the next one.

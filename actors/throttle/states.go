@@ -16,8 +16,8 @@ import (
 const stateLife = 10 * time.Minute
 
 // states signs the state parameter that HubSpot passes from the beginning of an
-// authorization to its end (RFC 6749, section 10.12), so that nothing has to be stored.
-// It has one key for each key of the ring, the current one first. Immutable.
+// authorization to its end (RFC 6749, section 10.12). Because it is signed, nothing has to be
+// stored. There is one signing key for each key of the ring, the current one first. Immutable.
 type states [][]byte
 
 func newStates(ring *seal.Ring) (s states) {
@@ -31,8 +31,8 @@ func newStates(ring *seal.Ring) (s states) {
 	return s
 }
 
-// sign makes the state of an authorization. The signature covers its end time and its
-// installer's secret.
+// sign returns the state of an authorization that is valid until end. The signature covers
+// end and the installer's secret.
 func (s states) sign(secret string, end time.Time) string {
 	when := binary.BigEndian.AppendUint64(nil, uint64(end.Unix()))
 	return base64.RawURLEncoding.EncodeToString(append(when, stateMAC(s[0], when, secret)...))

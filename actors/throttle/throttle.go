@@ -53,11 +53,11 @@ func New(sys *otp.System, deps Deps, cfg Config) *Throttle {
 // Metrics returns the metrics for registration.
 func (t *Throttle) Metrics() prometheus.Collector { return t.metrics }
 
-// Resume serves all queues that have actions on this controller, because it may be the only
-// one. Otherwise their jobs would do that, up to a minute later.
+// Resume makes this controller serve all queues that have actions now. Without it, the queues'
+// jobs do that up to a minute later.
 func (t *Throttle) Resume() { otp.Cast(t.Batcher.ref, resume{}) }
 
-// Backlog returns how many actions wait and for how long the oldest has waited.
+// Backlog returns the current backlog.
 func (t *Throttle) Backlog(ctx context.Context) (Backlog, error) {
 	n, oldest, err := t.db.Backlog(ctx)
 	return Backlog{n, oldest}, err
@@ -83,7 +83,7 @@ func (t *Throttle) Accept(ctx context.Context, a store.Action) (store.Acceptance
 	return t.Batcher.Accept(ctx, a)
 }
 
-// PutConfig sets a rate. It applies to waiting actions too. Errors: InvalidArgument,
+// PutConfig sets a rate, which also applies to waiting actions. Errors: InvalidArgument,
 // Unavailable.
 func (t *Throttle) PutConfig(ctx context.Context, c store.ThrottleConfig) (store.ThrottleConfig, error) {
 	if err := c.Validate(); err != nil {
@@ -94,7 +94,7 @@ func (t *Throttle) PutConfig(ctx context.Context, c store.ThrottleConfig) (store
 	t.Cache.forget(action{c.PortalID, c.ActionID})
 	t.Portals.changed(c.PortalID, "")
 	if err == nil && t.Portals.proc(c.PortalID) == nil {
-		// No PortalQueue here serves the waiting actions if makeRoom ended it.
+		// makeRoom may have ended the PortalQueue that would serve the waiting actions.
 		if busy, err := t.db.BusyQueues(ctx, c.PortalID, c.ActionID, restoreLimit); err == nil {
 			t.Portals.Resume(ctx, busy)
 		} // else the queues' jobs serve them
@@ -102,15 +102,16 @@ func (t *Throttle) PutConfig(ctx context.Context, c store.ThrottleConfig) (store
 	return saved, err
 }
 
-// DeleteConfig deletes a rate, so that new actions are refused. Errors: NotFound,
-// Unavailable.
+// DeleteConfig deletes a rate. New actions are then refused; waiting ones keep it. Errors:
+// NotFound, Unavailable.
 func (t *Throttle) DeleteConfig(ctx context.Context, portal, id int64) error {
 	err := t.db.DeleteConfig(ctx, portal, id)
 	t.Cache.forget(action{portal, id})
 	return err
 }
 
-// Look serves a queue now on this controller, because an operator has changed it.
+// Look makes this controller serve a queue now, because an operator has changed it. Error:
+// NotFound for an invalid name.
 func (t *Throttle) Look(ctx context.Context, queue string) error {
 	portal, ok := portalOf(queue)
 	if !ok {
@@ -120,8 +121,8 @@ func (t *Throttle) Look(ctx context.Context, queue string) error {
 	return t.Portals.Wake(ctx, portal, map[string]int{queue: 0})
 }
 
-// call calls an actor. It returns errors that takt's callers may see. While the actor
-// restarts, that is Unavailable.
+// call calls an actor. If the actor is restarting, it waits up to restartGap for it. Errors of
+// the call itself become Unavailable.
 func call[R any](ctx context.Context, ref otp.Ref, req any) (R, error) {
 	reply, err := otp.CallWait[R](ctx, ref, restartGap, req)
 	if err == nil || store.CodeOf(err) != store.Internal {

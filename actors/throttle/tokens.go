@@ -17,7 +17,8 @@ import (
 	"takt/store/seal"
 )
 
-// Tokens is the handle of OAuthRefreshLock. It gets and stores the portals' tokens.
+// Tokens is the handle of OAuthRefreshLock. It gets and stores the portals' tokens. Safe for
+// concurrent use.
 type Tokens struct {
 	ref     otp.Ref
 	db      Store
@@ -47,14 +48,14 @@ type Token struct {
 // String hides the token from logs.
 func (Token) String() string { return "(token)" }
 
-// Access returns a token that is valid for a while. Errors: NotFound (the portal has not
-// installed the app), Unavailable (the database is away), or HubSpot's refusal.
+// Access returns a valid token. Errors: NotFound (the portal has not installed the app),
+// Unavailable (an outage of the database or of HubSpot), *hubspot.RefusedError.
 func (t *Tokens) Access(ctx context.Context, portal int64) (Token, error) {
 	return t.ask(ctx, wantToken{portal: portal})
 }
 
-// Renew returns a token other than refused, which HubSpot rejected. Another caller may
-// have renewed it already; otherwise Renew refreshes it.
+// Renew returns a newer token than refused, which HubSpot has rejected. It refreshes it unless
+// another caller has done so already. Its errors are those of Access.
 func (t *Tokens) Renew(ctx context.Context, portal int64, refused Token) (Token, error) {
 	return t.ask(ctx, wantToken{portal: portal, than: refused.version})
 }
@@ -65,12 +66,12 @@ func (t *Tokens) ask(ctx context.Context, w wantToken) (Token, error) {
 	return call[Token](ctx, t.ref, w)
 }
 
-// patience is how long a refresh may take, including one by another controller.
+// patience returns how long to wait for a refresh, including one by another controller.
 func (t *Tokens) patience() time.Duration { return t.call + transactionTime }
 
 var errSlowRefresh = errors.New("no token in time")
 
-// explain returns in one line why there is no token, without secrets.
+// explain returns why there is no token, in one line without secrets.
 func explain(err error) string {
 	if e, ok := errors.AsType[*store.Error](err); ok {
 		return e.Message
@@ -103,8 +104,8 @@ func (t *Tokens) open(k store.SealedTokens) (hubspot.Tokens, error) {
 }
 
 // Authorize returns the URL of HubSpot's page on which a portal installs the app, and a
-// secret that the installer must pass to Install. Nothing is stored. The state is signed,
-// is valid for ten minutes, and is valid only together with the secret.
+// secret that the installer must pass to Install. Nothing is stored: the URL has a signed
+// state, which is valid for ten minutes and only together with the secret.
 func (t *Tokens) Authorize(context.Context) (at, secret string, err error) {
 	if t.app.ClientID == "" || t.app.ClientSecret == "" || t.app.RedirectURL == "" {
 		return "", "", store.NewError(store.InvalidState, "HubSpot is not configured: client id, client secret and public URL are needed")
@@ -113,10 +114,10 @@ func (t *Tokens) Authorize(context.Context) (at, secret string, err error) {
 	return t.hs.AuthorizeURL(t.app, newStates(t.keys).sign(secret, time.Now().Add(stateLife))), secret, nil
 }
 
-// Install ends an authorization. It turns the code, which HubSpot accepts once, into
-// tokens, looks up their portal, and stores them. It returns InvalidArgument if
-// the state is not ours, is another installer's or was used too often, or if HubSpot refuses
-// the code, and Overloaded if there are too many installations at once.
+// Install completes an authorization. It exchanges the code, which HubSpot accepts once, for
+// tokens, looks up their portal, and stores them. Errors: InvalidArgument if the state is
+// invalid, expired, another installer's or was used too often, or if HubSpot refuses the code;
+// Overloaded if there are too many installations at once; Unavailable.
 func (t *Tokens) Install(ctx context.Context, state, secret, code string) (portal int64, err error) {
 	if state == "" || code == "" {
 		return 0, bad("state and code are required")
@@ -144,23 +145,23 @@ func (t *Tokens) Install(ctx context.Context, state, secret, code string) (porta
 }
 
 const (
-	// exchangeGap is the shortest time between two exchanges. Anybody can begin them, and
-	// HubSpot counts them against takt's client.
+	// exchangeGap is the shortest time between two exchanges. Anybody can cause them, and
+	// HubSpot limits them for takt's client.
 	exchangeGap = 200 * time.Millisecond
 	// exchangePatience is how long an installation waits for its exchange.
 	exchangePatience = 5 * time.Second
-	// stateUses is how often a state may be used: an installer may reload the page.
+	// stateUses is how often a state may be used, because an installer may reload the page.
 	stateUses = 3
-	// maxStates is how many states are remembered for their uses.
+	// maxStates is of how many states the uses are remembered.
 	maxStates = 1 << 14
 )
 
-// installs limits the exchanges.
+// installs limits the exchanges. Safe for concurrent use.
 type installs struct {
 	mu sync.Mutex // guards what follows
 	// next is when the next exchange may begin.
 	next time.Time
-	// used counts the uses of each state since turned, before those of the period before. A
+	// used counts the uses of each state since turned, before those in the previous period. A
 	// period is as long as a state is valid.
 	used, before map[string]int
 	turned       time.Time
@@ -200,6 +201,6 @@ func refusal(err error) error {
 	return store.NewUnavailable("HubSpot does not answer, try again", err)
 }
 
-// keepPause is the pause before tokens are written again. Writing is retried because the
-// tokens exist nowhere else, and losing them costs a new install.
+// keepPause is the first pause before tokens are written again. Writing is retried because the
+// tokens are nowhere else; without them the portal would have to install the app again.
 const keepPause = 200 * time.Millisecond

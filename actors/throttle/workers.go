@@ -15,9 +15,9 @@ const (
 	jobWorkers = 8
 	// cleanEvery is how often CleanJob runs.
 	cleanEvery = 5 * time.Minute
-	// jobsEvery is how often River looks for jobs of queues. Only a queue whose controller
-	// died waits for that, because new actions wake their portals directly. A full fetch is
-	// followed by the next one at once.
+	// jobsEvery is how often River looks for jobs of queues. Only a queue whose controller has
+	// died waits for that, because new actions wake their portals directly. After a full fetch
+	// the next one follows immediately.
 	jobsEvery = 5 * time.Second
 	// maintenanceEvery is how often River looks for the other jobs.
 	maintenanceEvery = 10 * time.Second
@@ -34,8 +34,8 @@ const (
 	forgetBatch  = 1000
 )
 
-// CleanJob finds queues that have actions but no live job, and deletes budget that has
-// come back.
+// CleanJob finds queues that have actions but no live job, and deletes windows whose budget is
+// available again.
 type CleanJob struct{}
 
 // Kind names the job.
@@ -47,14 +47,14 @@ type ForgetJob struct{}
 // Kind names the job.
 func (ForgetJob) Kind() string { return "throttle_forget" }
 
-// noticeJob is a job of the previous release, which has logged its notice. River would
-// log an error for a job without a worker, again and again.
+// noticeJob is a job of an earlier release that needs no work. Without a worker for it, River
+// would log an error repeatedly.
 type noticeJob struct{}
 
 // Kind names the job.
 func (noticeJob) Kind() string { return "throttle_notice" }
 
-// Jobs is what River does for the throttle.
+// Jobs configures River's client for the throttle.
 type Jobs struct {
 	db      Store
 	portals *Portals
@@ -81,8 +81,8 @@ func (j *Jobs) Add(c *river.Config, log zerolog.Logger) {
 	river.AddWorker(w, river.WorkFunc(func(context.Context, *river.Job[noticeJob]) error { return nil }))
 }
 
-// attend works the job of a queue. It wakes the queue's portal, and ends when the queue
-// has no waiting actions.
+// attend works the job of a queue: it wakes the queue's portal and snoozes, or ends the job if
+// no action waits.
 func (j *Jobs) attend(ctx context.Context, job *river.Job[store.ThrottleJob]) error {
 	waiting, err := j.db.Waiting(ctx, job.Args.Queue)
 	if err == nil && !waiting {
@@ -104,7 +104,7 @@ func (j *Jobs) attend(ctx context.Context, job *river.Job[store.ThrottleJob]) er
 	}
 }
 
-// clean works CleanJob. It may be repeated safely, and its work is bounded.
+// clean works CleanJob. Repeating it is harmless.
 func (j *Jobs) clean(ctx context.Context, log zerolog.Logger) error {
 	for {
 		restored, err := j.db.Restore(ctx, restoreLimit)
@@ -120,9 +120,8 @@ func (j *Jobs) clean(ctx context.Context, log zerolog.Logger) error {
 			break
 		}
 	}
-	// Budget that has come back in queues without claims is deleted, and budget spent at
-	// about the same time is merged. The loop goes through the whole table in small
-	// transactions. The next job does what this one has no time for.
+	// The loop goes through the whole table of windows in small transactions. The next job does
+	// what this one has no time for.
 	for after := int64(0); ctx.Err() == nil; {
 		_, next, err := j.db.SweepWindows(ctx, after, forgetBatch)
 		if err != nil || next == 0 {
