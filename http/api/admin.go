@@ -155,17 +155,17 @@ var TakeProfile = declare[TakeProfileIn, None](operators, AdminKey, Ops, "GET /a
 
 // ShowAudit is GET /admin/audit.
 var ShowAudit = declare[ShowAuditIn, Audit](operators, AdminKey, Ops, "GET /admin/audit", Route{
-	ID: "showAudit", Headers: paged, Summary: "Show what operators did, newest first",
+	ID: "showAudit", Headers: paged, Summary: "Show the audit, newest first",
 })
 
 // CheckInvariants is GET /admin/audit/check.
 var CheckInvariants = declare[None, Invariants](operators, AdminKey, Ops, "GET /admin/audit/check", Route{
-	ID: "checkInvariants", Errors: []int{400}, Summary: "Check what has to hold in the database",
+	ID: "checkInvariants", Errors: []int{400}, Summary: "Check the invariants of the database",
 })
 
 // RepairInvariants is POST /admin/audit/check.
 var RepairInvariants = declare[Order, Invariants](operators, AdminKey, Ops, "POST /admin/audit/check", Route{
-	ID: "repairInvariants", Summary: "Check, and mend what can be mended without losing anything",
+	ID: "repairInvariants", Summary: "Check the invariants, and repair what can be repaired without loss",
 })
 
 // MaxReason is the longest reason, in bytes.

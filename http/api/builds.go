@@ -312,12 +312,12 @@ var ShowBuild = declare[BuildPath, BuildItem](builds, APIKey, Query, "GET /api/b
 var PatchBuild = declare[PatchBuildIn, BuildItem](builds, APIKey, Submit, "PATCH /api/builds/:id", Route{
 	ID: "patchBuild", Errors: []int{409}, Summary: "Change the priority of a build that waits",
 	Says: "The build as it is now.",
-	Text: "It goes to where its new priority puts it in the queue at once; among those of the same priority keys take turns, and of one key the older submission is first. 409 if it does not wait.",
+	Text: "It moves at once to the position of its new priority, behind its key's builds of that priority. 409 if it is not pending.",
 })
 
 // ShowBuildStatus is GET /api/builds/:id/status.
 var ShowBuildStatus = declare[BuildAccess, BuildStatus](builds, BuildKey, Query, "GET /api/builds/:id/status", Route{
-	ID: "showBuildStatus", Summary: "Show where a build stands",
+	ID: "showBuildStatus", Summary: "Show the state of a build",
 })
 
 // ExplainWait is GET /api/builds/:id/why.

@@ -193,14 +193,14 @@ var ListDeployments = declare[ListDeploymentsIn, Deployments](deployments, APIKe
 // StartDeployment is POST /api/deployments.
 var StartDeployment = declare[DeploymentRequest, Deployment](deployments, APIKey, Submit, "POST /api/deployments", Route{
 	ID: "startDeployment", AdminToo: true, Status: 202, Errors: []int{422}, Headers: []string{"Location"},
-	Says:    "It goes on until it is done.",
+	Says:    "The deployment has started.",
 	Summary: "Copy an organisation's repositories into another",
 })
 
 // ShowDeployment is GET /api/deployments/:id.
 var ShowDeployment = declare[ShowDeploymentIn, Deployment](deployments, APIKey, Query, "GET /api/deployments/:id", Route{
 	ID: "showDeployment", Summary: "Show a deployment with its repositories",
-	Says: "How it is.",
+	Says: "The deployment.",
 })
 
 // FollowDeployment is GET /api/deployments/:id/events.
@@ -224,9 +224,9 @@ var CancelDeployment = declare[DeploymentOrder, Deployment](deployments, APIKey,
 var PauseDeployment = declare[DeploymentOrder, Deployment](deployments, APIKey, Submit, "POST /api/deployments/:id/pause", deploymentOrder("pauseDeployment", "Stop the work on a deployment"))
 
 // ResumeDeployment is POST /api/deployments/:id/resume.
-var ResumeDeployment = declare[DeploymentOrder, Deployment](deployments, APIKey, Submit, "POST /api/deployments/:id/resume", deploymentOrder("resumeDeployment", "Let a paused deployment go on"))
+var ResumeDeployment = declare[DeploymentOrder, Deployment](deployments, APIKey, Submit, "POST /api/deployments/:id/resume", deploymentOrder("resumeDeployment", "Resume a paused deployment"))
 
 // RetryDeployment is POST /api/deployments/:id/retry.
 var RetryDeployment = declare[RetryDeploymentIn, DeploymentRetried](deployments, APIKey, Submit, "POST /api/deployments/:id/retry", Route{
-	ID: "retryDeployment", AdminToo: true, Errors: []int{409}, Summary: "Try again what has failed, or was skipped by a cancel",
+	ID: "retryDeployment", AdminToo: true, Errors: []int{409}, Summary: "Retry what failed, or was skipped because of a cancel",
 })

@@ -13,7 +13,7 @@ type DiagnosticPath struct {
 
 // ReportDiagnostics is POST /api/diagnostics/report.
 var ReportDiagnostics = declare[PostDiagnostic, PostedDiagnostic](diagnostics, APIKey, Fleet, "POST /api/diagnostics/report", Route{
-	ID: "reportDiagnostics", Errors: []int{404, 507}, Summary: "Keep a diagnostic report",
+	ID: "reportDiagnostics", Errors: []int{404, 507}, Summary: "Store a diagnostic report",
 })
 
 // ListDiagnostics is GET /api/diagnostics/:worker_id.

@@ -126,13 +126,13 @@ var FetchCertsSecure = declare[HoldingWithBuild, SecureCerts](holding, HolderKey
 
 // PostTelemetry is POST /api/builds/:id/telemetry.
 var PostTelemetry = declare[PostTelemetryIn, Status](holding, MonitorKey, Fleet, "POST /api/builds/:id/telemetry", Route{
-	ID: "postTelemetry", Summary: "Tell how the machine does; a sign of life",
-	Text: "The API key may be left out if the controller is set to allow that.",
+	ID: "postTelemetry", Summary: "Report the state of the machine; counts as a heartbeat",
+	Text: "The API key may be omitted if the controller runs with `--telemetry-without-key`.",
 })
 
 // BeatHeldBuild is POST /api/builds/:id/heartbeat.
 var BeatHeldBuild = declare[HeartbeatIn, HeartbeatReply](holding, APIKey, Fleet, "POST /api/builds/:id/heartbeat", Route{
-	ID: "heartbeat", Summary: "Give a sign of life",
+	ID: "heartbeat", Summary: "Send a heartbeat",
 })
 
 // FailHeldBuild is POST /api/workers/fail.
@@ -142,7 +142,7 @@ var FailHeldBuild = declare[FailBuildIn, Uploaded](holding, APIKey, Fleet, "POST
 
 // BeatByBody is POST /api/workers/heartbeat.
 var BeatByBody = declare[BeatBuildIn, BeatReply](holding, APIKey, Fleet, "POST /api/workers/heartbeat", Route{
-	ID: "heartbeatOfBuild", Errors: []int{404}, Summary: "Give a sign of life for a build",
+	ID: "heartbeatOfBuild", Errors: []int{404}, Summary: "Send a heartbeat for a build",
 })
 
 func uploadRoute(id string) Route {

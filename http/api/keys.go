@@ -101,12 +101,12 @@ type EnrollIn struct {
 }
 
 // ListKeys is GET /admin/keys.
-var ListKeys = declare[None, Keys](operators, AdminKey, Ops, "GET /admin/keys", Route{ID: "listKeys", Summary: "List the keys with names, those in force first"})
+var ListKeys = declare[None, Keys](operators, AdminKey, Ops, "GET /admin/keys", Route{ID: "listKeys", Summary: "List the keys with names, valid ones first"})
 
 // CreateKey is POST /admin/keys.
 var CreateKey = declare[CreateKeyIn, MadeKey](operators, AdminKey, Ops, "POST /admin/keys", Route{
 	ID: "createKey", Status: 201, Errors: []int{409}, Summary: "Make a key with a name, or a token with which a worker gets one",
-	Says: "The key. Nothing shows it again.",
+	Says: "The key. It is not shown again.",
 })
 
 // LimitKey is PATCH /admin/keys/:name.
@@ -116,13 +116,13 @@ var LimitKey = declare[LimitKeyIn, Key](operators, AdminKey, Ops, "PATCH /admin/
 
 // RevokeKey is DELETE /admin/keys/:name.
 var RevokeKey = declare[RevokeKeyIn, None](operators, AdminKey, Ops, "DELETE /admin/keys/:name", Route{
-	ID: "revokeKey", Status: 204, Summary: "End a key for ever, on all controllers", Says: "The key is revoked.",
+	ID: "revokeKey", Status: 204, Summary: "Revoke a key on all controllers", Says: "The key is revoked.",
 })
 
 // EnrollWorker is POST /api/workers/enroll.
 var EnrollWorker = declare[EnrollIn, MadeKey](workers, APIKey, Submit, "POST /api/workers/enroll", Route{
-	ID: "enrollWorker", Status: 201, Summary: "Get a worker's own key for a token, which is spent",
-	Text: "The token stands in `X-API-Key`. Other keys are refused.", Says: "The key. Nothing shows it again.",
+	ID: "enrollWorker", Status: 201, Summary: "Exchange an enrolment token for a worker's own key",
+	Text: "The token is sent as `X-API-Key`. It can be used once; other keys are refused.", Says: "The key. It is not shown again.",
 })
 
 var keyName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)

@@ -140,7 +140,7 @@ var ListSubscriptions = declare[None, Subscriptions](operators, AdminKey, Ops, "
 
 // CreateSubscription is POST /admin/notices.
 var CreateSubscription = declare[CreateSubscriptionIn, MadeSubscription](operators, AdminKey, Ops, "POST /admin/notices", Route{
-	ID: "createSubscription", Status: 201, Errors: []int{409}, Summary: "Send notices to a URL", Says: "The secret. Nothing shows it again.",
+	ID: "createSubscription", Status: 201, Errors: []int{409}, Summary: "Send notices to a URL", Says: "The secret. It is not shown again.",
 })
 
 // ShowSubscription is GET /admin/notices/:id.
@@ -155,8 +155,8 @@ var UpdateSubscription = declare[UpdateSubscriptionIn, Subscription](operators, 
 
 // RotateSubscription is POST /admin/notices/:id/rotate.
 var RotateSubscription = declare[SubscriptionIn, MadeSubscription](operators, AdminKey, Ops, "POST /admin/notices/:id/rotate", Route{
-	ID: "rotateSubscription", Summary: "Give a subscription a new secret", Text: "The one before signs too for 24 hours.",
-	Says: "The secret. Nothing shows it again.",
+	ID: "rotateSubscription", Summary: "Give a subscription a new secret", Text: "Notices are also signed with the previous secret for 24 hours.",
+	Says: "The secret. It is not shown again.",
 })
 
 // DeleteSubscription is DELETE /admin/notices/:id.

@@ -214,13 +214,13 @@ var AuthorizePortal = declare[None, None](throttle, Public, Submit, "GET /api/oa
 
 // InstallPortal is GET /api/oauth/callback.
 var InstallPortal = declare[InstallPortalIn, Installed](throttle, Public, Submit, "GET /api/oauth/callback", Route{
-	ID: "installPortal", Summary: "End an installation",
+	ID: "installPortal", Summary: "Complete an installation",
 })
 
 // SetRate is POST /api/config.
 var SetRate = declare[SetRateIn, ThrottleConfig](throttle, APIKey, Submit, "POST /api/config", Route{
 	ID: "setRate", Takes: Named("ThrottleRate"), Summary: "Set how many completions an action may have in any period",
-	Text: "It applies to what waits at once. Numbers may be texts.",
+	Text: "It applies at once, also to waiting actions. Numbers may be strings.",
 })
 
 // ListRates is GET /api/config/:portal_id.
@@ -235,7 +235,7 @@ var ShowRate = declare[RatePath, ThrottleConfig](throttle, APIKey, Query, "GET /
 
 // DeleteRate is DELETE /api/config/:portal_id/:action_id.
 var DeleteRate = declare[DeleteRateIn, None](throttle, APIKey, Submit, "DELETE /api/config/:portal_id/:action_id", Route{
-	ID: "deleteRate", Status: 204, Errors: []int{404}, Summary: "Refuse new actions; those that wait keep their rate",
+	ID: "deleteRate", Status: 204, Errors: []int{404}, Summary: "Delete a rate: new actions are refused, waiting ones keep it",
 })
 
 // ShowQueues is GET /admin/throttle/queues.
@@ -248,15 +248,15 @@ var ShowQueue = declare[QueuePath, ThrottleQueue](throttleOrders, AdminKey, Ops,
 
 // PauseQueue is POST /admin/throttle/queues/:id/pause.
 var PauseQueue = declare[QueueOrderIn, ThrottleQueue](throttleOrders, AdminKey, Ops, "POST /admin/throttle/queues/:id/pause", Route{
-	ID: "pauseQueue", Summary: "Stop a queue from sending",
+	ID: "pauseQueue", Summary: "Pause a queue",
 })
 
 // ResumeQueue is POST /admin/throttle/queues/:id/resume.
 var ResumeQueue = declare[QueueOrderIn, ThrottleQueue](throttleOrders, AdminKey, Ops, "POST /admin/throttle/queues/:id/resume", Route{
-	ID: "resumeQueue", Summary: "Let a queue go on",
+	ID: "resumeQueue", Summary: "Resume a queue",
 })
 
 // RedriveQueue is POST /admin/throttle/queues/:id/redrive.
 var RedriveQueue = declare[QueueOrderIn, Redriven](throttleOrders, AdminKey, Ops, "POST /admin/throttle/queues/:id/redrive", Route{
-	ID: "redriveQueue", Summary: "Try what failed again now",
+	ID: "redriveQueue", Summary: "Retry now what failed",
 })

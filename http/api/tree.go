@@ -32,14 +32,14 @@ var ShowTree = declare[ShowTreeIn, TreeNode](operators, AdminKey, Ops, "GET /adm
 })
 
 // ShowNode is GET /admin/tree/*.
-var ShowNode = declare[ShowNodeIn, TreeNode](operators, AdminKey, Ops, "GET /admin/tree/*", Route{ID: "showNode", Summary: "Show one process and what is under it"})
+var ShowNode = declare[ShowNodeIn, TreeNode](operators, AdminKey, Ops, "GET /admin/tree/*", Route{ID: "showNode", Summary: "Show a process and those below it"})
 
 // nodeOrder describes an order to a process.
 func nodeOrder(id, summary string) Route {
 	return Route{
 		ID: id, Errors: []int{409, 504}, Takes: Order{}, Summary: summary,
 		Says: "The process as it is then; with `dry_run` the plan.", Sends: []any{TreeNode{}, Plan{}},
-		Replies: []Reply{{Status: 202, Says: "The plan, which ends this very server and so is carried out after the reply.", Sends: Plan{}}},
+		Replies: []Reply{{Status: 202, Says: "The plan. It ends this server, so it is carried out after the reply.", Sends: Plan{}}},
 	}
 }
 

@@ -302,7 +302,7 @@ func pollRoute(id string) Route {
 	return Route{
 		ID: id, Errors: []int{404}, Headers: []string{"RateLimit", "RateLimit-Policy"}, Summary: "Ask for a build",
 		Says: "A build or none, and the token for the next poll.",
-		Text: "401 says that the token is unknown or has expired: register again. 404 says that the worker is unknown. Each token dies when its successor is first used.",
+		Text: "401 means that the token is unknown or has expired: register again. 404 means that the worker is unknown. A token becomes invalid when its successor is first used.",
 	}
 }
 
