@@ -123,8 +123,7 @@ func TestCertsAreUnpackedAFewAtOnceAndBounded(t *testing.T) {
 		gated.Files, d.Builds = d.Files, asked{d.Builds, &holders}
 		d.Files = gated
 	})
-	s, w := b.assigned(certsZip(t, "dist.p12", strings.Repeat("x", 12<<20-1)))
-	bomb, worker := b.assigned(certsZip(t, "dist.p12", strings.Repeat("x", 12<<20+1)))
+	s, w := b.assigned(certsZip(t, "dist.p12", "x"))
 	const all, atOnce = 7, 4
 	replies := make(chan reply, all)
 	for range all {
@@ -146,7 +145,12 @@ func TestCertsAreUnpackedAFewAtOnceAndBounded(t *testing.T) {
 	for range all {
 		require.Equal(t, 200, (<-replies).status)
 	}
-	r := b.send("GET", "/api/builds/"+bomb.ID+"/certs-secure", key("X-Worker-Id", worker.ID, "X-Build-Id", bomb.ID), "")
+	unpack := func(size int) reply {
+		s, w := b.assigned(certsZip(t, "dist.p12", strings.Repeat("x", size)))
+		return b.send("GET", "/api/builds/"+s.ID+"/certs-secure", key("X-Worker-Id", w.ID, "X-Build-Id", s.ID), "")
+	}
+	require.Equal(t, 200, unpack(12<<20-1).status)
+	r := unpack(12<<20 + 1)
 	require.Equal(t, 500, r.status)
 	requireProblem(t, r, "Failed to process certs file", "certs_unusable")
 }
