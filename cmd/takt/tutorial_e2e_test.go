@@ -106,7 +106,7 @@ func TestTutorialShowsWhatCommandsPrint(t *testing.T) {
 			}
 			require.NoError(t, err, "%s: %s", command, got)
 			// What it waits for is up to two seconds old: the controller may not have seen the worker yet.
-			waits := regexp.MustCompile(`(?m)^.*: pending\. .*\n`)
+			waits := regexp.MustCompile(`(?m)^.*: pending\. .*\n?`)
 			want, got = waits.ReplaceAllString(want, ""), waits.ReplaceAll(got, nil)
 			require.Equal(t, alike(want), alike(string(got)), command)
 			if strings.HasPrefix(command, "takt submit") { // its id on the page is this one from now on
