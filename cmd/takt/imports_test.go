@@ -116,7 +116,7 @@ func TestProductIsTheProduct(t *testing.T) {
 		require.Contains(t, p.Deps, "takt/actors")
 		for _, dep := range p.Deps {
 			switch {
-			case under(dep, "takt") && strings.HasSuffix(dep, "test"), strings.HasPrefix(dep, "takt/cmd/takt-"),
+			case under(dep, "takt") && strings.HasSuffix(dep, "test"), under(dep, "takt/store/storetest"), strings.HasPrefix(dep, "takt/cmd/takt-"),
 				slices.Contains([]string{"takt/cmd/internal/load", "takt/cmd/internal/process", "net/http/httptest"}, dep),
 				under(dep, "github.com/stretchr/testify"):
 				t.Errorf("bin/takt links %s", dep)

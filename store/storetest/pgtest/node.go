@@ -129,7 +129,7 @@ func (n *Node) Stop() {
 // PostgreSQL refuses to start while one of them is left.
 func (n *Node) Kill() {
 	for n.Signal(syscall.SIGKILL) > 0 {
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 	}
 	n.Stop()
 }

@@ -1,7 +1,6 @@
 package tied_test
 
 import (
-	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -25,7 +24,7 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 		_, err := tied.Start(child)
 		require.NoError(t, err)
 		_, _ = os.Stdout.WriteString("begun")
-		time.Sleep(10 * time.Minute)
+		<-t.Context().Done() // until it is ended
 	}
 	for _, limit := range []string{"10m", "1s"} {
 		parent := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAChildEndsWithItsParent$", "-test.timeout="+limit)
@@ -57,6 +56,6 @@ func TestAChildThatEnds(t *testing.T) {
 	wait, err := tied.Start(child)
 	require.NoError(t, err)
 	var status *exec.ExitError
-	require.True(t, errors.As(wait(), &status))
+	require.ErrorAs(t, wait(), &status)
 	require.Equal(t, 3, status.ExitCode())
 }
