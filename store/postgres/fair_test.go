@@ -212,6 +212,21 @@ func TestParallelSubmitsOfOneKeyGetNoMoreTurns(t *testing.T) {
 	require.Equal(t, map[string]int{"calm": 20, "flood": 20}, turns(b, 40))
 }
 
+// Builds that are inserted together get the positions that they would get one by one.
+func TestPositionsOfBuildsInsertedTogether(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(`INSERT INTO access_keys (name, digest, scopes, created_by, weight) VALUES ('heavy', '\x01', '{submit}', 'admin', 4)`)
+	b.build(by("heavy", 0))
+	const unit = 65536
+	var first int64
+	var together []int64
+	require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT position FROM builds`).Scan(&first))
+	require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT queue_positions('{ios,ios,ios,ios,ios}', '{0,0,0,0,1}', '{light,heavy,light,heavy,heavy}', '{1,1,1,1,1}')`).Scan(&together))
+	require.Equal(t, []int64{first, first + unit/4, first + unit, first + unit/2}, together[:4])
+	require.Less(t, together[4], first, "a higher priority comes first")
+}
+
 func TestTheReleaseBeforeChangesPriorities(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
