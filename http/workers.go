@@ -63,10 +63,11 @@ type registration struct {
 	Capabilities json.RawMessage `json:"capabilities"`
 	ActiveBuilds json.RawMessage `json:"active_builds"`
 	Instance     json.RawMessage `json:"instance"`
+	Registration json.RawMessage `json:"registration"`
 }
 
 func (h *workers) register(ctx context.Context, in registration) (reply api.Registered, err error) {
-	reg, err := store.ParseRegistration(in.ID, in.Name, in.Capabilities, in.ActiveBuilds, in.Instance)
+	reg, err := store.ParseRegistration(in.ID, in.Name, in.Capabilities, in.ActiveBuilds, in.Instance, in.Registration)
 	if err != nil {
 		return reply, err
 	}

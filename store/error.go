@@ -20,6 +20,7 @@ const (
 	NotAssigned        Code = "not_assigned"         // the build is not held by this worker
 	StaleAttempt       Code = "stale_attempt"        // the build has a newer attempt
 	DuplicateWorker    Code = "duplicate_worker"     // another process uses this worker id (409)
+	LateRegistration   Code = "late_registration"    // a newer one of the same process was executed (409)
 	InvalidArgument    Code = "invalid_argument"     // the request's content is wrong
 	Unprocessable      Code = "unprocessable"        // it is well-formed, but nothing can be done with it (422)
 	InvalidState       Code = "invalid_state"        // the build's state does not allow it (400 for old clients)

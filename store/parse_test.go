@@ -65,7 +65,7 @@ func FuzzRegistration(f *testing.F) {
 	f.Add([]byte(`null`), []byte(`7`), []byte(`{"platforms":"ios","maxConcurrentBuilds":1e400}`))
 	f.Add([]byte(`"../x"`), []byte(`"\u0000"`), []byte(`[]`))
 	f.Fuzz(func(t *testing.T, id, name, capabilities []byte) {
-		reg, err := store.ParseRegistration(id, name, capabilities, nil, nil)
+		reg, err := store.ParseRegistration(id, name, capabilities, nil, nil, nil)
 		if err != nil {
 			require.Equal(t, store.RegistrationFailed, store.CodeOf(err))
 			return

@@ -25,6 +25,9 @@ type Registration struct {
 	// Instance is the id of the worker's process, "" if it has none. While it speaks, other
 	// processes can't register under the same ID.
 	Instance string
+	// Number grows with each registration that Instance sends, so that one that is executed
+	// late changes nothing; 0 if they are not numbered.
+	Number int64
 }
 
 // Limits of a registration's fields.
@@ -35,12 +38,14 @@ const (
 	maxPlatforms    = 16
 	maxWorkerLabels = 1 << 10 // bytes, because each assignment reads them
 	maxRunning      = 1000
+	maxNumber       = 1<<53 - 1 // JSON's numbers are exact up to it
 )
 
 // ParseRegistration parses and checks a worker's registration, in JSON. ID is "" if it
 // has none. running is absent unless the worker lists its builds, instance unless its
-// process names itself. Its error is RegistrationFailed, with details.
-func ParseRegistration(id, name, capabilities, running, instance json.RawMessage) (r Registration, err error) {
+// process names itself, number unless the process numbers its registrations. Its error is
+// RegistrationFailed, with details.
+func ParseRegistration(id, name, capabilities, running, instance, number json.RawMessage) (r Registration, err error) {
 	if Absent(name) {
 		return r, notRegistered("name is required")
 	}
@@ -55,6 +60,9 @@ func ParseRegistration(id, name, capabilities, running, instance json.RawMessage
 	}
 	if !Absent(instance) && (json.Unmarshal(instance, &r.Instance) != nil || !ValidID(r.Instance)) {
 		return r, notRegistered(fmt.Sprintf("instance must be 1 to %d characters of A-Z a-z 0-9 _ -", MaxIDLength))
+	}
+	if !Absent(number) && (json.Unmarshal(number, &r.Number) != nil || r.Number < 1 || r.Number > maxNumber || r.Instance == "") {
+		return r, notRegistered("registration must be a whole number from 1 to 9007199254740991, and needs an instance")
 	}
 	if Absent(capabilities) {
 		return r, notRegistered("capabilities are required")

@@ -57,6 +57,12 @@ func ErrDuplicateWorker() *Error {
 	return &Error{Code: DuplicateWorker, Message: "Another process uses this worker id", RetryAfter: WorkerSilence / 3}
 }
 
+// ErrLateRegistration returns the answer to a registration after which its process has sent
+// another one. Its sender has given it up, or it was delivered twice.
+func ErrLateRegistration() *Error {
+	return &Error{Code: LateRegistration, Message: "A later registration of this process was executed"}
+}
+
 // Registered is the result of a registration.
 type Registered struct {
 	// Again is true if the worker was registered before.

@@ -253,6 +253,10 @@ type Register struct {
 	// X-Worker-Instance. Another process that registers with the same ID is refused (409
 	// duplicate_worker) until this one has been silent for 30 s or has unregistered.
 	Instance string `json:"instance,omitempty" schema:"ID"`
+	// Registration is a number that is higher in each registration that Instance sends, also
+	// in a repeat. One that is executed after a higher one changes nothing (409
+	// late_registration). It needs Instance.
+	Registration int64 `json:"registration,omitempty" min:"1"`
 }
 
 // Capabilities are the members of a worker's capabilities that the controller reads. Unknown

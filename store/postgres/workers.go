@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"takt/store"
 )
@@ -38,10 +39,14 @@ const sqlRoom = `/* room */ SELECT CASE WHEN EXISTS (SELECT FROM workers WHERE i
 func errNoWorker() error { return store.NewError(store.NotFound, "Worker not found") }
 
 // sqlIdentify adds a worker's identity, or updates the capabilities of a known one. Its lock
-// makes registrations of one id run one after the other.
+// makes registrations of one id run one after the other. It affects no row if registration $5
+// of process $4 is late: one of the same process with that number or a higher one was executed.
+// Both are NULL if the registration has no number.
 const sqlIdentify = `/* identify */
-INSERT INTO worker_details (worker_id, name, capabilities) VALUES ($1, $2, $3)
-ON CONFLICT (worker_id) DO UPDATE SET capabilities = excluded.capabilities`
+INSERT INTO worker_details AS d (worker_id, name, capabilities, process, registration) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (worker_id) DO UPDATE SET capabilities = excluded.capabilities,
+	process = coalesce(excluded.process, d.process), registration = coalesce(excluded.registration, d.registration)
+WHERE (d.process = excluded.process AND d.registration >= excluded.registration) IS NOT TRUE`
 
 // sqlRegister adds a worker, or updates a known one: its builds and name stay, its slots,
 // platforms and labels change. It raises the counter of a known worker by $4, which voids all
@@ -112,12 +117,16 @@ const registrationStep = 1 << 20
 // Register adds a worker or updates a known one, which keeps its builds unless r.Reports says
 // that it no longer runs them. Errors: RegistrationFailed if the database refuses its data,
 // Overloaded if there are too many workers, DuplicateWorker while another process holds the
-// worker.
+// worker, LateRegistration if r is not newer than the last of its process. An error means that
+// nothing was changed, unless the outcome is unknown.
 func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store.Registered, err error) {
 	platforms := append([]store.Platform{}, r.Platforms...)
-	var labels any
+	var labels, process, number any
 	if len(r.Labels) > 0 {
 		labels = r.Labels
+	}
+	if r.Number > 0 && r.Instance != "" {
+		process, number = r.Instance, r.Number
 	}
 	if len(r.Capabilities) == 0 {
 		r.Capabilities = json.RawMessage(`{}`)
@@ -132,7 +141,12 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 			}
 			return store.NewError(store.Overloaded, "Too many workers are registered: delete those that are gone")
 		})
-		batch.Queue(sqlIdentify, r.ID, store.Text(r.Name), []byte(r.Capabilities))
+		batch.Queue(sqlIdentify, r.ID, store.Text(r.Name), []byte(r.Capabilities), process, number).Exec(func(tag pgconn.CommandTag) error {
+			if tag.RowsAffected() == 0 {
+				return store.ErrLateRegistration() // rolls sqlRegister back
+			}
+			return nil
+		})
 		batch.Queue(sqlRegister, r.ID, max(r.Slots, 1), platforms, registrationStep, r.Instance, w.silence(), labels).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&reg.Again, &reg.Token.Worker, &reg.Token.Counter, &reg.Status, &reg.Draining)
 		})

@@ -1,0 +1,2 @@
+ALTER TABLE worker_details DROP COLUMN IF EXISTS registration;
+ALTER TABLE worker_details DROP COLUMN IF EXISTS process;
