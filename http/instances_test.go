@@ -87,6 +87,30 @@ func TestInstancesAreIDs(t *testing.T) {
 	}
 }
 
+func TestALateRegistrationIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	registration := func(number string) reply {
+		return b.json("POST", "/api/workers/register", key(), `{"id":"w1","name":"one","capabilities":{},"active_builds":[],"instance":"a","registration":`+number+`}`)
+	}
+	r := registration("9007199254740991") // the highest
+	require.Equal(t, 200, r.status, r.body)
+	token := decode[api.Registered](t, r).AccessToken
+	for _, number := range []string{"7", "9007199254740991"} {
+		r = registration(number)
+		require.Equal(t, 409, r.status, r.body)
+		requireProblem(t, r, "A later registration of this process was executed", "late_registration")
+	}
+	require.Equal(t, 200, b.send("POST", "/api/workers/poll", key("X-Worker-Token", token), "").status)
+	require.NotContains(t, b.send("GET", "/api/workers/w1", key(), "").body, `"conflict"`)
+
+	for _, bad := range []string{"0", "-1", "1.5", `"7"`, "9007199254740992", "1e400", `1,"instance":null`} {
+		r = registration(bad)
+		require.Equal(t, 422, r.status, bad)
+		require.Contains(t, r.body, "registration must be a whole number from 1 to 9007199254740991, and needs an instance")
+	}
+}
+
 func TestTheFleetShowsADuplicateWorker(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)

@@ -1,14 +1,22 @@
 package main
 
 import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
 )
@@ -95,4 +103,53 @@ func TestTwoWorkersWithOneStateDirectory(t *testing.T) {
 	require.NoError(t, second.Stop(t.Context(), patience))
 	build = submit(t, c, source)
 	eventually(t, "the first has its id back", func() bool { return status(t, c, build).Status == string(store.Completed) })
+}
+
+// A proxy holds a worker's registration up and delivers it although the worker has given it up.
+// By then the worker has registered again and builds: it keeps its build and its token.
+func TestARegistrationThatIsDeliveredLateTakesNoBuild(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.controller("takt")
+	target, err := url.Parse(c.URL)
+	require.NoError(t, err)
+	pass := httputil.NewSingleHostReverseProxy(target)
+	held := make(chan *http.Request, 1)
+	var registrations atomic.Int32
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == api.RegisterWorker.Path && registrations.Add(1) == 1 {
+			body, _ := io.ReadAll(r.Body) // less of it is refused
+			late, _ := http.NewRequestWithContext(t.Context(), r.Method, c.URL+r.URL.Path, bytes.NewReader(body))
+			late.Header = r.Header.Clone()
+			held <- late
+			panic(http.ErrAbortHandler) // the worker's connection breaks
+		}
+		pass.ServeHTTP(w, r)
+	}))
+	defer proxy.Close()
+	defer proxy.CloseClientConnections()
+
+	gate := filepath.Join(s.Dir, "gate")
+	behind := *c
+	behind.URL = proxy.URL
+	worker := s.worker(&behind, "forge", `until [ -e `+gate+` ]; do sleep 0.1; done; cp order.txt "$TAKT_OUTPUT"`)
+	source := zipOf(t, map[string]string{"order.txt": "x"})
+	build := submit(t, c, source)
+	eventually(t, "the worker builds", func() bool { return status(t, c, build).Status == "building" })
+	require.EqualValues(t, 2, registrations.Load())
+
+	reply, err := http.DefaultClient.Do(<-held)
+	require.NoError(t, err)
+	defer reply.Body.Close() //nolint:errcheck // a test's reply
+	answer, err := io.ReadAll(reply.Body)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	require.Equal(t, http.StatusConflict, reply.StatusCode, "%s", answer)
+	require.Contains(t, string(answer), `"code":"late_registration"`)
+	for _, id := range []string{build, submit(t, c, source)} {
+		eventually(t, "the worker completes its builds", func() bool { return status(t, c, id).Status == string(store.Completed) })
+		require.Equal(t, 1, status(t, c, id).Attempt)
+	}
+	require.EqualValues(t, 2, registrations.Load(), "its token is valid")
+	require.NoError(t, worker.Stop(t.Context(), patience))
 }

@@ -93,6 +93,7 @@ func (w *Worker) unable(why error) {
 // forever retries as long as that may help.
 func (w *Worker) forever(what string) client.Retry {
 	return client.Retry{Backoff: w.cfg.Backoff, OnWait: w.waiting(what), Temporary: func(err error) bool {
-		return client.Temporary(err) || store.CodeOf(err) == store.DuplicateWorker
+		code := store.CodeOf(err)
+		return client.Temporary(err) || code == store.DuplicateWorker || code == store.LateRegistration
 	}}
 }

@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"takt/store"
 )
@@ -22,6 +24,8 @@ type state struct {
 	left []string
 	// id is the worker's, instance that of its process. Set by identify.
 	id, instance string
+	// registration is the number of the last registration.
+	registration int64
 }
 
 // openState locks the directory.
@@ -43,6 +47,10 @@ func openState(dir, idFile string) (*state, error) {
 	left, _ := os.ReadDir(s.builds()) // none, should it fail
 	for _, dir := range left {
 		s.left = append(s.left, dir.Name())
+	}
+	raw, _ := os.ReadFile(s.registrationFile()) // none, should it fail
+	if n, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64); err == nil {
+		s.registration = n
 	}
 	return s, nil
 }
@@ -108,6 +116,16 @@ func (s *state) newID() (string, error) {
 }
 
 func (s *state) keepID(id string) error { return replace(s.idFile, id+"\n") }
+
+func (s *state) registrationFile() string { return filepath.Join(s.dir, "registration") }
+
+// nextRegistration returns the number of the next registration. It is higher than those of all
+// earlier ones, also of the processes before, because this one may have their id. Should the
+// file be lost, the time of day is higher. An error means that the number was not saved.
+func (s *state) nextRegistration(now time.Time) (int64, error) {
+	s.registration = max(s.registration+1, now.UnixMilli())
+	return s.registration, replace(s.registrationFile(), strconv.FormatInt(s.registration, 10)+"\n")
+}
 
 func (s *state) sessionFile() string { return filepath.Join(s.dir, "session") }
 

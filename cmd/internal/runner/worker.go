@@ -25,6 +25,9 @@ var (
 	errStopped  = errors.New("worker was stopped")
 )
 
+// errUnregistered is why a worker registers instead of polling.
+var errUnregistered = errors.New("the last registration was not answered")
+
 // Worker takes builds from a controller and runs them.
 type Worker struct {
 	cfg   Config
@@ -46,6 +49,8 @@ type Worker struct {
 	// Written by the polling goroutine, id and image under mu.
 	state *state
 	id    string
+	// unanswered is true from sending a registration until one is answered.
+	unanswered bool
 	// image is the base image that the controller named last, "" for none.
 	image string
 
@@ -222,7 +227,7 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 func (w *Worker) next(ctx context.Context) *api.Job {
 	for failures, idle := 0, 0; ; {
 		asked := time.Now()
-		reply, err := w.api.Poll(ctx, client.Poll{Token: w.shown(), WorkerID: w.id, Instance: w.state.instance, Wait: w.cfg.PollWait, Active: w.running()})
+		reply, err := w.poll(ctx)
 		if err == nil && reply.Job != nil && !store.ValidID(reply.Job.ID) {
 			w.log.Error().Str("build", reply.Job.ID).Msg("job with an invalid id")
 			err, reply.Job = errors.New("bad job"), nil
@@ -253,13 +258,22 @@ func (w *Worker) next(ctx context.Context) *api.Job {
 	}
 }
 
-// recover handles a failed poll: it registers again after 401 and 404, waits, or
-// waits and registers until the process that uses the worker's id is silent. Only the
-// first of several failures in a row is handled without a wait.
+// poll asks for a build, unless the last registration was not answered: that may still be
+// executed, and would then take the build away.
+func (w *Worker) poll(ctx context.Context) (api.PollReply, error) {
+	if w.unanswered {
+		return api.PollReply{}, errUnregistered
+	}
+	return w.api.Poll(ctx, client.Poll{Token: w.shown(), WorkerID: w.id, Instance: w.state.instance, Wait: w.cfg.PollWait, Active: w.running()})
+}
+
+// recover handles a failed poll: it waits, or registers until that is answered, which may be
+// when another process that uses the worker's id has fallen silent. Only the first of several
+// failures in a row is handled without a wait.
 func (w *Worker) recover(ctx context.Context, err error, failures int) {
 	status := client.StatusOf(err)
 	duplicate := store.CodeOf(err) == store.DuplicateWorker
-	again := status == http.StatusUnauthorized || status == http.StatusNotFound || duplicate
+	again := w.unanswered || status == http.StatusUnauthorized || status == http.StatusNotFound || duplicate
 	if !again || failures > 0 || duplicate {
 		wait := w.cfg.Backoff.WaitAtLeast(failures, client.RetryAfter(err))
 		w.waiting("poll")(err, wait)
@@ -277,11 +291,7 @@ func (w *Worker) recover(ctx context.Context, err error, failures int) {
 		}
 		w.know(id, w.image)
 	}
-	register := w.register
-	if duplicate {
-		register = func(ctx context.Context) error { return w.forever("register").Do(ctx, w.register) }
-	}
-	if err := register(ctx); err != nil && ctx.Err() == nil {
+	if err := w.forever("register").Do(ctx, w.register); err != nil && ctx.Err() == nil {
 		w.log.Warn().Err(err).Msg("registering again failed")
 	}
 }
@@ -351,10 +361,19 @@ func (w *Worker) know(id, image string) {
 	w.id, w.image = id, image
 }
 
-// register makes the worker known under its id.
+// register makes the worker known under its id. Each call sends a higher number, so that a
+// controller that executes an earlier request later changes nothing.
 func (w *Worker) register(ctx context.Context) error {
+	number, err := w.state.nextRegistration(time.Now())
+	if err != nil {
+		w.log.Warn().Err(err).Msg("number of the registration not saved")
+	}
+	w.unanswered = true
+	if err := w.state.dropToken(); err != nil { // the next process must not poll with it either
+		w.log.Warn().Err(err).Msg("removing the token failed")
+	}
 	reply, err := w.api.Register(ctx, api.Register{
-		ID: w.id, Name: w.cfg.Name, Capabilities: w.capabilities(), ActiveBuilds: w.running(), Instance: w.state.instance,
+		ID: w.id, Name: w.cfg.Name, Capabilities: w.capabilities(), ActiveBuilds: w.running(), Instance: w.state.instance, Registration: number,
 	})
 	if err != nil {
 		return err
@@ -367,6 +386,7 @@ func (w *Worker) register(ctx context.Context) error {
 			return err
 		}
 	}
+	w.unanswered = false
 	w.know(reply.ID, reply.BaseImageID)
 	w.keep(reply.AccessToken)
 	w.log.Info().Str("worker", w.id).Str("name", w.cfg.Name).Msg(reply.Status)
