@@ -118,6 +118,7 @@ var (
 	goFile       = regexp.MustCompile(`\b[\w/.-]*\w\.(?:go|sql|md|sh)\b`)
 	goLink       = regexp.MustCompile(`\[\*?((?:[a-zA-Z_]\w*\.){0,2}[A-Z]\w+)\]`)
 	goMember     = regexp.MustCompile(`\b([a-z]\w+)\.([a-z]\w+)\b`)
+	migrationOf  = regexp.MustCompile("`(migrations/[^`]+\\.sql)`,\\s+`([a-z_]+)`")
 	fileNames    = regexp.MustCompile("`([a-z0-9_]+/[a-z0-9_/]+\\.go)`(?:,\\s+`([A-Za-z0-9_.]+)`)?")
 )
 
@@ -147,7 +148,29 @@ func TestPagesNameWhatExists(t *testing.T) {
 				t.Errorf("%s: %s does not declare %s", page, m[1], m[2])
 			}
 		}
+		for _, m := range migrationOf.FindAllStringSubmatch(text, -1) {
+			if last := r.lastDefinition(t, m[2]); last != m[1] {
+				t.Errorf("%s: %s is defined by %q last, not by %s", page, m[2], last, m[1])
+			}
+		}
 	}
+}
+
+// lastDefinition returns the last migration that defines a function, trigger, view, table or
+// index; "" if none does.
+func (r *repository) lastDefinition(t *testing.T, name string) (last string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(r.root, "migrations", "*.up.sql")) // in their order
+	require.NoError(t, err)
+	defines := regexp.MustCompile(`(?im)^create (or replace )?(function|trigger|view|table|(unique )?index) (if not exists )?` + name + `\b`)
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if defines.Match(raw) {
+			last = "migrations/" + filepath.Base(file)
+		}
+	}
+	return last
 }
 
 func errorsNone(t *testing.T, err error, page string) bool {
