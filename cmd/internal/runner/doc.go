@@ -9,9 +9,9 @@
 // # State
 //
 // The state directory holds the worker's id and token, so that it comes back as the
-// same worker without registering, a lock that keeps a second worker out, and one
-// directory per running build. Nothing there has to survive: the controller is the
-// truth.
+// same worker without registering, the number of its last registration, a lock that keeps
+// a second worker out, and one directory per running build. Nothing there has to survive:
+// the controller is the truth.
 //
 // # Failure
 //
