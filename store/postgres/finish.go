@@ -133,9 +133,10 @@ type blame struct {
 }
 
 // blame records that the build of r had failed on another worker before r completed it.
-// That worker's row is locked after those of r, out of order. If two workers complete each
-// other's builds at the same moment, PostgreSQL may break the deadlock, and one transaction
-// is tried again.
+// That worker's row is locked after those of r, out of order. So the transaction may deadlock
+// with another one that locks rows of both: of two workers that complete each other's builds, of
+// the blamed worker that delivers this build late or gives it back (it locks itself, then the
+// build), or a repair of invariants. PostgreSQL then rolls one back, which is tried again.
 func (b *Builds) blame(ctx context.Context, tx pgx.Tx, r store.Result) (other blame, err error) {
 	var build string
 	if err = tx.QueryRow(ctx, sqlRetried, r.BuildID, r.WorkerID).Scan(&other.worker, &build); err == nil {

@@ -56,6 +56,9 @@ func (b *bundle) checkInvariants() {
 	if !slices.Contains(b.except, "lines") {
 		require.Empty(b.t, b.badLines(), "each line has its number, and each line of takt its kind")
 	}
+	if slices.Contains(b.except, "deadlocks") {
+		return
+	}
 	var deadlocks int
 	require.NoError(b.t, b.Pool.QueryRow(ctx, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&deadlocks))
 	require.Zero(b.t, deadlocks)

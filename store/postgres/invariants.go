@@ -154,7 +154,7 @@ func invariants() []invariant {
 	}
 }
 
-// invariantLimit bounds the check of one invariant, including its repair.
+// invariantLimit bounds the check of one invariant, and its repair.
 const invariantLimit = 30 * time.Second
 
 // Check checks all invariants, each by one statement and so in one snapshot. It stops at the
@@ -204,25 +204,29 @@ func (i *Invariants) sealed(ctx context.Context) (store.Invariant, error) {
 }
 
 // one checks an invariant and repairs it. The repair selects the rows again under its locks,
-// so that rows that were corrected meanwhile are not changed.
+// so that rows that were corrected meanwhile are not changed. It locks workers in the order of
+// their ids, which a result that blames another worker does not, so it may be tried again after
+// a deadlock.
 func (i *Invariants) one(ctx context.Context, inv invariant, repair bool) (found store.Invariant, err error) {
 	found = store.Invariant{Name: inv.name, Promise: inv.promise, Repairable: inv.repair != "", Examples: []string{}}
 	err = i.db.run(ctx, invariantLimit, func(ctx context.Context, c *pgx.Conn) error {
 		count := `SELECT count(*), coalesce((array_agg(name ORDER BY name))[1:5], '{}') FROM (` + inv.broken + `) b(name)`
-		err := c.QueryRow(ctx, count, pgx.QueryExecModeExec).Scan(&found.Broken, &found.Examples)
-		if err != nil || found.Broken == 0 || !repair || inv.repair == "" {
-			return err
-		}
-		return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
-			if inv.lock != "" {
-				if _, err := tx.Exec(ctx, inv.lock); err != nil {
-					return err
-				}
+		return c.QueryRow(ctx, count, pgx.QueryExecModeExec).Scan(&found.Broken, &found.Examples)
+	})
+	if err != nil || found.Broken == 0 || !repair || inv.repair == "" {
+		return found, err
+	}
+	op := i.db.write("repairing it")
+	op.timeout = invariantLimit
+	err = op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if inv.lock != "" {
+			if _, err := tx.Exec(ctx, inv.lock); err != nil {
+				return err
 			}
-			tag, err := tx.Exec(ctx, inv.repair, pgx.QueryExecModeExec)
-			found.Repaired = tag.RowsAffected()
-			return err
-		})
+		}
+		tag, err := tx.Exec(ctx, inv.repair, pgx.QueryExecModeExec)
+		found.Repaired = tag.RowsAffected()
+		return err
 	})
 	if found.Repaired > 0 {
 		i.db.pending.forget()

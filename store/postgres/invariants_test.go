@@ -112,6 +112,49 @@ func TestARepairWaitsForItsLocks(t *testing.T) {
 	require.Equal(t, 2, w.find().Held)
 }
 
+// A result that blames another worker locks its own worker first, whatever their ids. PostgreSQL
+// breaks the deadlock with a repair, which locks all workers in the order of their ids.
+func TestARepairIsTriedAgainAfterADeadlock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.except = []string{"deadlocks"}
+	for _, id := range []string{"w1", "w2", "w3"} {
+		b.worker(func(r *store.Registration) { r.ID = id }).gets(b.build().ID)
+	}
+	b.exec(`UPDATE workers SET held = 0, status = 'idle'`)
+	result := must(b.Pool.Begin(t.Context()))(t)
+	defer func() { _ = result.Rollback(t.Context()) }()
+	must(result.Exec(t.Context(), `SET LOCAL deadlock_timeout = '1h'`))(t) // so that it is not the victim
+	must(result.Exec(t.Context(), lockWorkers, []string{"w3"}))(t)
+	release := b.locks(lockWorkers, []string{"w2"})
+
+	b.sessions("deadlock_timeout", "1")
+	repaired := make(chan error, 1)
+	go func() {
+		found, err := postgres.NewInvariants(b.DB, nil).Repair(t.Context())
+		for _, i := range found {
+			if i.Name == "worker_held" && i.Repaired != 3 {
+				t.Errorf("%d workers were repaired", i.Repaired)
+			}
+		}
+		repaired <- err
+	}()
+	b.waits(1) // the repair has w1, and waits for w2
+	blamed := make(chan error, 1)
+	go func() {
+		_, err := result.Exec(t.Context(), lockWorkers, []string{"w1"})
+		if err == nil {
+			err = result.Commit(t.Context())
+		}
+		blamed <- err
+	}()
+	b.waits(2)
+	release()
+	require.NoError(t, <-blamed)
+	require.NoError(t, <-repaired)
+	require.Equal(t, 3, b.count(`SELECT count(*) FROM workers WHERE held = 1 AND status = 'building'`))
+}
+
 func TestWhatIsSealedOpens(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
