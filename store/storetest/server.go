@@ -49,7 +49,7 @@ func start(ctx context.Context, options string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("/tmp", "takt-test-") // in /tmp because socket paths must be short
+	dir, err := os.MkdirTemp(pgtest.Scratch(), "takt-test-")
 	if err != nil {
 		return nil, err
 	}

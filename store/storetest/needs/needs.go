@@ -2,6 +2,7 @@
 package needs
 
 import (
+	"os"
 	"runtime"
 	"testing"
 )
@@ -21,4 +22,13 @@ func Linux(tb testing.TB) {
 	if runtime.GOOS != "linux" {
 		tb.Skip("needs Linux")
 	}
+}
+
+// Repeat is how often a test does what more repetitions only make more certain: briefly, or
+// fully if TAKT_TEST_LONG is set.
+func Repeat(briefly, fully int) int {
+	if os.Getenv("TAKT_TEST_LONG") != "" {
+		return fully
+	}
+	return briefly
 }
