@@ -12,6 +12,7 @@ import (
 	"takt/store"
 	"takt/store/postgres"
 	"takt/store/storetest"
+	"takt/store/storetest/needs"
 )
 
 // by submits with a key.
@@ -28,12 +29,12 @@ func turns(b *bundle, n int) map[string]int {
 	return got
 }
 
-// flood makes 10 000 builds of one key pending.
+// flood makes a thousand builds of one key pending, or ten thousand.
 func flood(b *bundle) {
 	// As 0.1.0 inserts, one by one through the trigger.
-	b.exec(`WITH b AS (INSERT INTO builds (id, platform, priority, token_hash, has_certs, log_lines, submitter) SELECT 'flood' || i, 'ios', 0, '\x00', false, 0, 'flood' FROM generate_series(1, 10000) i RETURNING id, seq),
+	b.exec(`WITH b AS (INSERT INTO builds (id, platform, priority, token_hash, has_certs, log_lines, submitter) SELECT 'flood' || i, 'ios', 0, '\x00', false, 0, 'flood' FROM generate_series(1, $1) i RETURNING id, seq),
 		n AS (INSERT INTO build_ids (id, seq) SELECT id, seq FROM b)
-		INSERT INTO build_files (build, kind, name, size, sha256, location) SELECT seq, 'source', 's', 1, sha256('x'), 'local' FROM b`)
+		INSERT INTO build_files (build, kind, name, size, sha256, location) SELECT seq, 'source', 's', 1, sha256('x'), 'local' FROM b`, needs.Repeat(1000, 10_000))
 }
 
 // twoControllers has a worker at each of two controllers, which take builds in turn: claim

@@ -11,27 +11,23 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"takt/store"
 	"takt/store/postgres"
+	"takt/store/storetest/needs"
 )
 
 // Ten workers want one build, in batches of which two run at once, and one of
-// them gets it: a thousand times.
+// them gets it: again and again.
 func TestTenWorkersOneBuild(t *testing.T) {
 	t.Parallel()
-	rounds := 1000
-	if testing.Short() {
-		rounds = 100
-	}
 	b := setup(t)
 	other := postgres.NewQueue(b.DB, postgres.QueueConfig{}) // a second controller
 	var clients []*client
 	for range 10 {
 		clients = append(clients, b.worker())
 	}
-	for round := range rounds {
+	for round := range needs.Repeat(100, 1000) {
 		build := b.build()
 		rand.Shuffle(len(clients), func(i, j int) { clients[i], clients[j] = clients[j], clients[i] })
 		cut := 1 + rand.IntN(len(clients)-1)
@@ -77,27 +73,35 @@ func TestTenWorkersOneBuild(t *testing.T) {
 func TestClaimsAreFirstInFirstOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	rapid.Check(t, func(rt *rapid.T) {
+	for range needs.Repeat(20, 100) {
 		b.exec(`TRUNCATE builds, build_ids, workers CASCADE`)
-		var builds []store.Build
-		for range rapid.IntRange(20, 60).Draw(rt, "builds") {
-			p := rapid.SampledFrom([]store.Platform{store.IOS, store.IOS, store.Android, "linux"}).Draw(rt, "platform")
-			from := func(s *store.Submission) {
-				s.Submitter = rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(rt, "submitter")
+		var submits sync.WaitGroup // together, so that they share transactions
+		for range 20 + rand.IntN(41) {
+			p := oneOf(store.IOS, store.IOS, store.Android, "linux")
+			from := by(oneOf("", "", "a", "b"), oneOf(0, 0, 0, -10, 3, 10))
+			demand := requires(oneOf("", "", "", "xcode>=16", "!xcode", "pool in (a,b)"))
+			s := submission(t)
+			for _, edit := range []func(*store.Submission){on(p), demand, from} {
+				edit(&s)
 			}
-			needs := requires(rapid.SampledFrom([]string{"", "", "", "xcode>=16", "!xcode", "pool in (a,b)"}).Draw(rt, "require"))
-			builds = append(builds, b.build(on(p), needs, from, priority(rapid.SampledFrom([]int{0, 0, 0, -10, 3, 10}).Draw(rt, "priority"))))
+			submits.Go(func() {
+				if _, err := b.builds.Submit(t.Context(), s); err != nil {
+					t.Error(err)
+				}
+			})
 		}
+		submits.Wait()
 		var wg sync.WaitGroup
 		workers := map[string]store.Worker{}
-		for range rapid.IntRange(1, 4).Draw(rt, "controllers") {
+		for range 1 + rand.IntN(4) {
 			queue := postgres.NewQueue(b.DB, postgres.QueueConfig{})
 			var polls []store.Poll
-			for range rapid.IntRange(1, 12).Draw(rt, "workers") {
-				kind := takes(rapid.SampledFrom([][]store.Platform{nil, {store.IOS}, {store.Android}, {"linux", store.Android}}).Draw(rt, "takes")...)
-				labels := labelled(rapid.SampledFrom([][]string{nil, nil, {"xcode", "15.4"}, {"xcode", "16.2", "pool", "a"}, {"pool", "c"}}).Draw(rt, "labels")...)
-				w := b.worker(kind, labels)
-				workers[w.id] = w.find().Worker
+			for range 1 + rand.IntN(12) {
+				kind := takes(oneOf(nil, []store.Platform{store.IOS}, []store.Platform{store.Android}, []store.Platform{"linux", store.Android})...)
+				labels := labelled(oneOf(nil, nil, []string{"xcode", "15.4"}, []string{"xcode", "16.2", "pool", "a"}, []string{"pool", "c"})...)
+				var said store.Registration
+				w := b.worker(kind, labels, func(r *store.Registration) { said = *r })
+				workers[w.id] = store.Worker{ID: w.id, Platforms: said.Platforms, Labels: said.Labels}
 				polls = append(polls, w.request())
 			}
 			wg.Go(func() {
@@ -107,11 +111,9 @@ func TestClaimsAreFirstInFirstOut(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		for i := range builds {
-			builds[i] = b.find(builds[i].ID)
-		}
+		builds := listed(b.builds.List(t.Context(), store.BuildFilter{}, store.Page{Limit: 100}))(t)
 		var order []string
-		require.NoError(rt, b.Pool.QueryRow(t.Context(), `SELECT array_agg(id ORDER BY position, seq) FROM builds`).Scan(&order))
+		require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT array_agg(id ORDER BY position, seq) FROM builds`).Scan(&order))
 		before := func(a, b store.Build) bool { return slices.Index(order, a.ID) < slices.Index(order, b.ID) }
 		idle := map[string]store.Worker{}
 		maps.Copy(idle, workers)
@@ -121,20 +123,22 @@ func TestClaimsAreFirstInFirstOut(t *testing.T) {
 				continue
 			}
 			class := claimed.Class()
-			require.True(rt, class.TakenBy(w.Platforms, w.Labels), "%s got %s", w.ID, class.String())
+			require.True(t, class.TakenBy(w.Platforms, w.Labels), "%s got %s", w.ID, class.String())
 			for _, left := range builds {
 				class := left.Class()
-				require.False(rt, left.State == store.Pending && class.TakenBy(w.Platforms, w.Labels) && before(left, claimed), "%s waits", left.ID)
+				require.False(t, left.State == store.Pending && class.TakenBy(w.Platforms, w.Labels) && before(left, claimed), "%s waits", left.ID)
 			}
 		}
 		for _, w := range idle {
 			for _, left := range builds {
 				class := left.Class()
-				require.False(rt, left.State == store.Pending && class.TakenBy(w.Platforms, w.Labels), "%s waits beside an idle worker", left.ID)
+				require.False(t, left.State == store.Pending && class.TakenBy(w.Platforms, w.Labels), "%s waits beside an idle worker", left.ID)
 			}
 		}
-	})
+	}
 }
+
+func oneOf[T any](all ...T) T { return all[rand.IntN(len(all))] }
 
 func TestFirstInFirstOutAcrossMarks(t *testing.T) {
 	t.Parallel()

@@ -50,10 +50,11 @@ func TestTotalsAreTheSameWhereverBuildsAreCounted(t *testing.T) {
 func TestTotalsMoveALongHistoryInSteps(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.exec(history, 48*time.Hour, "completed", "a", 60_000)
-	b.exec(history, 24*time.Hour, "completed", "b", 60_000)
-	want := store.Totals{Completed: 120_000, BuildTime: 120_000 * time.Minute}
+	b.exec(history, 48*time.Hour, "completed", "a", 50_001) // one more than a step takes
+	b.exec(history, 24*time.Hour, "completed", "b", 1000)
+	want := store.Totals{Completed: 51_001, BuildTime: 51_001 * time.Minute}
 	require.Equal(t, want, b.totals())
+	require.EqualValues(t, want.Completed, b.count(`SELECT sum(completed) FROM build_days`), "all steps of one call")
 	require.Equal(t, want, b.totals())
 }
 
