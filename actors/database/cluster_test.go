@@ -14,17 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stopped returns a data directory with a cluster whose server was stopped.
-func stopped(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	serve(t, config(dir)).stop(t)
-	return dir
-}
-
 func TestPostgresLockFile(t *testing.T) {
 	t.Parallel()
-	dir := stopped(t)
+	dir := made(t)
 	writePIDFile := func(t *testing.T, pid int) {
 		t.Helper()
 		info, ok := clusterInfo(t, dir).Sys().(*syscall.Stat_t)
@@ -125,7 +117,8 @@ func TestClusterDirectory(t *testing.T) {
 	})
 	t.Run("is the only one that changes hands", func(t *testing.T) {
 		t.Parallel()
-		dir := stopped(t)
+		dir := t.TempDir()
+		serve(t, config(dir)).stop(t)
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		for _, entry := range entries {

@@ -39,7 +39,7 @@ func TestHorizonWatch(t *testing.T) {
 // Whoever holds an old snapshot is named, and forgotten when it is gone.
 func TestPoolNamesWhoHoldsVacuumBack(t *testing.T) {
 	t.Parallel()
-	server := serve(t, config(t.TempDir()))
+	server := serve(t, config(made(t)))
 	b := startPool(t, PoolConfig{Source: server.pg.ConnConfig, HorizonEvery: 20 * time.Millisecond, HorizonLimit: 100 * time.Millisecond})
 	cfg, err := server.pg.ConnConfig(t.Context())
 	require.NoError(t, err)

@@ -21,30 +21,39 @@ import (
 	"takt/store/storetest/pgtest"
 )
 
-// newNode returns a server that runs until the test ends: a new primary, or a standby of one.
-func newNode(t *testing.T, primary *pgtest.Node) *pgtest.Node {
+// node returns a server that runs until the test ends, on the cluster that fill makes.
+func node(t *testing.T, fill func(*pgtest.Node) error) *pgtest.Node {
 	t.Helper()
 	needs.Server(t, "PostgreSQL")
-	needs.Linux(t)                             // for its /proc, which finds the processes of a server
-	dir, err := os.MkdirTemp("", "takt-node-") //nolint:usetesting // t.TempDir is closed to the server's account
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	needs.Linux(t) // for its /proc, which finds the processes of a server
+	dir := directory(t)
 	require.NoError(t, os.Chmod(dir, 0o711))
 	n, err := pgtest.New(dir)
 	require.NoError(t, err)
-	if primary == nil {
-		require.NoError(t, n.Init())
-	} else {
-		answerOf(t, primary, "SELECT 1::text")
-		require.NoError(t, n.CopyOf(primary.Port, "standby"))
-	}
+	require.NoError(t, fill(n))
 	require.NoError(t, n.Start("-c", "fsync=off"))
 	t.Cleanup(n.Stop)
-	if primary != nil {
-		soon(t, "the standby to stream", func() bool {
-			return answerOf(t, primary, "SELECT count(*)::text FROM pg_stat_replication WHERE state = 'streaming' AND application_name = 'standby'") == "1"
-		})
-	}
+	return n
+}
+
+func newPrimary(t *testing.T) *pgtest.Node {
+	t.Helper()
+	return node(t, func(n *pgtest.Node) error {
+		from, err := madeNode()
+		if err == nil {
+			copyTree(t, from.Dir, n.Dir)
+		}
+		return err
+	})
+}
+
+func newStandby(t *testing.T, primary *pgtest.Node) *pgtest.Node {
+	t.Helper()
+	answerOf(t, primary, "SELECT 1::text")
+	n := node(t, func(n *pgtest.Node) error { return n.CopyOf(primary.Port, "standby") })
+	soon(t, "the standby to stream", func() bool {
+		return answerOf(t, primary, "SELECT count(*)::text FROM pg_stat_replication WHERE state = 'streaming' AND application_name = 'standby'") == "1"
+	})
 	return n
 }
 
@@ -70,8 +79,8 @@ func TestAPrimaryThatHangs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			primary := newNode(t, nil)
-			standby := newNode(t, primary)
+			primary := newPrimary(t)
+			standby := newStandby(t, primary)
 			first, second := standby, primary
 			if c.primaryFirst {
 				first, second = primary, standby
@@ -136,7 +145,7 @@ func TestAPrimaryThatHangs(t *testing.T) {
 // closes in time all the same: pgx would wait 15 s for the server to end such connections.
 func TestAPoolOfAServerThatHangsCloses(t *testing.T) {
 	t.Parallel()
-	server := newNode(t, nil)
+	server := newPrimary(t)
 	source, err := URL(server.URL())
 	require.NoError(t, err)
 	b := startPool(t, PoolConfig{Source: source, CheckEvery: time.Hour})
@@ -164,8 +173,8 @@ func TestAPoolOfAServerThatHangsCloses(t *testing.T) {
 // remembers, also after a restart, that it has written to a later timeline.
 func TestAFormerPrimaryIsRefused(t *testing.T) {
 	t.Parallel()
-	primary := newNode(t, nil)
-	standby := newNode(t, primary)
+	primary := newPrimary(t)
+	standby := newStandby(t, primary)
 	dir := t.TempDir()
 	run := func() (*postgres.DB, *Pool, *otp.System) {
 		source, err := URL(fmt.Sprintf("postgres://takt@127.0.0.1:%d,127.0.0.1:%d/postgres?sslmode=disable", primary.Port, standby.Port))
@@ -204,7 +213,7 @@ func TestAFormerPrimaryIsRefused(t *testing.T) {
 	eventually(t, "takt to go on to the other host", func() error { return db.Ping(t.Context()) })
 
 	// A database that was moved is another cluster.
-	moved := newNode(t, nil)
+	moved := node(t, (*pgtest.Node).Init)
 	for _, at := range []*pgtest.Node{moved, primary} {
 		answerOf(t, at, "SELECT 1::text")
 		source, err := URL(at.URL())
@@ -224,7 +233,7 @@ func TestAFormerPrimaryIsRefused(t *testing.T) {
 // A hosted service may not let takt read the timeline. takt works there without its guard.
 func TestADatabaseThatHidesItsTimeline(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, nil)
+	n := newPrimary(t)
 	answerOf(t, n, "SELECT 1::text")
 	admin, err := pgx.Connect(t.Context(), n.URL())
 	require.NoError(t, err)

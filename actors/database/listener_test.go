@@ -13,7 +13,7 @@ import (
 
 func TestListener(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := made(t)
 	db := serve(t, config(dir))
 	bus := pubsub.New()
 	events := make(chan pubsub.Event, 100)

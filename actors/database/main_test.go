@@ -3,11 +3,14 @@ package database
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +23,7 @@ import (
 	"takt/actors/otp"
 	"takt/store/backoff"
 	"takt/store/storetest/needs"
+	"takt/store/storetest/pgtest"
 )
 
 // helperEnv makes the test binary a takt in small that runs the embedded
@@ -30,7 +34,72 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(helperEnv); dir != "" {
 		serveUntilKilled(dir)
 	}
-	goleak.VerifyTestMain(m)
+	_ = flag.CommandLine.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))) // they mostly wait; an argument wins
+	goleak.VerifyTestMain(suite{m})
+}
+
+// suite is all tests, with the directory that they share.
+type suite struct{ *testing.M }
+
+func (s suite) Run() int {
+	dir, remove, err := pgtest.ScratchDir()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer remove()
+	scratch = dir
+	return s.M.Run()
+}
+
+var scratch string //nolint:gochecknoglobals // tests share it and have nothing else to share it through
+
+// Tests whose clusters need not be new have copies of these, because initdb takes longer than
+// most tests. Servers of copies do not sync: no test cuts the power.
+var (
+	madeCluster = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals // as scratch
+		dir := filepath.Join(scratch, "made")
+		cl, err := openCluster(context.Background(), config(dir), zerolog.Nop(), nil)
+		if err != nil {
+			return "", err
+		}
+		cl.close()
+		return dir, os.WriteFile(filepath.Join(dir, clusterName, "postgresql.auto.conf"), []byte("fsync = off\n"), 0o600)
+	})
+	madeNode = sync.OnceValues(func() (*pgtest.Node, error) { //nolint:gochecknoglobals // as scratch
+		n, err := pgtest.New(scratch)
+		if err == nil {
+			err = n.Init()
+		}
+		return n, err
+	})
+)
+
+// directory returns a new directory in scratch. Unlike t.TempDir, the server's account may be
+// let in.
+func directory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(scratch, "") //nolint:usetesting // see above
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+// made returns a data directory with a cluster of its own whose server was stopped.
+func made(t *testing.T) string {
+	t.Helper()
+	needs.Server(t, "PostgreSQL")
+	from, err := madeCluster()
+	require.NoError(t, err)
+	dir := directory(t)
+	copyTree(t, from+"/.", dir)
+	return dir
+}
+
+func copyTree(t *testing.T, from, to string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "cp", "-Rp", from, to).CombinedOutput()
+	require.NoError(t, err, "%s", out)
 }
 
 func serveUntilKilled(dir string) {

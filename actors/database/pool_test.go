@@ -134,7 +134,7 @@ func (b *poolBundle) stop(t *testing.T) {
 
 func TestPool(t *testing.T) {
 	t.Parallel()
-	server := serve(t, config(t.TempDir()))
+	server := serve(t, config(made(t)))
 	source := server.pg.ConnConfig
 
 	t.Run("migrates first, then hands itself out with time limits", func(t *testing.T) {
@@ -313,7 +313,7 @@ func TestPool(t *testing.T) {
 
 func TestPoolOutage(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := made(t)
 	first := serve(t, config(dir))
 	var asked atomic.Int32
 	source := func(ctx context.Context) (*pgx.ConnConfig, error) {
@@ -377,7 +377,7 @@ func TestPoolOutage(t *testing.T) {
 // hour, and brings it back.
 func TestPoolIsTriedWhileCallersAsk(t *testing.T) {
 	t.Parallel()
-	served := serve(t, config(t.TempDir()))
+	served := serve(t, config(made(t)))
 	var away atomic.Bool
 	var asked atomic.Int32
 	source := func(ctx context.Context) (*pgx.ConnConfig, error) {

@@ -67,7 +67,7 @@ func TestPostgresServes(t *testing.T) {
 
 func TestPostgresKilled(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := made(t)
 	b := serve(t, config(dir))
 	query(t, b.pg, "CREATE TABLE kept AS SELECT 'yes' AS x")
 	before := serverPID(t, dir)
@@ -84,7 +84,7 @@ func TestPostgresOrphan(t *testing.T) {
 	t.Parallel()
 	t.Run("that answers is adopted, watched and stopped", func(t *testing.T) {
 		t.Parallel()
-		dir := t.TempDir()
+		dir := made(t)
 		helper := startHelper(t, dir, "ready")
 		pid := serverPID(t, dir)
 		kill9(t, helper)
@@ -104,7 +104,7 @@ func TestPostgresOrphan(t *testing.T) {
 	})
 	t.Run("that is adopted logs to the new takt and stops in order", func(t *testing.T) {
 		t.Parallel()
-		dir := t.TempDir()
+		dir := made(t)
 		kill9(t, startHelper(t, dir, "ready"))
 		lines := make(chan string, 1000)
 		b := &bundle{sys: otp.New(otp.Options{Logger: zerolog.New(lineWriter(lines))}), pg: NewPostgres(config(dir)), dir: dir}
@@ -119,7 +119,7 @@ func TestPostgresOrphan(t *testing.T) {
 	})
 	t.Run("with other settings is stopped and started anew", func(t *testing.T) {
 		t.Parallel()
-		dir := t.TempDir()
+		dir := made(t)
 		kill9(t, startHelper(t, dir, "ready"))
 		pid := serverPID(t, dir)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, clusterName, settingsFileName), []byte("# of an older takt\n"), 0o600))

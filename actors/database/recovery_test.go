@@ -21,7 +21,7 @@ const busySQL = "SELECT count(*) FROM generate_series(1, 100000000000)"
 
 func TestPostgresKilledUnderLoad(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := made(t)
 	sink := &fakeSink{}
 	b := serve(t, config(dir), func(pg *Postgres) otp.ChildSpec {
 		return NewPool(PoolConfig{Source: pg.ConnConfig, Sinks: []Sink{sink}}).Spec()
@@ -51,7 +51,7 @@ func TestPostgresKilledUnderLoad(t *testing.T) {
 
 func TestPostgresBackendKilled(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := made(t)
 	b := serve(t, config(dir))
 	pool := startPool(t, PoolConfig{Source: b.pg.ConnConfig})
 	postmaster := serverPID(t, dir)
@@ -98,7 +98,7 @@ func TestPostgresStopWhileStarting(t *testing.T) {
 
 func TestClusterElsewhere(t *testing.T) {
 	t.Parallel()
-	dir, disk := stopped(t), t.TempDir()
+	dir, disk := made(t), directory(t)
 	require.NoError(t, os.Rename(filepath.Join(dir, clusterName), filepath.Join(disk, "moved")))
 	require.NoError(t, os.Symlink(filepath.Join(disk, "moved"), filepath.Join(dir, clusterName)))
 	b := serve(t, config(dir))
@@ -113,7 +113,7 @@ func TestClusterElsewhere(t *testing.T) {
 
 func TestPasswordReplaced(t *testing.T) {
 	t.Parallel()
-	dir := stopped(t)
+	dir := made(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, passwordFileName), []byte("guessed\n"), 0o644))
 	b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
 	require.ErrorContains(t, b.start(t), "without that file a new one is made")
@@ -125,7 +125,7 @@ func TestPasswordReplaced(t *testing.T) {
 
 func TestPoolKilled(t *testing.T) {
 	t.Parallel()
-	server := serve(t, config(t.TempDir()))
+	server := serve(t, config(made(t)))
 	b := startPool(t, PoolConfig{Source: server.pg.ConnConfig})
 	old := b.sink.current()
 	b.sys.Whereis("database/pool").Kill()

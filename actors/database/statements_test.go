@@ -22,7 +22,7 @@ import (
 func TestStatementsAreMeasuredByName(t *testing.T) {
 	t.Parallel()
 	m := metrics.New()
-	b := startPool(t, PoolConfig{Source: serve(t, config(t.TempDir())).pg.ConnConfig, Migrate: migrations.Up, Metrics: m})
+	b := startPool(t, PoolConfig{Source: serve(t, config(made(t))).pg.ConnConfig, Migrate: migrations.Up, Metrics: m})
 	pool := b.sink.current()
 	exec := func(sql string) error {
 		_, err := pool.Exec(t.Context(), sql)
@@ -95,7 +95,7 @@ func labels(t *testing.T, c prometheus.Collector) (values []string) {
 // The span of a statement has its name and its SQLSTATE, and neither its text nor values.
 // Outside of a trace a statement has none.
 func TestSpansOfStatementsHoldNoValues(t *testing.T) { //nolint:paralleltest // a process has one tracer
-	b := startPool(t, PoolConfig{Source: serve(t, config(t.TempDir())).pg.ConnConfig})
+	b := startPool(t, PoolConfig{Source: serve(t, config(made(t))).pg.ConnConfig})
 	pool := b.sink.current()
 	kept := tracetest.NewSpanRecorder()
 	tracing.Use(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(kept)))
