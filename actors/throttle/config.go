@@ -27,8 +27,15 @@ type Config struct {
 	// Rule says when a failing action is held and given up. Defaults to holding it for 30
 	// minutes after every 3 failures, and giving it up after 20.
 	Rule store.FailureRule
-	// Snooze is how often a job checks that its queue is served. Defaults to 1 minute.
-	Snooze time.Duration
+	// Snooze is how often a job checks that its queue is served. Defaults to 1 minute. If as
+	// many portals as may be are served already, it does so after Full, by default 10 s.
+	Snooze, Full time.Duration
+	// Poll is how often River looks for jobs of queues. Only a queue whose controller has died
+	// waits for that, because new actions wake their portals directly. After a full fetch the
+	// next one follows immediately. Defaults to 5 s.
+	Poll time.Duration
+	// Blocked is the pause after HubSpot's edge has refused a call. Defaults to 30 s.
+	Blocked time.Duration
 
 	call  time.Duration // the time limit of a call to HubSpot
 	lease time.Duration // how long claimed actions belong to a PortalQueue
@@ -43,6 +50,9 @@ func (c Config) withDefaults(call time.Duration) Config {
 	c.MaxPortals = cmp.Or(c.MaxPortals, 500)
 	c.Rule = cmp.Or(c.Rule, store.FailureRule{HoldEvery: 3, GiveUp: 20, Hold: 30 * time.Minute})
 	c.Snooze = cmp.Or(c.Snooze, time.Minute)
+	c.Full = cmp.Or(c.Full, 10*time.Second)
+	c.Poll = cmp.Or(c.Poll, 5*time.Second)
+	c.Blocked = cmp.Or(c.Blocked, 30*time.Second)
 	return c
 }
 

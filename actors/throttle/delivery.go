@@ -14,9 +14,8 @@ import (
 
 // Pauses before an action is retried. Each failure in a row doubles them.
 const (
-	failPause    = time.Second
-	blockedPause = 30 * time.Second
-	lostPause    = time.Second
+	failPause = time.Second
+	lostPause = time.Second
 	// recordPause is the pause before the outcome is written again. If it is never
 	// written, the claim expires.
 	recordPause = 500 * time.Millisecond
@@ -170,8 +169,8 @@ func (d *delivery) settle(a hubspot.Answer, list []store.ClaimedAction) {
 		s.unanswered = true
 		d.fail(ids, failPause)
 	case hubspot.Blocked, hubspot.BadToken:
-		s.pause = max(s.pause, blockedPause)
-		d.fail(ids, blockedPause)
+		s.pause = max(s.pause, d.p.cfg.Blocked)
+		d.fail(ids, d.p.cfg.Blocked)
 	case hubspot.Broken:
 		s.pause = max(s.pause, min(a.RetryAfter, time.Minute))
 		d.fail(ids, max(failPause, min(a.RetryAfter, time.Minute)))

@@ -46,7 +46,7 @@ func New(sys *otp.System, deps Deps, cfg Config) *Throttle {
 	t.Portals.started = t.Resume
 	t.Batcher = &Batcher{ref: ref("action_batcher"), db: deps.Store, portals: t.Portals, metrics: m, most: cfg.MaxBuffered}
 	m.Read(func(show metrics.Show) { show("takt_throttle_actions_buffered", t.Batcher.waiting()) })
-	t.Jobs = &Jobs{db: deps.Store, portals: t.Portals, metrics: m, snooze: cfg.Snooze}
+	t.Jobs = &Jobs{db: deps.Store, portals: t.Portals, metrics: m, cfg: cfg}
 	return t
 }
 

@@ -15,17 +15,12 @@ const (
 	jobWorkers = 8
 	// cleanEvery is how often CleanJob runs.
 	cleanEvery = 5 * time.Minute
-	// jobsEvery is how often River looks for jobs of queues. Only a queue whose controller has
-	// died waits for that, because new actions wake their portals directly. After a full fetch
-	// the next one follows immediately.
-	jobsEvery = 5 * time.Second
 	// maintenanceEvery is how often River looks for the other jobs.
 	maintenanceEvery = 10 * time.Second
 	// queueMaintenance is River's queue for all jobs except those of throttle queues.
 	queueMaintenance = "maintenance"
-	// outageSnooze and fullSnooze are the delays of a job that could do nothing.
+	// outageSnooze is the delay of a job that could do nothing.
 	outageSnooze = 5 * time.Second
-	fullSnooze   = 10 * time.Second
 	// retention is how long finished actions are kept.
 	retention = 30 * 24 * time.Hour
 	// restoreLimit is how many queues without a job one pass handles, forgetBatch how
@@ -59,13 +54,13 @@ type Jobs struct {
 	db      Store
 	portals *Portals
 	metrics *figures
-	snooze  time.Duration
+	cfg     Config
 }
 
 // Add adds the throttle's queues, workers and periodic jobs to the configuration of a client.
 // New actions wake their portals directly, so the client's polling delays nothing.
 func (j *Jobs) Add(c *river.Config, log zerolog.Logger) {
-	c.Queues[river.QueueDefault] = river.QueueConfig{MaxWorkers: jobWorkers, FetchPollInterval: jobsEvery}
+	c.Queues[river.QueueDefault] = river.QueueConfig{MaxWorkers: jobWorkers, FetchPollInterval: j.cfg.Poll}
 	c.Queues[queueMaintenance] = river.QueueConfig{MaxWorkers: 2, FetchPollInterval: maintenanceEvery}
 	every := func(d time.Duration, args river.JobArgs) {
 		c.PeriodicJobs = append(c.PeriodicJobs, river.NewPeriodicJob(river.PeriodicInterval(d), func() (river.JobArgs, *river.InsertOpts) {
@@ -96,11 +91,11 @@ func (j *Jobs) attend(ctx context.Context, job *river.Job[store.ThrottleJob]) er
 	}
 	switch {
 	case err == nil:
-		return river.JobSnooze(j.snooze)
+		return river.JobSnooze(j.cfg.Snooze)
 	case errors.Is(err, ErrFull):
-		return river.JobSnooze(min(fullSnooze, j.snooze))
+		return river.JobSnooze(min(j.cfg.Full, j.cfg.Snooze))
 	default: // an outage or a restarting subsystem must not fail the job
-		return river.JobSnooze(min(outageSnooze, j.snooze))
+		return river.JobSnooze(min(outageSnooze, j.cfg.Snooze))
 	}
 }
 
