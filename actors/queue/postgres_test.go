@@ -21,6 +21,7 @@ import (
 	"takt/store"
 	"takt/store/postgres"
 	"takt/store/storetest"
+	"takt/store/storetest/needs"
 )
 
 // controller is one takt's QueueManager on a real database.
@@ -205,7 +206,7 @@ func workers(tb testing.TB, db *postgres.DB, n int) []storetest.RegisteredWorker
 
 func TestRaceForOneBuild(t *testing.T) {
 	t.Parallel()
-	const racers, rounds = 10, 1000
+	const racers = 10
 	db := storetest.New(t)
 	c := newController(t, db.DB)
 	builds := postgres.NewBuilds(db.DB, postgres.BuildsConfig{})
@@ -214,7 +215,7 @@ func TestRaceForOneBuild(t *testing.T) {
 	for i, w := range fleet {
 		reqs[i] = w.Request()
 	}
-	for round := range rounds {
+	for round := range needs.Repeat(100, 1000) {
 		b := storetest.Build(t, db.DB)
 		c.queue.Enqueued(b) // as whoever submits here does, before it replies
 		var race sync.WaitGroup
@@ -389,19 +390,12 @@ func TestLostReply(t *testing.T) {
 	})
 }
 
-// secondPool returns a handle of db with connections of its own.
-func secondPool(t *testing.T, db *storetest.Database) *postgres.DB {
+// apart returns db with connections of its own, which nobody ends.
+func apart(t *testing.T, db *storetest.Database) *storetest.Database {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(db.Config.ConnString())
-	require.NoError(t, err)
-	cfg.ConnConfig = db.Config.Copy()
-	cfg.ConnConfig.RuntimeParams["application_name"] = "submitter"
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	handle := postgres.New()
-	handle.Use(pool)
-	return handle
+	cfg := db.Config.Copy()
+	cfg.RuntimeParams["application_name"] = "apart"
+	return storetest.Another(t, &storetest.Database{Config: cfg})
 }
 
 func TestDatabaseLostUnderLoad(t *testing.T) {
@@ -416,7 +410,7 @@ func TestDatabaseLostUnderLoad(t *testing.T) {
 		"connections die": func(t *testing.T, db *storetest.Database) {
 			t.Helper()
 			_, err := db.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-				WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name <> 'submitter'`)
+				WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name <> 'apart'`)
 			require.NoError(t, err)
 		},
 	} {
@@ -424,14 +418,14 @@ func TestDatabaseLostUnderLoad(t *testing.T) {
 			t.Parallel()
 			const pollers, count, rounds = 20, 300, 3
 			db := storetest.New(t)
-			submitter := secondPool(t, db)
+			own := apart(t, db) // a connection that was ended while nobody used it fails its next user
 			c := newController(t, db.DB)
 			proc := c.sys.Whereis(queueName)
 			f := newFleet(t, db.DB, time.Second, c)
 			f.join(workers(t, db.DB, pollers)...)
 			for range rounds {
 				for range count / rounds {
-					storetest.Build(t, submitter)
+					storetest.Build(t, own.DB)
 					c.queue.Enqueued(plain(store.IOS))
 				}
 				lose(t, db)
@@ -439,11 +433,11 @@ func TestDatabaseLostUnderLoad(t *testing.T) {
 			f.finishes(count - 5*pollers) // what was lost in COMMITs may have been finished by their repeats
 			require.Eventually(t, func() bool {
 				var left int
-				err := db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds WHERE state <> 'failed'`).Scan(&left)
+				err := own.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds WHERE state <> 'failed'`).Scan(&left)
 				return err == nil && left == 0
 			}, 60*time.Second, 20*time.Millisecond)
 			f.leave()
-			f.check(db.Pool, count)
+			f.check(own.Pool, count)
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			require.Positive(t, f.errs[store.Unavailable], fmt.Sprint(f.errs))
@@ -530,7 +524,8 @@ func TestABuildThatWasLockedInVainWakesTheOtherController(t *testing.T) {
 	one.queue.Requeued([]store.BuildRef{{Platform: store.IOS, ClassID: store.IOSClass}, {Platform: store.IOS, ClassID: store.IOSClass}})
 	require.Eventually(t, func() bool {
 		var waiting int
-		err := db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`).Scan(&waiting)
+		err := db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks
+			WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&waiting)
 		return err == nil && waiting == 1
 	}, time.Minute, time.Millisecond)
 	two.bus.PublishRemote(pubsub.JobAvailable, "ios")
