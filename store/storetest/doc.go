@@ -3,7 +3,7 @@
 //
 // If TAKT_TEST_DATABASE_URL is set, databases are made on that server; its user needs
 // CREATEDB. Otherwise the first test of a binary starts a server of its own, with a
-// private socket below /tmp and without fsync. That server ends with the test binary,
+// private socket and without fsync, in memory if there is room. It ends with the test binary,
 // even if the binary is killed.
 //
 // # State
