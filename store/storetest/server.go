@@ -39,7 +39,7 @@ rm -rf "$2"
 const (
 	options = "-c max_connections=300 -c log_min_messages=error "
 	// fast is for tests, durable for benchmarks: PostgreSQL's own defaults.
-	fast    = options + "-c shared_buffers=64MB -c fsync=off -c synchronous_commit=off -c full_page_writes=off"
+	fast    = options + "-c shared_buffers=64MB -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_wal_size=256MB"
 	durable = options + "-c shared_buffers=512MB -c max_wal_size=4GB"
 )
 
@@ -49,7 +49,11 @@ func start(ctx context.Context, options string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(pgtest.Scratch(), "takt-test-")
+	parent := "/tmp" // a short name, because of the socket
+	if options == fast {
+		parent = pgtest.Scratch()
+	}
+	dir, err := os.MkdirTemp(parent, "takt-test-")
 	if err != nil {
 		return nil, err
 	}
