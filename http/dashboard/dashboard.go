@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"html/template"
 	"slices"
 	"time"
 
@@ -69,7 +68,6 @@ type Dashboard struct {
 	pages     []*page
 	front     string            // the page that a login leads to
 	done      map[string]string // the message after an act, by the act's name
-	templates map[string]*template.Template
 	assets    map[string]asset
 	version   string // of the assets
 	places    *edge.Limiter
@@ -100,7 +98,7 @@ func New(server *http.Server, deps Deps, cfg Config) *Dashboard {
 		d.platforms = []string{string(store.IOS), string(store.Android)}
 	}
 	d.pages = slices.DeleteFunc(d.allPages(), func(p *page) bool { return !d.runs(p.service) })
-	d.front, d.templates = d.pages[0].Path, d.parsePages()
+	d.front = d.pages[0].Path
 	d.assets, d.version = readAssets()
 	d.kept = [2]reading{{at: d.started}, {at: d.started}}
 	server.NoRoute = d.noPage

@@ -212,7 +212,7 @@ func (d *Dashboard) refresh(ctx context.Context, lv *liveView) error {
 // makeParts executes the templates. Without data it executes only the frame's. The caller holds
 // making.
 func (d *Dashboard) makeParts(lv *liveView, s *screen) error {
-	for _, t := range d.templates[lv.page.name].Templates() {
+	for _, t := range templates()[lv.page.name].Templates() {
 		name := t.Name()
 		if !strings.HasPrefix(name, "live-") || s.Page == nil && name != "live-stale" && name != "live-nav" {
 			continue

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -27,8 +28,9 @@ import (
 //go:embed html
 var dashFiles embed.FS
 
-// parsePages parses the pages. Each file is one page in the frame of layout.html.
-func (d *Dashboard) parsePages() map[string]*template.Template {
+// templates are the pages: each file is one in the frame of layout.html. All dashboards of a
+// process share them, because html/template escapes a page when it is first executed.
+var templates = sync.OnceValue(func() map[string]*template.Template { //nolint:gochecknoglobals // a constant, made when needed
 	frame := template.Must(template.New("layout.html").Funcs(template.FuncMap{
 		"ago": ago, "clock": clock, "span": forecast.Span, "rough": forecast.Rough, "size": bytesText, "bytes": func(f float64) string { return bytesText(int64(f)) }, "percent": percent, "num": number3, "num2": func(f float64) string { return number3(math.Round(f*100) / 100) }, "some": some,
 		"plain": func(s any) string { return plain(fmt.Sprint(s)) }, "clip": clip, "plural": plural, "since": time.Since, "periods": func() any { return periods }, "usual": usualText,
@@ -44,7 +46,7 @@ func (d *Dashboard) parsePages() map[string]*template.Template {
 		}
 	}
 	return pages
-}
+})
 
 // reasonField is the form field for the reason of an act.
 type reasonField struct {
@@ -105,7 +107,7 @@ func (d *Dashboard) render(ctx context.Context, c echo.Context, status int, name
 		d.frame(ctx, s, s.Who.Admin())
 	}
 	var b bytes.Buffer
-	if err := d.templates[name].ExecuteTemplate(&b, "layout.html", s); err != nil {
+	if err := templates()[name].ExecuteTemplate(&b, "layout.html", s); err != nil {
 		return nil, fmt.Errorf("making the page %s: %w", name, err)
 	}
 	return rendered{status, b.Bytes()}, nil
