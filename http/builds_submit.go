@@ -87,8 +87,14 @@ func (h *submissions) submitWith(status int) edge.Handler {
 		if err := h.forms.files.Room(); err != nil {
 			return nil, err
 		}
-		if again == nil && h.queue.Full(ctx) { // before the body is read; Submit decides
-			return nil, store.ErrQueueFull()
+		limited := ""
+		if k := edge.CallerOf(ctx).Key; k != nil && k.MaxPending > 0 { // others need no statement
+			limited = k.Name
+		}
+		if again == nil { // before the body is read; Submit decides
+			if err := h.room(ctx, limited); err != nil {
+				return nil, err
+			}
 		}
 		in := &submission{id: submissionID(ctx), once: again, by: edge.CallerOf(ctx).KeyName()}
 		defer in.discard()
@@ -102,6 +108,21 @@ func (h *submissions) submitWith(status int) edge.Handler {
 		}
 		return edge.Reply{Status: status, Body: api.NewSubmitted(b, token)}, err
 	}
+}
+
+// room returns QueueFull or KeyQueueFull if a submit by a key, "" for one without a limit, would be
+// refused now, and nil if it can't tell.
+func (h *submissions) room(ctx context.Context, key string) error {
+	if h.queue.Full(ctx) {
+		return store.ErrQueueFull()
+	}
+	if key == "" {
+		return nil
+	}
+	if err := h.store.KeyRoom(ctx, key); store.CodeOf(err) == store.KeyQueueFull {
+		return err
+	}
+	return nil
 }
 
 // read reads the form. It validates at the end because clients send the source before the
@@ -206,8 +227,12 @@ func (h *submissions) retry(ctx context.Context, in api.RetryBuildIn) (reply api
 	if err != nil {
 		return reply, err
 	}
-	if h.queue.Full(ctx) { // before files are copied; Submit decides
-		return reply, store.ErrQueueFull()
+	by := edge.CallerOf(ctx).KeyName()
+	if caller := edge.CallerOf(ctx); !caller.APIKey && caller.Key == nil && caller.Session == nil { // a build's token
+		by = old.Submitter
+	}
+	if err := h.room(ctx, by); err != nil { // before files are copied; Submit decides
+		return reply, err
 	}
 	if err := h.forms.files.Room(); err != nil {
 		return reply, err
@@ -216,10 +241,7 @@ func (h *submissions) retry(ctx context.Context, in api.RetryBuildIn) (reply api
 		return reply, err
 	}
 	err = h.builds.audit.do(ctx, entry{"retry", "build/" + old.ID, in.Reason, map[string]any{}}, func(ctx context.Context) error {
-		made := &submission{id: submissionID(ctx), platform: old.Platform, priority: old.Priority, labels: old.Labels, require: old.Require, prefer: old.Prefer, retryOf: old.ID, by: edge.CallerOf(ctx).KeyName()}
-		if caller := edge.CallerOf(ctx); !caller.APIKey && caller.Key == nil && caller.Session == nil { // a build's token
-			made.by = old.Submitter
-		}
+		made := &submission{id: submissionID(ctx), platform: old.Platform, priority: old.Priority, labels: old.Labels, require: old.Require, prefer: old.Prefer, retryOf: old.ID, by: by}
 		defer made.discard()
 		if err := h.copyFiles(ctx, old, made); err != nil {
 			return err

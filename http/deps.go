@@ -28,6 +28,8 @@ type Builds interface {
 	Tail(ctx context.Context, id string, after int64, limit int) (store.Tail, error)
 	// RetryWaits returns RetryWaiting if a retry of a build would be refused.
 	RetryWaits(ctx context.Context, id string) error
+	// KeyRoom returns KeyQueueFull if a submit by a key would be refused. Submit decides.
+	KeyRoom(ctx context.Context, key string) error
 	LogMarks(ctx context.Context, ids []string) (map[string]store.LogMark, error)
 	Counts(ctx context.Context) (store.Counts, error)
 	Totals(ctx context.Context) (store.Totals, error)

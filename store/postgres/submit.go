@@ -201,6 +201,27 @@ func limitKeys(ctx context.Context, tx pgx.Tx, all []*addition) error {
 	return nil
 }
 
+// sqlKeyRoom returns the limit of a key that has as many builds pending as it may.
+const sqlKeyRoom = `/* key_room */ SELECT max_pending FROM access_keys k WHERE name = $1 AND max_pending > 0 AND max_pending <= (SELECT count(*) FROM (
+	SELECT FROM builds WHERE state = 'pending' AND attempt >= 0 AND coalesce(submitter, '') = k.name LIMIT k.max_pending
+) p)`
+
+// KeyRoom returns KeyQueueFull if a submit by a key would be refused now. It counts without a
+// lock, because Submit decides.
+func (b *Builds) KeyRoom(ctx context.Context, key string) error {
+	return b.db.read("counting the pending builds of key "+key).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		var most int
+		err := c.QueryRow(ctx, sqlKeyRoom, key).Scan(&most)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return store.ErrKeyQueueFull(key, most)
+	})
+}
+
 const (
 	// sqlHoldRetries serializes retries of the same original build.
 	sqlHoldRetries = `/* hold_retries */ SELECT coalesce(retry_root, seq), coalesce(worker_id, ''), pg_advisory_xact_lock(hashtextextended('takt retry ' || coalesce(retry_root, seq), 0))
