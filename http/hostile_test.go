@@ -29,7 +29,7 @@ func bigForm(build, worker string, size int64) (kind string, body io.Reader, len
 func TestLargeUploadAndDownloadNeedLittleMemory(t *testing.T) { //nolint:paralleltest // see above
 	b := setup(t)
 	s, w := b.assigned()
-	const size = 256 << 20
+	const size = 64 << 20
 	kind, body, length := bigForm(s.ID, w.ID, size)
 	var before, between, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -1,13 +1,16 @@
 package http_test
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -16,6 +19,7 @@ import (
 
 	takthttp "takt/http"
 	"takt/http/api"
+	"takt/store"
 )
 
 // hostileNames returns some hundred names that try to be more than a name. None
@@ -81,7 +85,7 @@ func world(t *testing.T, b *bundle) map[string]string {
 func hostileBundle(t *testing.T) (b *bundle, s api.Submitted, w api.Registered) {
 	t.Helper()
 	b = setupWith(t, func(d *takthttp.Deps) {
-		d.Audit = silentAudit{}
+		d.Audit, d.Heijunka = silentAudit{}, &lever{err: store.NewError(store.NotFound, "No such pool")}
 		d.Tree = func(bool) api.TreeNode {
 			return api.TreeNode{ID: "takt", Path: "takt", Type: "supervisor", Status: "running"}
 		}
@@ -108,75 +112,104 @@ func requireHarmless(t *testing.T, r reply, what, name string) {
 	require.Empty(t, r.header.Get("X-Injected"), what)
 }
 
-// parameters lists every registered route with each of its parameters in turn
-// replaced by NAME, the others by what is right.
-func parameters(t *testing.T, s api.Submitted, w api.Registered) (routes []string) {
-	t.Helper()
-	segment := regexp.MustCompile(`:[a-z_]+|\*`)
-	for _, route := range registered(t) {
-		_, path, _ := strings.Cut(route, " ")
-		known := strings.HasPrefix(path, "/api/builds/") || strings.HasPrefix(path, "/api/workers/") ||
-			strings.HasPrefix(path, "/api/diagnostics/") || strings.HasPrefix(path, "/admin/tree/") ||
-			strings.HasPrefix(route, "GET /api/config/") || strings.HasPrefix(path, "/admin/throttle/")
-		if !known {
-			continue
-		}
-		for i := range segment.FindAllString(route, -1) {
-			n := -1
-			routes = append(routes, segment.ReplaceAllStringFunc(route, func(p string) string {
-				n++
-				switch {
-				case n == i:
-					return "NAME"
-				case strings.HasPrefix(path, "/api/builds/"):
-					return s.ID
-				case strings.HasPrefix(path, "/api/config/"):
-					return "62515"
-				default:
-					return w.ID
-				}
-			}))
-		}
+// typicalNames are a few hostile names of different sorts. They are for what is read by code
+// that another test gives all of them to.
+func typicalNames() []string {
+	return []string{
+		"..", "a/../b", "../../../etc/passwd", "%2e%2e/%2e%2e/%2e%2e/source.zip", "%00", "..\x00", "a\r\nX-Injected: 1",
+		"' OR '1'='1", "\xc0\xae\xc0\xae\xc0\xaf", strings.Repeat("a", 5000),
 	}
-	return routes
 }
 
+// parameter is a parameter of a path: an operation whose path has NAME in its place, and what is
+// right in the places of the others.
+type parameter struct{ method, path, kind string }
+
+// pathParameters lists the parameters of all declared paths. Those of one kind are read by the
+// same code: the method of their type or, as the type string has none, their part of the API.
+func pathParameters(t *testing.T, s api.Submitted, w api.Registered) (all []parameter) {
+	t.Helper()
+	right := map[reflect.Type]string{
+		reflect.TypeFor[api.BuildID](): s.ID, reflect.TypeFor[api.WorkerID](): w.ID,
+		reflect.TypeFor[api.DeploymentID](): store.NewID(), reflect.TypeFor[api.HubSpotID](): "62515",
+	}
+	segment := regexp.MustCompile(`:[a-z_]+|\*`)
+	for _, r := range api.Routes() {
+		types, rights := map[string]reflect.Type{}, map[string]string{}
+		for _, f := range reflect.VisibleFields(r.In()) {
+			if name, ok := f.Tag.Lookup("path"); ok {
+				first, _, _ := strings.Cut(f.Tag.Get("enum"), ",")
+				types[name], rights[name] = f.Type, cmp.Or(first, right[f.Type])
+			}
+		}
+		for _, at := range segment.FindAllStringIndex(r.Path, -1) {
+			of := types[strings.TrimPrefix(r.Path[at[0]:at[1]], ":")]
+			require.NotNil(t, of, "%s does not declare what is at %d", r.Path, at[0])
+			kind := of.String()
+			if !reflect.PointerTo(of).Implements(reflect.TypeFor[api.Param]()) {
+				kind += " of " + r.Path[:at[1]]
+			}
+			others := func(part string) string {
+				return segment.ReplaceAllStringFunc(part, func(p string) string {
+					v := rights[strings.TrimPrefix(p, ":")]
+					require.NotEmpty(t, v, "of the parameter %s of %s nothing is known to be right", p, r.Path)
+					return v
+				})
+			}
+			for method := range strings.FieldsSeq(r.Method) {
+				all = append(all, parameter{method, others(r.Path[:at[0]]) + "NAME" + others(r.Path[at[1]:]), kind})
+			}
+		}
+	}
+	return all
+}
+
+// All names are sent in one parameter of each kind, and a few in every parameter.
 func TestHostileNamesInPathsReachNothing(t *testing.T) {
 	t.Parallel()
 	b, s, w := hostileBundle(t)
-	routes, names, before := parameters(t, s, w), hostileNames(), world(t, b)
+	parameters, names, before, tried := pathParameters(t, s, w), hostileNames(), world(t, b), map[string]bool{}
 	require.GreaterOrEqual(t, len(names), 200)
-	require.GreaterOrEqual(t, len(routes), 15)
-	for _, name := range names {
-		for _, route := range routes {
-			method, path, _ := strings.Cut(route, " ")
-			header := key("X-Worker-Id", w.ID, "X-Build-Id", s.ID, "X-Admin-Key", adminKey)
-			body := ""
-			if method == http.MethodPost {
-				header["Content-Type"], body = "application/json", `{"reason":"x"}`
-			}
-			for _, as := range []string{url.PathEscape(name), name} {
-				target := strings.Replace(path, "NAME", as, 1)
-				if u, err := url.Parse(b.url + target); err != nil || u.RawQuery != "" || u.Fragment != "" || strings.HasSuffix(target, "?") || strings.HasSuffix(target, "#") {
-					continue // no client can send it, or it is not in the path
-				}
-				if strings.HasPrefix(path, "/api/config/") && strings.Trim(as, "/") == "" {
-					continue // no route
-				}
-				r := b.send(method, target, header, body)
-				if strings.HasPrefix(path, "/admin/tree/") && r.status == 200 {
-					require.Empty(t, strings.Trim(name, "/"), "only the root has no name")
-					continue
-				}
-				requireRefused(t, r, method+" "+path, name)
-				if as == name {
-					break // escaped it is the same
-				}
-			}
+	require.GreaterOrEqual(t, len(parameters), 50)
+	for _, p := range parameters {
+		some := typicalNames()
+		if !tried[p.kind] {
+			some, tried[p.kind] = names, true
+		}
+		for _, name := range some {
+			b.tryName(p, name, s, w)
 		}
 	}
 	require.Equal(t, before, world(t, b))
 	require.Equal(t, "assigned", b.status(s.ID).Status)
+}
+
+// tryName sends a hostile name in a parameter, escaped and as it is.
+func (b *bundle) tryName(p parameter, name string, s api.Submitted, w api.Registered) {
+	b.t.Helper()
+	for _, as := range []string{url.PathEscape(name), name} {
+		target := strings.Replace(p.path, "NAME", as, 1)
+		if u, err := url.Parse(b.url + target); err != nil || u.RawQuery != "" || u.Fragment != "" || strings.HasSuffix(target, "?") || strings.HasSuffix(target, "#") {
+			continue // no client can send it, or it is not in the path
+		}
+		if strings.HasSuffix(p.path, "NAME") && strings.Trim(as, "/") == "" && !strings.HasPrefix(p.path, "/api/builds/") {
+			continue // another route, of the list
+		}
+		header := key("X-Worker-Id", w.ID, "X-Build-Id", s.ID, "X-Admin-Key", adminKey)
+		body := ""
+		if p.method == http.MethodPost || p.method == http.MethodPatch {
+			header["Content-Type"], body = "application/json", `{"reason":"x","priority":1,"weight":1,"by":1,"name":"x"}`
+		}
+		r := b.send(p.method, target, header, body)
+		if strings.HasPrefix(p.path, "/admin/tree/") && r.status == 200 {
+			require.Empty(b.t, strings.Trim(name, "/"), "only the root has no name")
+			continue
+		}
+		requireRefused(b.t, r, p.method+" "+p.path, name)
+		if as == name {
+			break // escaped it is the same
+		}
+	}
 }
 
 func TestHostileNamesInQueriesReachNothing(t *testing.T) {
@@ -252,9 +285,15 @@ func TestHostileFormsReachNothing(t *testing.T) {
 				field("success", "true"), part{"result", "x", "x"}),
 			"worker_id": b.form("/api/workers/upload", key(), part{"result", "x", "x"}, field("success", "true"),
 				field("build_id", s.ID), field("worker_id", name)),
+			"platform": b.form("/api/builds", key(), source("x"), field("platform", name)),
+		} {
+			requireRefused(t, r, what, name)
+		}
+	}
+	for _, name := range typicalNames() { // none of these is a name of anything
+		for what, r := range map[string]reply{
 			"success": b.form("/api/workers/upload", key(), field("build_id", s.ID), field("worker_id", w.ID),
 				field("success", "x"+name), part{"result", "x", "x"}),
-			"platform": b.form("/api/builds", key(), source("x"), field("platform", name)),
 			"priority": b.form("/api/builds", key(), source("x"), field("platform", "ios"), field("priority", "x"+name)),
 			"labels":   b.form("/api/builds", key(), source("x"), field("platform", "ios"), field("labels", "x"+name)),
 		} {
@@ -271,13 +310,17 @@ func TestClientsFileNamesAreIgnored(t *testing.T) {
 	b, _, _ := hostileBundle(t)
 	known := world(t, b)
 	quote := strings.NewReplacer("\r", "", "\n", "", "\x00", "", `"`, `\"`, `\`, `\\`)
+	var names []string
 	for _, name := range hostileNames() {
-		if len(name) > 1000 || quote.Replace(name) == "" {
-			continue // a part's header has a limit, too, and a file has a name
+		if name = quote.Replace(name); name != "" && len(name) <= 1000 { // a part's header has a limit, too, and a file has a name
+			names = append(names, name)
 		}
-		r := b.form("/api/builds", key(), part{"source", quote.Replace(name), "x"}, part{"certs", quote.Replace(name), "x"},
-			part{quote.Replace(name), quote.Replace(name), "x"}, part{name: "platform", content: "ios"})
-		require.Equal(t, 201, r.status, "%q: %s", name, r.body)
+	}
+	for two := range slices.Chunk(names, 2) {
+		one, other := two[0], two[len(two)-1]
+		r := b.form("/api/builds", key(), part{"source", one, "x"}, part{"certs", other, "x"},
+			part{one, other, "x"}, part{other, one, "x"}, part{name: "platform", content: "ios"})
+		require.Equal(t, 201, r.status, "%q: %s", two, r.body)
 		id := decode[api.Submitted](t, r).ID
 		dir := filepath.Join(filepath.Base(b.dir), "builds", id)
 		for _, n := range []string{dir, filepath.Join(dir, "source.zip"), filepath.Join(dir, "certs.zip")} {
