@@ -83,7 +83,12 @@ func serve(tb testing.TB, s *takthttp.Server, ln net.Listener) (url string, stop
 		s.Wait()
 		return err
 	})
-	tb.Cleanup(func() { require.NoError(tb, stop()) })
+	tb.Cleanup(func() {
+		gone, cancel := context.WithCancelCause(context.WithoutCancel(tb.Context()))
+		cancel(nil)
+		s.Drain(gone) // so that connections without a request are not waited for
+		require.NoError(tb, stop())
+	})
 	return "http://" + ln.Addr().String(), stop
 }
 
@@ -116,7 +121,9 @@ func TestServeBorrowsItsListener(t *testing.T) {
 	ln := listen(t)
 	for range 3 {
 		url, stop := serve(t, s, ln)
-		require.Equal(t, 200, send(t, newClient(t), "GET", url+"/livez", nil, nil).status)
+		c := newClient(t)
+		require.Equal(t, 200, send(t, c, "GET", url+"/livez", nil, nil).status)
+		c.CloseIdleConnections() // they would be waited for
 		require.NoError(t, stop())
 	}
 }
