@@ -18,6 +18,7 @@ type mutant struct {
 	pkg, tests    string // directory, and the pattern for go test -run
 	changes       []change
 	files         map[string]string // what load made of them: the changed files by their names
+	key           string            // stays while the mutant and its tests do; set by news
 }
 
 // change is made in the function, method, type, constant or variable called decl of the

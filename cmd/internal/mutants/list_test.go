@@ -10,7 +10,7 @@ import (
 )
 
 // Stale mutants don't fail this test: nobody who changes code should have to know them.
-// `make test` prints them, and `make mutants` fails.
+// `make check` prints them, and `make mutants` fails.
 func TestTheListOfMutantsCanBeRead(t *testing.T) {
 	t.Parallel()
 	list, stale, err := load(filepath.Join("..", "..", ".."))
@@ -74,6 +74,37 @@ func TestMutate(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, map[string]string{"./p.go": replaceOnce(t, head+body, c.from, c.to)}, files, name)
 	}
+}
+
+// A mutant that was caught is not run again until it or its tests change.
+func TestCaughtMutantsAreNotRunAgain(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o600))
+	}
+	write("p_test.go", "package p\n")
+	list := []*mutant{
+		{name: "one", pkg: ".", tests: "TestOne", files: map[string]string{"p.go": "broken"}},
+		{name: "two", pkg: ".", tests: "TestOne", files: map[string]string{"p.go": "broken differently"}},
+	}
+	r := &runner{journal: filepath.Join(root, "journal")}
+	news := func() (names []string) {
+		found, err := r.news(root, list)
+		require.NoError(t, err)
+		for _, m := range found {
+			names = append(names, m.name)
+		}
+		return names
+	}
+	require.Equal(t, []string{"one", "two"}, news())
+	require.NoError(t, r.note(list[0]))
+	require.Equal(t, []string{"two"}, news())
+	list[0].files["p.go"] = "broken and changed"
+	require.Equal(t, []string{"one", "two"}, news())
+	list[0].files["p.go"] = "broken"
+	write("p_test.go", "package p // changed\n")
+	require.Equal(t, []string{"one", "two"}, news())
 }
 
 func replaceOnce(t *testing.T, text, from, to string) string {

@@ -43,10 +43,11 @@ func main() {
 	stale := flag.Bool("stale", false, "run nothing: print the stale mutants, and fail if there are any")
 	parallel := flag.Int("parallel", runtime.NumCPU(), "how many mutants to run at once")
 	limit := flag.Duration("limit", 2*time.Minute, "how long the tests of one mutant may take")
+	journal := flag.String("caught", "", "add mutants that are caught to this `file`, and do not run those that it has, while they and their tests stay as they are")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ok, err := run(ctx, *only, *stale, *parallel, *limit)
+	ok, err := run(ctx, *only, *stale, *parallel, *limit, *journal)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 	}
@@ -56,7 +57,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, only string, checkOnly bool, parallel int, limit time.Duration) (ok bool, err error) {
+func run(ctx context.Context, only string, checkOnly bool, parallel int, limit time.Duration, journal string) (ok bool, err error) {
 	list, stale, err := load(".")
 	if err != nil {
 		return false, err
@@ -77,13 +78,18 @@ func run(ctx context.Context, only string, checkOnly bool, parallel int, limit t
 	if checkOnly {
 		return faults == 0, nil
 	}
+	r := &runner{limit: limit, journal: journal}
+	all := len(list)
+	if list, err = r.news(".", list); err != nil {
+		return false, err
+	}
 	slices.SortStableFunc(list, func(a, b *mutant) int { return cmp.Compare(a.pkg, b.pkg) })
 	dir, err := os.MkdirTemp("", "mutants-")
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	r := &runner{dir: dir, limit: limit}
+	r.dir = dir
 
 	// Without a mutant each test passes.
 	var sound []*mutant
@@ -94,8 +100,8 @@ func run(ctx context.Context, only string, checkOnly bool, parallel int, limit t
 	begun := time.Now()
 	faults += r.each(ctx, parallel, sound, r.sound)
 	faults += r.each(ctx, parallel, list, r.caught)
-	fmt.Printf("%d mutants in %s, %d faults\n", len(list), time.Since(begun).Round(time.Second), faults)
-	return faults == 0 && len(list) > 0, ctx.Err()
+	fmt.Printf("%d mutants in %s, %d faults, %d caught before\n", len(list), time.Since(begun).Round(time.Second), faults, all-len(list))
+	return faults == 0 && all > 0, ctx.Err()
 }
 
 func groups(list []*mutant) map[string][]*mutant {
@@ -117,8 +123,9 @@ func union(list []*mutant) string {
 }
 
 type runner struct {
-	dir   string
-	limit time.Duration
+	dir     string
+	limit   time.Duration
+	journal string // file of the mutants that were caught, if there is one
 }
 
 // each judges the mutants of list, several at once, prints a line for each and returns
@@ -134,6 +141,9 @@ func (r *runner) each(ctx context.Context, parallel int, list []*mutant, judge f
 				verdict, err := r.one(ctx, m, judge)
 				mu.Lock()
 				fmt.Printf("%-8s %5.1fs  %-20s %s\n", verdict, time.Since(begun).Seconds(), m.pkg, m.name)
+				if err == nil && m.key != "" {
+					err = r.note(m)
+				}
 				if err != nil {
 					faults++
 					fmt.Printf("  promise: %s\n  test:    %s\n  %s\n", m.promise, m.tests, strings.ReplaceAll(err.Error(), "\n", "\n  "))
