@@ -19,6 +19,7 @@ import (
 
 	"takt/store"
 	"takt/store/seal"
+	"takt/store/storetest/needs"
 )
 
 func openLocal(tb testing.TB) (local *Local, dir string) {
@@ -264,9 +265,7 @@ func TestFailuresOfTheSystemHaveTheirCodes(t *testing.T) {
 func TestFullDiskIsDiskFull(t *testing.T) {
 	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Skip("this system has no /dev/full")
-	}
+	needs.Allowed(t, "/dev/full", err)
 	defer full.Close()
 	l, _ := openLocal(t)
 	for _, size := range []int{1, 1 << 19} {

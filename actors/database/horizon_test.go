@@ -51,8 +51,8 @@ func TestPoolNamesWhoHoldsVacuumBack(t *testing.T) {
 		_, err = b.sink.current().Exec(t.Context(), `SELECT pg_current_xact_id()`)
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool { return b.pool.HeldBack() != nil }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return b.pool.HeldBack() != nil }, time.Minute, 5*time.Millisecond)
 	require.Contains(t, b.pool.HeldBack().By, "(a long dump)")
 	require.NoError(t, holder.Close(t.Context()))
-	require.Eventually(t, func() bool { return b.pool.HeldBack() == nil }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return b.pool.HeldBack() == nil }, time.Minute, 5*time.Millisecond)
 }

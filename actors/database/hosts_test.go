@@ -24,7 +24,7 @@ import (
 // node returns a server that runs until the test ends, on the cluster that fill makes.
 func node(t *testing.T, fill func(*pgtest.Node) error) *pgtest.Node {
 	t.Helper()
-	needs.Server(t, "PostgreSQL")
+	needs.Postgres(t)
 	needs.Linux(t) // for its /proc, which finds the processes of a server
 	dir := directory(t)
 	require.NoError(t, os.Chmod(dir, 0o711))

@@ -88,7 +88,7 @@ func directory(t *testing.T) string {
 // made returns a data directory with a cluster of its own whose server was stopped.
 func made(t *testing.T) string {
 	t.Helper()
-	needs.Server(t, "PostgreSQL")
+	needs.Postgres(t)
 	from, err := madeCluster()
 	require.NoError(t, err)
 	dir := directory(t)
@@ -117,7 +117,7 @@ func serveUntilKilled(dir string) {
 // startHelper starts a takt in small and waits until it has printed word.
 func startHelper(t *testing.T, dir, word string) *exec.Cmd {
 	t.Helper()
-	needs.Server(t, "PostgreSQL")
+	needs.Postgres(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), self, "-test.run=^$")
@@ -180,7 +180,7 @@ func serve(t *testing.T, cfg PostgresConfig, after ...func(*Postgres) otp.ChildS
 
 func (b *bundle) start(t *testing.T, after ...func(*Postgres) otp.ChildSpec) error {
 	t.Helper()
-	needs.Server(t, "PostgreSQL")
+	needs.Postgres(t)
 	children := []otp.ChildSpec{b.pg.Spec()}
 	for _, child := range after {
 		children = append(children, child(b.pg))
@@ -229,7 +229,7 @@ func query(t *testing.T, pg *Postgres, sql string) string {
 // eventually polls until f succeeds.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
 		err := f()

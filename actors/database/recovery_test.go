@@ -72,7 +72,7 @@ func TestPostgresBackendKilled(t *testing.T) {
 
 func TestPostgresStopWhileStarting(t *testing.T) {
 	t.Parallel()
-	needs.Server(t, "PostgreSQL")
+	needs.Postgres(t)
 	dir := t.TempDir()
 	b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
 	ctx, cancel := context.WithCancelCause(t.Context())

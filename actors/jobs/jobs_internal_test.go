@@ -163,7 +163,7 @@ func TestALeaderLeavesJobsOfOtherQueues(t *testing.T) {
 		('nothing', 'default', 3, '{}', 'running', 1, now() - interval '1 hour'), ('other', 'some', 3, '{}', 'running', 1, now() - interval '1 hour')`)
 	require.NoError(t, err)
 	partial := begin(some)
-	require.Eventually(t, is("other", "completed"), 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, is("other", "completed"), time.Minute, 50*time.Millisecond)
 	require.True(t, is("nothing", "running")(), "rescued together with the other one")
 	whole := begin(Work{Add: idle}, some)
 	require.Eventually(t, is("nothing", "completed"), time.Minute, 50*time.Millisecond)

@@ -73,7 +73,7 @@ func TestActionsThatComeTogetherAreCommittedTogether(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return f.batches.Load() >= 1 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return f.batches.Load() >= 1 }, time.Minute, time.Millisecond)
 	close(f.gate)
 	wg.Wait()
 	require.Less(t, f.batches.Load(), int64(100))

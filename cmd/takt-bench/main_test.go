@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // judged here, but their own checks are (nothing lost, nothing twice).
 func TestBenchTakesItsFigures(t *testing.T) {
 	t.Parallel()
-	needs.Server(t, "PostgreSQL")
+	needs.Postgres(t)
 	figures := []string{"A2", "D1"}
 	if os.Getenv("TAKT_TEST_LONG") != "" {
 		figures = append(figures, "A3", "A7", "C2", "E2")
@@ -41,7 +41,7 @@ func TestScaleIsMeasured(t *testing.T) {
 	if os.Getenv("TAKT_TEST_LONG") == "" {
 		t.Skip("takes minutes: make test-long")
 	}
-	needs.Server(t, "PostgreSQL")
+	needs.Postgres(t)
 	var out bytes.Buffer
 	code := cli.Execute(t.Context(), newRoot(), []string{
 		"scale", "costs", "connections", "streams", "history", "backups", "--takt", takttest.Build(t), "--duration", "1s", "--watch", "1s",

@@ -79,7 +79,7 @@ if a promise was broken.`,
 	}
 	flags := root.Flags()
 	process.Flag(flags, &cfg.takt, os.Getenv("TAKT_BINARY"))
-	flags.StringVar(&cfg.s3, "s3", installedS3(), "the S3 server to start, versitygw (TAKT_TEST_S3_SERVER)")
+	flags.StringVar(&cfg.s3, "s3", installedS3(), "the S3 server to start, versitygw")
 	flags.IntVar(&cfg.controllers, "controllers", 2, "how many controllers share the work")
 	flags.DurationVar(&cfg.length, "duration", 2*time.Minute, "how long faults are made")
 	flags.Uint64Var(&cfg.seed, "seed", 0, "which faults are made, and when; 0: random, and printed")
@@ -90,9 +90,6 @@ if a promise was broken.`,
 
 // installedS3 returns the S3 server that `make setup-s3` has installed.
 func installedS3() string {
-	if path := os.Getenv("TAKT_TEST_S3_SERVER"); path != "" {
-		return path
-	}
 	cache, _ := os.UserCacheDir()
 	found, _ := filepath.Glob(filepath.Join(cache, "takt", "tools", "versitygw-*", "versitygw"))
 	if len(found) == 0 {

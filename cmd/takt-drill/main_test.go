@@ -15,7 +15,6 @@ import (
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/takttest"
 	"takt/http/client"
-	"takt/storage/s3test"
 	"takt/store"
 	"takt/store/storetest/needs"
 )
@@ -57,7 +56,7 @@ func requireKept(t *testing.T, length string, more ...string) (r report) {
 	}
 	var out, errs bytes.Buffer
 	code := cli.Execute(t.Context(), newRoot(), append([]string{
-		"--takt", takttest.Build(t), "--s3", s3test.Program(t), "--duration", length, "--json",
+		"--takt", takttest.Build(t), "--s3", needs.S3(t), "--duration", length, "--json",
 	}, more...), &out, &errs)
 	t.Log(out.String(), errs.String())
 	require.Zero(t, code)
@@ -71,7 +70,7 @@ func requireKept(t *testing.T, length string, more ...string) (r report) {
 
 func TestDrillTellsWhatWasLost(t *testing.T) {
 	t.Parallel()
-	cfg := config{takt: takttest.Build(t), s3: s3test.Program(t), controllers: 1, length: 2 * time.Second, seed: 7}
+	cfg := config{takt: takttest.Build(t), s3: needs.S3(t), controllers: 1, length: 2 * time.Second, seed: 7}
 	cancelled := make(chan string, 1)
 	var out, errs bytes.Buffer
 	err := perform(t.Context(), cfg, cli.Output{Out: &out, Err: &errs}, func(ctx context.Context, d *drill) {

@@ -221,7 +221,7 @@ func (s *site) startS3(ctx context.Context, server string) ([]string, error) {
 	s.s3, err = process.Site{Takt: server, Dir: s.Dir, Environ: s.Environ}.Launch("s3", nil,
 		"--port", address, "--access", access, "--secret", secret, "--quiet", "--keep-alive", "posix", "--sidecar", meta, data)
 	if err != nil {
-		return nil, fmt.Errorf("starting the S3 server (make setup-s3 installs it; --s3 or TAKT_TEST_S3_SERVER name another): %w", err)
+		return nil, fmt.Errorf("starting the S3 server (make setup-s3 installs it; --s3 names another): %w", err)
 	}
 	if err := s.s3.Await(ctx, s.Limit, "S3 to answer", func(ctx context.Context) (bool, error) {
 		c, err := dial(ctx)

@@ -17,29 +17,10 @@ import (
 // alerts are the rules that deploy/ ships.
 var alerts = filepath.Join("..", "..", "deploy", "prometheus", "alerts.yaml")
 
-// fetched returns the path of what a target of make fetches for tests. env may name another.
-func fetched(t *testing.T, env, pattern, target string) string {
-	t.Helper()
-	path := os.Getenv(env)
-	if path == "" {
-		cache, err := os.UserCacheDir()
-		require.NoError(t, err)
-		found, err := filepath.Glob(filepath.Join(cache, "takt", "tools", pattern))
-		require.NoError(t, err)
-		require.NotEmpty(t, found, "%s is missing: run `make %s` once", pattern, target)
-		path = found[len(found)-1]
-	}
-	_, err := os.Stat(path)
-	require.NoError(t, err, "run `make %s` once", target)
-	return path
-}
-
 // promtool runs Prometheus' tool and returns what it says.
 func promtool(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	needs.Server(t, "promtool")
-	path := fetched(t, "TAKT_TEST_PROMTOOL", "promtool", "setup-promtool")
-	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd := exec.CommandContext(t.Context(), needs.Promtool(t), args...)
 	cmd.Dir, cmd.Stdin = filepath.Dir(alerts), strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "promtool %s: %s", strings.Join(args, " "), out)

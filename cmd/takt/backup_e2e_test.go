@@ -29,6 +29,7 @@ import (
 	"takt/store/postgres"
 	"takt/store/seal"
 	"takt/store/storetest"
+	"takt/store/storetest/needs"
 )
 
 // run runs a command to its end, and returns its exit status and output.
@@ -103,6 +104,7 @@ func TestABackupBringsBackALostMachine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			needs.S3(t)
 			s := newHookSite(t, hubspottest.Config{RollingLimit: -1})
 			key := []string{"TAKT_ENCRYPTION_KEY=" + newKey()}
 			place := func(external bool, mode string) (settings []string, bucket *s3test.Server) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,11 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/process"
+	"takt/store/storetest/needs"
 )
-
-// chromium is the browser that .ci/setup installs: the one without windows, which takes half
-// the processor time. Its wrapper in the path would leave it behind when tests are killed.
-const chromium = "/usr/lib/chromium/chromium-headless-shell"
 
 // browser is a tab of one person in the Chromium that all tests share.
 type browser struct {
@@ -50,12 +46,7 @@ var shared struct { // one process is much cheaper than one for each test
 }
 
 // startShared starts the Chromium of all tests, which ends with them.
-func startShared() {
-	path, err := exec.LookPath(chromium)
-	if err != nil {
-		shared.err = fmt.Errorf("%w: run .ci/setup chromium", err)
-		return
-	}
+func startShared(path string) {
 	alloc, cancelAlloc := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(patience))...)
@@ -78,7 +69,8 @@ func stopShared() {
 // newBrowser opens a tab, with a profile of its own, for a person who knows c by its URL.
 func newBrowser(t *testing.T, c *process.Controller) *browser {
 	t.Helper()
-	shared.once.Do(startShared)
+	path := needs.Browser(t)
+	shared.once.Do(func() { startShared(path) })
 	require.NoError(t, shared.err)
 	in := browserExecutor()
 	person, err := target.CreateBrowserContext().Do(in)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -35,10 +36,8 @@ func copyCluster(t *testing.T, dataDir string) {
 		return
 	}
 	require.NoError(t, os.MkdirAll(dataDir, 0o700))
-	for _, name := range []string{"postgres", "postgres.password"} {
-		out, err := exec.CommandContext(t.Context(), "cp", "-Rp", filepath.Join(madeCluster.dir, name), dataDir).CombinedOutput()
-		require.NoError(t, err, "%s", out)
-	}
+	out, err := exec.CommandContext(t.Context(), "tar", "-xpf", filepath.Join(madeCluster.dir, "made.tar"), "-C", dataDir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
 }
 
 func makeCluster(ctx context.Context, t *testing.T) (dir string, err error) {
@@ -55,6 +54,14 @@ func makeCluster(ctx context.Context, t *testing.T) (dir string, err error) {
 	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "postgres", "postgresql.auto.conf"), []byte("fsync = off\n"), 0o600)
+	}
+	if err != nil {
+		return dir, err
+	}
+	// cp takes five times as long on ext4.
+	out, err := exec.CommandContext(ctx, "tar", "-C", dir, "-cf", filepath.Join(dir, "made.tar"), "postgres", "postgres.password").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
 	}
 	return dir, err
 }

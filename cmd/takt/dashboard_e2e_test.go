@@ -24,6 +24,7 @@ import (
 	"takt/http/client"
 	"takt/http/hubspottest"
 	"takt/store"
+	"takt/store/storetest/needs"
 )
 
 // fileGate is a build command that goes on when a file called go appears: it says a
@@ -35,6 +36,7 @@ func fileGate(dir string) string {
 // show is a controller, and a browser that is logged in.
 func show(t *testing.T, settings ...string) (*site, *process.Controller, *browser) {
 	t.Helper()
+	needs.Browser(t) // before anything else is started
 	s := newSite(t)
 	c := s.controller("takt", settings...)
 	b := newBrowser(t, c)
@@ -164,6 +166,7 @@ func TestDashboardActsOnTheFleet(t *testing.T) {
 //nolint:paralleltest // one after the other
 func TestDashboardSurvives(t *testing.T) {
 	t.Parallel()
+	needs.Axe(t)
 	s, c, b := show(t)
 	require.True(t, t.Run("repairs of the tree", func(t *testing.T) { treeIsRepaired(t, c, b.tab(t, c)) }))
 	require.True(t, t.Run("the loss of its controller", func(t *testing.T) { controllerIsGone(t, s, c, b.tab(t, c)) }))
@@ -230,6 +233,7 @@ func treeIsRepaired(t *testing.T, c *process.Controller, b *browser) {
 // A throttle queue is paused, gets another rate, goes on, and what failed is redriven.
 func TestDashboardSteersTheThrottle(t *testing.T) {
 	t.Parallel()
+	needs.Browser(t)
 	s := newHookSite(t, hubspottest.Config{RollingLimit: -1})
 	c := s.throttled("takt")
 	s.install(c, api.ThrottleConfig{MaxThroughput: 1, TimePeriod: 1, TimeUnit: "day"}, hookPortal)
@@ -340,7 +344,7 @@ func hostile() string {
 // axe finds faults in the accessibility of pages.
 func axe(t *testing.T) []byte {
 	t.Helper()
-	script, err := os.ReadFile(fetched(t, "TAKT_TEST_AXE", "axe-core-*/axe.min.js", "setup-browser"))
+	script, err := os.ReadFile(needs.Axe(t))
 	require.NoError(t, err)
 	return script
 }

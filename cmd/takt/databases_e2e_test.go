@@ -30,7 +30,7 @@ import (
 // and what is beside it can read.
 func newPostgres(t *testing.T) (n *pgtest.Node, dir string) {
 	t.Helper()
-	needs.Server(t, "PostgreSQL")
+	needs.Postgres(t)
 	needs.Linux(t)
 	dir, err := os.MkdirTemp("", "takt-postgres-") //nolint:usetesting // t.TempDir is closed to the server's account
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 // it.
 func deployer(t *testing.T, n int) (*githubtest.Forge, []string) {
 	t.Helper()
-	needs.Server(t, "git")
+	needs.Git(t)
 	template, err := githubtest.Template(t.TempDir())
 	require.NoError(t, err)
 	f := githubtest.Start(t)
@@ -31,7 +31,7 @@ func deployer(t *testing.T, n int) (*githubtest.Forge, []string) {
 // credential was in no argument and no log.
 func TestDeploymentSurvivesKills(t *testing.T) {
 	t.Parallel()
-	repos, kills := repeated(80, 200), repeated(5, 10)
+	repos, kills := needs.Repeat(80, 200), needs.Repeat(5, 10)
 	s := newSite(t)
 	forge, settings := deployer(t, repos)
 	gate := newPushGate()

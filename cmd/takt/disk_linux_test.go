@@ -16,6 +16,7 @@ import (
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
+	"takt/store/storetest/needs"
 )
 
 // A disk that holds files and database fills up: first beyond its reserve, then entirely.
@@ -26,9 +27,7 @@ func TestFullDisk(t *testing.T) {
 	dir := filepath.Join(s.Dir, "takt")
 	require.NoError(t, os.MkdirAll(dir, 0o700))
 	mount := exec.CommandContext(ctx, "mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%dm,mode=700", size), "tmpfs", dir)
-	if out, err := mount.CombinedOutput(); err != nil {
-		t.Skipf("a small file system of its own needs the right to mount: %v %s", err, out)
-	}
+	needs.Allowed(t, "mount", mount.Run())
 	t.Cleanup(func() {
 		require.NoError(t, exec.CommandContext(context.WithoutCancel(ctx), "umount", "-l", dir).Run())
 	})

@@ -19,10 +19,12 @@ import (
 	"takt/http/client"
 	"takt/http/githubtest"
 	"takt/store"
+	"takt/store/storetest/needs"
 )
 
 func TestDocsShellWorkerBuilds(t *testing.T) {
 	t.Parallel()
+	needs.Curl(t)
 	script, err := filepath.Abs(filepath.Join("..", "..", "docs", "worker.sh"))
 	require.NoError(t, err)
 	text, err := os.ReadFile(script)
@@ -63,6 +65,7 @@ func TestDocsShellWorkerBuilds(t *testing.T) {
 // and with a cancelled build; one that was killed gives its build back when it starts.
 func TestDocsShellWorkerLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
+	needs.Curl(t)
 	script, err := filepath.Abs(filepath.Join("..", "..", "docs", "worker.sh"))
 	require.NoError(t, err)
 	s := newSite(t)

@@ -110,7 +110,7 @@ func TestDoctorLooksAtTheDataDirectory(t *testing.T) {
 	all := diagnosed(t, func(d *doctor) { d.dataDir(Config{DataDir: filepath.Join(dir, "file")}) })
 	requireFound(t, all, "data directory", "not a directory")
 
-	needs.Server(t, "PostgreSQL")
+	needs.Postgres(t)
 	all = diagnosed(t, func(d *doctor) { d.database(t.Context(), Config{DataDir: dir}, nil, false) })
 	requireFound(t, all, "database", "was made by PostgreSQL 9")
 	all = diagnosed(t, func(d *doctor) { d.database(t.Context(), Config{DataDir: t.TempDir()}, nil, false) })

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -73,12 +72,4 @@ func postmaster(t *testing.T, c *process.Controller) int {
 		return err == nil
 	})
 	return pid
-}
-
-// repeated returns how often a test repeats what it does: fully in make test-long.
-func repeated(briefly, fully int) int {
-	if os.Getenv("TAKT_TEST_LONG") != "" {
-		return fully
-	}
-	return briefly
 }

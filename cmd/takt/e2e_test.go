@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/await"
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/process"
 	"takt/http/api"
@@ -35,13 +36,19 @@ type site struct {
 	logged map[string]bool // whose last words the failed test has logged
 }
 
+// sites has the directory of each test's latest site, by the name of the test.
+var sites sync.Map
+
 func newSite(t *testing.T) *site {
 	t.Helper()
-	needs.Server(t, "PostgreSQL")
+	needs.Postgres(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
+	dir := t.TempDir()
+	test, _, _ := strings.Cut(t.Name(), "/")
+	sites.Store(test, dir)
 	return &site{
-		Site: process.Site{Takt: self, Dir: t.TempDir(), Environ: os.Environ(), Settings: []string{reexec + "=1"}, Limit: patience},
+		Site: process.Site{Takt: self, Dir: dir, Environ: os.Environ(), Settings: []string{reexec + "=1"}, Limit: patience},
 		t:    t, logged: map[string]bool{},
 	}
 }
@@ -89,10 +96,21 @@ func (s *site) worker(c *process.Controller, name, command string, settings ...s
 	return p
 }
 
-// eventually waits for a condition.
+// eventually waits for a condition, as long as the processes of the test write into their logs.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	require.Eventually(t, cond, patience, tick, what)
+	test, _, _ := strings.Cut(t.Name(), "/")
+	require.NoError(t, await.Until(context.WithoutCancel(t.Context()), what, func() string {
+		dir, _ := sites.Load(test)
+		logs, _ := filepath.Glob(fmt.Sprint(dir, "/*.log")) // none without a site
+		written := int64(0)
+		for _, log := range logs {
+			if info, err := os.Stat(log); err == nil {
+				written += info.Size()
+			}
+		}
+		return fmt.Sprintf("%d bytes of logs", written)
+	}, func(context.Context) (bool, error) { return cond(), nil }))
 }
 
 func submit(t *testing.T, c *process.Controller, source []byte) string {
@@ -278,9 +296,6 @@ func (w *hand) source(t *testing.T, id string) string {
 
 func TestUploadOfOneGibibyteNeedsLittleMemory(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("writes several gigabytes")
-	}
 	s := newSite(t)
 	c := s.controller("takt")
 	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))

@@ -18,6 +18,7 @@ import (
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
+	"takt/store/storetest/needs"
 )
 
 // A PostgreSQL that stands still for about as long as the build time-out takes no
@@ -79,7 +80,8 @@ func TestAFrozenDatabaseTakesNoBuildFromALiveWorker(t *testing.T) {
 			}
 		}
 	}
-	for _, length := range []time.Duration{3500, 4300, 4800, 5600, 6800} {
+	lengths := []time.Duration{3500, 6800, 4300, 4800, 5600}
+	for _, length := range lengths[:needs.Repeat(2, len(lengths))] {
 		silentIsSwept()
 		keepTheirBuilds()
 		frozen(t, postmaster(t, owner), length*time.Millisecond)

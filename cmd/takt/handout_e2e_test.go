@@ -13,6 +13,7 @@ import (
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
+	"takt/store/storetest/needs"
 )
 
 // notifyHandOuts makes the database notify of each hand-out once it is committed.
@@ -27,7 +28,7 @@ LISTEN handed`
 // another controller, and gets its build.
 func TestKilledBetweenCommitAndReply(t *testing.T) {
 	t.Parallel()
-	kills, fleet := repeated(6, 50), 4
+	kills, fleet := needs.Repeat(6, 50), 4
 	s := newSite(t)
 	owner := s.controller("owner", "TAKT_QUEUE_LIMIT=2000")
 	conn, err := pgx.Connect(t.Context(), owner.DatabaseURL())

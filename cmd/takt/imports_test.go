@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,10 +24,14 @@ type goPackage struct {
 	Doc        string
 }
 
+// goList lists takt's packages once for all tests.
+var goList = sync.OnceValues(func() ([]byte, error) {
+	return exec.Command("go", "list", "-json=ImportPath,Imports,Deps,Standard,GoFiles,Dir,Doc", "takt/...").Output()
+})
+
 func listPackages(t *testing.T) []goPackage {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps,Standard,GoFiles,Dir,Doc", "takt/...")
-	out, err := cmd.Output()
+	out, err := goList()
 	if ee, ok := errors.AsType[*exec.ExitError](err); ok {
 		t.Fatalf("go list: %s", ee.Stderr)
 	}
@@ -61,6 +66,8 @@ func TestImportDirection(t *testing.T) {
 		switch {
 		case pkg == "takt/cmd/takt-bench", pkg == "takt/cmd/takt-drill": // they write SQL beside takt
 			return []string{"takt/actors", "takt/store/postgres"}
+		case pkg == "takt/cmd/internal/gotest": // it starts a PostgreSQL for tests
+			return []string{"takt/actors", "takt/http"}
 		case pkg == "takt/http/client" || pkg == "takt/cmd/takt-demo" || under(pkg, "takt/cmd/internal"):
 			return []string{"takt/actors", "takt/store/postgres", "github.com/jackc/pgx", "github.com/labstack/echo"}
 		case pkg == "takt/http/api":

@@ -27,11 +27,8 @@ var deployDir = filepath.Join("..", "..", "deploy")
 // deployTest skips a test that takes minutes and programs of its own.
 func deployTest(t *testing.T) {
 	t.Helper()
-	needs.Server(t, "what make test-deploy installs")
 	needs.Linux(t)
-	if os.Getenv("TAKT_TEST_DEPLOY") == "" {
-		t.Skip("make test-deploy runs it")
-	}
+	needs.Asked(t, "TAKT_TEST_DEPLOY", "make test-deploy")
 }
 
 // requireCommand checks that args are a command of takt, with flags that it has.

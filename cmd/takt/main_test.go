@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	}
 	// Tests wait for processes most of the time. On two cores, two at once took twice as long.
 	flag.Parse()
-	_ = flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0))))
+	_ = flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0))))
 	goleak.VerifyTestMain(suite{m})
 }
 

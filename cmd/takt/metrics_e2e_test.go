@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -90,6 +91,10 @@ func TestALoadedControllerTellsWhatHappens(t *testing.T) {
 	}
 	families := walk(t, text, secrets)
 	missing := watched(t)
+	if disks, err := filepath.Glob("/sys/block/*/device"); err != nil || len(disks) == 0 {
+		delete(missing, "takt_host_disk_read_bytes_total") // the system does not say, as in a container
+		delete(missing, "takt_host_disk_written_bytes_total")
+	}
 	maps.DeleteFunc(missing, func(name, _ string) bool { return families[name] != nil })
 	require.Empty(t, missing, "dashboards and alerts ask for what is there")
 	for series, want := range map[string]float64{

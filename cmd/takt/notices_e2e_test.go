@@ -25,6 +25,7 @@ import (
 	"takt/http/client"
 	"takt/http/githubtest"
 	"takt/store"
+	"takt/store/storetest/needs"
 )
 
 // notice is what a receiver got.
@@ -79,16 +80,10 @@ func (r *receiver) notices() []notice {
 	return append([]notice{}, r.got...)
 }
 
-// webhooksLibrary is where the specification's own library is.
-func webhooksLibrary(t *testing.T) string {
-	t.Helper()
-	return fetched(t, "TAKT_TEST_WEBHOOKS", "standardwebhooks-*/node_modules/standardwebhooks", "setup-browser")
-}
-
 // verify has the library check signatures, and returns how many it accepts.
 func verify(t *testing.T, secret string, notices []notice) int {
 	t.Helper()
-	library := webhooksLibrary(t)
+	library := needs.Webhooks(t)
 	const script = `const { Webhook } = require(process.argv[1]);
 const { secret, notices } = JSON.parse(require("fs").readFileSync(0, "utf8"));
 let good = 0;
@@ -116,6 +111,7 @@ func subscription(t *testing.T, c *process.Controller, id string) api.Subscripti
 // build that ended, with one id, and none of a state that a build does not have.
 func TestNoticesOfAKilledController(t *testing.T) {
 	t.Parallel()
+	needs.Webhooks(t)
 	s := newSite(t)
 	r := newReceiver(t, func(n int) int { return map[bool]int{true: 500, false: 204}[n == 0] })
 	c := s.controller("takt", "TAKT_NOTICE_ALLOW=127.0.0.1")
@@ -259,6 +255,7 @@ func TestGitHubStatuses(t *testing.T) {
 // The receivers that docs/notices.md shows take notices, and refuse those with another secret.
 func TestDocsReceiversOfNotices(t *testing.T) {
 	t.Parallel()
+	needs.Webhooks(t)
 	s := newSite(t)
 	c := s.controller("takt", "TAKT_NOTICE_ALLOW=127.0.0.1")
 	text, err := os.ReadFile("../../docs/notices.md")
@@ -288,7 +285,7 @@ func TestDocsReceiversOfNotices(t *testing.T) {
 			if !right {
 				secret = "whsec_" + strings.Repeat("A", 44)
 			}
-			cmd.Env = append(os.Environ(), "TAKT_NOTICE_SECRET="+secret, "NODE_PATH="+filepath.Dir(webhooksLibrary(t)))
+			cmd.Env = append(os.Environ(), "TAKT_NOTICE_SECRET="+secret, "NODE_PATH="+filepath.Dir(needs.Webhooks(t)))
 			cmd.Stderr = os.Stderr
 			require.NoError(t, cmd.Start())
 			eventually(t, "the receiver listens", func() bool {
@@ -313,6 +310,7 @@ func TestDocsReceiversOfNotices(t *testing.T) {
 // is not public is refused; both secrets sign after a rotation.
 func TestReceiversOfNotices(t *testing.T) {
 	t.Parallel()
+	needs.Browser(t)
 	s := newSite(t)
 	c := s.controller("takt", "TAKT_NOTICE_ALLOW=127.0.0.1")
 	create := func(url string) (id, secret string) {

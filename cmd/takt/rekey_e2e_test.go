@@ -26,6 +26,7 @@ import (
 	"takt/store"
 	"takt/store/postgres"
 	"takt/store/seal"
+	"takt/store/storetest/needs"
 )
 
 // externalDatabase runs a PostgreSQL that belongs to no controller, and returns the URL of
@@ -283,7 +284,7 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	require.Positive(t, sum.Left)
 	require.Zero(t, sum.resealed())
 
-	s.killInTheMiddle(both[0], settings, repeated(1, 5), bucket.Dir)
+	s.killInTheMiddle(both[0], settings, needs.Repeat(1, 5), bucket.Dir)
 	for _, c := range both { // each has a disk
 		require.Eventually(t, func() bool { // a process each time
 			code, sum = s.rekey(c, settings)

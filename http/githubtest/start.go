@@ -48,7 +48,7 @@ func Start(tb testing.TB, edit ...func(*Config)) *Forge {
 // template, each with its own branch and tag.
 func (f *Forge) Fill(tb testing.TB, prefix string, n int, template string) {
 	tb.Helper()
-	needs.Server(tb, "git")
+	needs.Git(tb)
 	id := RefsOf(tb, template)["refs/heads/main"]
 	for i := range n {
 		name := fmt.Sprintf("%s-%03d", prefix, i)

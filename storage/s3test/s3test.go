@@ -8,9 +8,7 @@
 //
 // # Failure
 //
-// A server that does not answer fails the test. So does a missing program.
-// TAKT_TEST_S3_SERVER names the program; by default it is the one that `make setup-s3`
-// installs.
+// A server that does not answer fails the test. Package needs says what a missing program does.
 //
 // # Concurrency
 //
@@ -42,9 +40,6 @@ const (
 	SecretKey = "takt-test-secret-3f9c1d"
 )
 
-// version is the version that the Makefile builds.
-const version = "v1.8.0"
-
 // Server is a running S3 server.
 type Server struct {
 	// Endpoint is its URL.
@@ -60,25 +55,10 @@ type Server struct {
 	done    chan struct{}
 }
 
-// Program finds the S3 server, or fails the test.
-func Program(tb testing.TB) string {
-	tb.Helper()
-	needs.Server(tb, "an S3 server")
-	path := os.Getenv("TAKT_TEST_S3_SERVER")
-	if path == "" {
-		cache, err := os.UserCacheDir()
-		require.NoError(tb, err)
-		path = filepath.Join(cache, "takt", "tools", "versitygw-"+version, "versitygw")
-	}
-	_, err := os.Stat(path) //nolint:gosec // whoever runs the tests names it
-	require.NoErrorf(tb, err, "the S3 server of the tests is missing: run `make setup-s3` once")
-	return path
-}
-
 // Start starts a server with an empty bucket. It ends with the test.
 func Start(tb testing.TB) *Server {
 	tb.Helper()
-	s := &Server{tb: tb, program: Program(tb), root: tb.TempDir()}
+	s := &Server{tb: tb, program: needs.S3(tb), root: tb.TempDir()}
 	s.Dir = filepath.Join(s.root, "data", Bucket)
 	require.NoError(tb, os.MkdirAll(s.Dir, 0o700))
 	require.NoError(tb, os.MkdirAll(filepath.Join(s.root, "meta"), 0o700))

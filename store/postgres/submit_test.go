@@ -253,7 +253,7 @@ func TestSubmitOfACallerThatLeaves(t *testing.T) {
 	require.ErrorIs(t, <-left, store.ErrOutcomeUnknown)
 	require.Equal(t, &settled{committed: true}, late)
 	release()
-	require.Eventually(t, func() bool { _, err := b.builds.Find(t.Context(), s.ID); return err == nil }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, err := b.builds.Find(t.Context(), s.ID); return err == nil }, time.Minute, time.Millisecond)
 }
 
 // Files are committed before their row is visible, and removed again if there is certainly

@@ -6,11 +6,10 @@ import (
 	"regexp"
 	"runtime"
 	"strconv"
+	"takt/store/storetest/pgbin"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"takt/store/storetest/pgtest"
 )
 
 var naiveRate = regexp.MustCompile(`tps = ([0-9.]+)`)
@@ -42,7 +41,7 @@ func Naive(tb testing.TB, kind string, clients, polls int) float64 {
 // program runs one of PostgreSQL's own programs.
 func program(tb testing.TB, name string, args ...string) string {
 	tb.Helper()
-	dir, err := pgtest.BinDir()
+	dir, err := pgbin.Dir()
 	require.NoError(tb, err)
 	out, err := exec.CommandContext(tb.Context(), filepath.Join(dir, name), args...).CombinedOutput()
 	require.NoError(tb, err, "%s: %s", name, out)

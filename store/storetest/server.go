@@ -13,11 +13,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"takt/store/storetest/pgbin"
 	"takt/store/storetest/pgtest"
 )
 
-// server is a PostgreSQL that this process started.
-type server struct {
+// Server is a PostgreSQL that this process started.
+type Server struct {
 	dir  string
 	cmd  *exec.Cmd
 	life io.Closer // the server ends when this is closed
@@ -37,19 +38,22 @@ rm -rf "$2"
 `
 
 const (
-	options = "-c max_connections=300 -c log_min_messages=error "
+	options = "-c max_connections=500 -c log_min_messages=error "
 	// fast is for tests, durable for benchmarks: PostgreSQL's own defaults.
 	fast    = options + "-c shared_buffers=64MB -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_wal_size=256MB"
 	durable = options + "-c shared_buffers=512MB -c max_wal_size=4GB"
 )
 
+// Serve starts a server for several test binaries, which find it by TAKT_TEST_DATABASE_URL.
+func Serve(ctx context.Context) (*Server, error) { return start(ctx, fast) }
+
 // start starts a server and waits until it answers.
-func start(ctx context.Context, options string) (*server, error) {
-	bin, err := pgtest.BinDir()
+func start(ctx context.Context, options string) (*Server, error) {
+	bin, err := pgbin.Dir()
 	if err != nil {
 		return nil, err
 	}
-	parent := "/tmp" // a short name, because of the socket
+	parent := pgtest.Disk()
 	if options == fast {
 		parent = pgtest.Scratch()
 	}
@@ -77,20 +81,20 @@ func start(ctx context.Context, options string) (*server, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting PostgreSQL: %w", err)
 	}
-	s := &server{dir: dir, cmd: cmd, life: life}
+	s := &Server{dir: dir, cmd: cmd, life: life}
 	if err := s.await(ctx); err != nil {
 		log, _ := os.ReadFile(filepath.Join(dir, "log"))
-		s.stop()
+		s.Stop()
 		return nil, fmt.Errorf("starting PostgreSQL: %w\n%s", err, log)
 	}
 	return s, nil
 }
 
 // await waits until the server answers.
-func (s *server) await(ctx context.Context) error {
+func (s *Server) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("it does not answer"))
 	defer cancel()
-	cfg, err := pgx.ParseConfig(s.url("postgres"))
+	cfg, err := pgx.ParseConfig(s.URL("postgres"))
 	if err != nil {
 		return err
 	}
@@ -112,12 +116,13 @@ func (s *server) await(ctx context.Context) error {
 	}
 }
 
-func (s *server) url(database string) string {
+// URL is how to reach a database of the server.
+func (s *Server) URL(database string) string {
 	return "host=" + s.dir + " user=takt dbname=" + database
 }
 
-// stop ends the server and removes its files.
-func (s *server) stop() {
+// Stop ends the server and removes its files.
+func (s *Server) Stop() {
 	_ = s.life.Close()
 	_ = s.cmd.Wait() // the exit status does not matter
 }

@@ -34,7 +34,7 @@ type cluster struct {
 	options string
 	once    sync.Once
 	err     error
-	server  *server // nil for TAKT_TEST_DATABASE_URL
+	server  *Server // nil for TAKT_TEST_DATABASE_URL
 	admin   *pgx.ConnConfig
 	// template and strategy are what databases are made from, and how.
 	template, strategy string
@@ -128,7 +128,7 @@ func connect(tb testing.TB, cfg *pgx.ConnConfig) *Database {
 // clone makes a database that is dropped at the end of the test.
 func clone(tb testing.TB, c *cluster, migrated bool) *pgx.ConnConfig {
 	tb.Helper()
-	needs.Server(tb, "PostgreSQL")
+	needs.Postgres(tb)
 	c.once.Do(func() { c.err = c.prepare(context.WithoutCancel(tb.Context())) })
 	require.NoError(tb, c.err, "preparing PostgreSQL")
 	template := "template0"
@@ -155,7 +155,7 @@ func (c *cluster) prepare(ctx context.Context) (err error) {
 		if c.server, err = start(ctx, c.options); err != nil {
 			return err
 		}
-		given = c.server.url("postgres")
+		given = c.server.URL("postgres")
 	}
 	if c.admin, err = pgx.ParseConfig(given); err != nil {
 		return err
@@ -258,6 +258,6 @@ func (c *cluster) database(name string) *pgx.ConnConfig {
 
 func (c *cluster) stop() {
 	if c.server != nil {
-		c.server.stop()
+		c.server.Stop()
 	}
 }

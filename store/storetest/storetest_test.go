@@ -37,7 +37,7 @@ const helper = "TAKT_STORETEST_VICTIM"
 // A test binary that is killed leaves neither a server nor files behind.
 func TestAKilledTestBinaryLeavesNothing(t *testing.T) {
 	t.Parallel()
-	needs.Server(t, "PostgreSQL")
+	needs.Postgres(t)
 	if os.Getenv(helper) != "" {
 		db := storetest.New(t)
 		_, _ = os.Stdout.WriteString("directory " + db.Config.Host + "\n")

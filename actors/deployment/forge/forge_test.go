@@ -31,7 +31,7 @@ func setup(t *testing.T, edit ...func(*forge.Config)) *bundle {
 
 func setupWith(t *testing.T, behave func(*githubtest.Config), edit ...func(*forge.Config)) *bundle {
 	t.Helper()
-	needs.Server(t, "git")
+	needs.Git(t)
 	f := githubtest.Start(t, behave)
 	cfg := forge.Config{BaseURL: f.URL, WorkDir: filepath.Join(t.TempDir(), "work"), Environ: os.Environ(), Backoff: 5 * time.Millisecond}
 	for _, e := range edit {

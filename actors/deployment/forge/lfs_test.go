@@ -28,7 +28,7 @@ func hasLFS() bool {
 // not needed for that: a pointer is a small text.
 func lfsTemplate(t *testing.T) (template, oid string, content []byte) {
 	t.Helper()
-	needs.Server(t, "git")
+	needs.Git(t)
 	content = []byte("not so large after all\n")
 	sum := sha256.Sum256(content)
 	oid = hex.EncodeToString(sum[:])

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
+	"takt/store/storetest/needs"
 )
 
 // delegated makes a cgroup for a worker, as systemd does with Delegate=yes. It skips the
@@ -25,9 +27,7 @@ func delegated(t *testing.T) string {
 			continue
 		}
 		dir, err := os.MkdirTemp(m.MountPoint, "takt-test-") //nolint:usetesting // a cgroup, not a directory
-		if err != nil {
-			t.Skip("may not make cgroups:", err)
-		}
+		needs.Allowed(t, "cgroups v2", err)
 		t.Cleanup(func() {
 			await(t, "the cgroup is empty", func() bool {
 				_ = os.Remove(filepath.Join(dir, "takt-worker"))
@@ -36,7 +36,7 @@ func delegated(t *testing.T) string {
 		})
 		return dir
 	}
-	t.Skip("no cgroup v2 with the controllers cpu, memory and pids here")
+	needs.Allowed(t, "cgroups v2", errors.New("no cgroup v2 with the controllers cpu, memory and pids here"))
 	return ""
 }
 

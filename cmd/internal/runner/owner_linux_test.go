@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
+	"takt/store/storetest/needs"
 )
 
 var lastUser atomic.Int64
@@ -25,9 +26,7 @@ var lastUser atomic.Int64
 // root runs it.
 func newOwners(t *testing.T, n int) (owners []*Owner) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can run builds as other users")
-	}
+	needs.Root(t)
 	for range n {
 		// No process has a number above 1<<22, so that each run of the tests has its own.
 		uid := int64(1+lastUser.Add(1))<<22 + int64(os.Getpid())
@@ -179,9 +178,7 @@ func TestSlotWithProcessesThatCannotBeEnded(t *testing.T) {
 	t.Parallel()
 	owners := newOwners(t, 1)
 	freezer, err := os.MkdirTemp("/sys/fs/cgroup/freezer", "takt-test-") //nolint:usetesting // a cgroup, not a directory
-	if err != nil {
-		t.Skip("no freezer of cgroups version 1, which holds up SIGKILL:", err)
-	}
+	needs.Allowed(t, "cgroups v1", err)                                  // it holds up SIGKILL
 	thaw := func() { require.NoError(t, put(freezer, "freezer.state", "THAWED")) }
 	t.Cleanup(func() {
 		thaw()

@@ -1,16 +1,15 @@
 package runner
 
 import (
-	"archive/tar"
 	"bufio"
 	"bytes"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,26 +28,14 @@ type engine struct {
 	env []string
 }
 
-// newEngine sets podman up. It uses runc and this process's limits, because crun refuses
-// cgroups of both versions at once, and raising limits takes more than root in many
-// containers. Registries on this machine speak HTTP.
 func newEngine(t *testing.T) *engine {
 	t.Helper()
-	needs.Server(t, "podman")
-	_, err := exec.LookPath("podman")
-	require.NoError(t, err, "podman is missing: run `.ci/setup podman` once")
+	needs.Podman(t)
 	dir, err := os.MkdirTemp("", "takt") //nolint:usetesting // podman wants short names
 	require.NoError(t, err)
-	e := &engine{t: t, env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_RUNTIME_DIR=" + dir}}
-	for name, text := range map[string]string{
-		"CONTAINERS_CONF":            "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=4096:4096\"]\n[engine]\nruntime = \"runc\"\n",
-		"CONTAINERS_STORAGE_CONF":    fmt.Sprintf("[storage]\ndriver = \"vfs\"\ngraphroot = \"%[1]s/graph\"\nrunroot = \"%[1]s/run\"\n", dir),
-		"CONTAINERS_REGISTRIES_CONF": "[[registry]]\nlocation = \"127.0.0.1\"\ninsecure = true\n",
-	} {
-		path := filepath.Join(dir, strings.ToLower(name))
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		e.env = append(e.env, name+"="+path)
-	}
+	e := &engine{t: t}
+	e.env, err = needs.PodmanEnv(dir)
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		e.run("rm", "--all", "--force")
 		e.run("image", "rm", "--all", "--force")
@@ -65,16 +52,9 @@ func (e *engine) run(args ...string) string {
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	if err != nil && mayNotUnpack.MatchString(errs.String()) {
-		e.t.Skipf("podman may not unpack images here, as in a chroot: %s", errs.String())
-	}
 	require.NoError(e.t, err, "podman %v: %s", args, errs.String())
 	return strings.TrimSpace(string(out))
 }
-
-// mayNotUnpack matches what podman says where it lacks the rights, or the mount at /, to
-// unpack any image.
-var mayNotUnpack = regexp.MustCompile(`ApplyLayer .*(remount /|operation not permitted|permission denied)`)
 
 func (e *engine) has(image string) bool {
 	cmd := exec.Command("podman", "image", "exists", image)
@@ -88,24 +68,9 @@ func (e *engine) makeImage(name string) {
 	path := filepath.Join(e.t.TempDir(), "image.tar")
 	f, err := os.Create(path)
 	require.NoError(e.t, err)
-	program, err := exec.LookPath("busybox")
-	require.NoError(e.t, err, "busybox is missing: run `.ci/setup podman` once")
-	busybox, err := os.ReadFile(program)
-	require.NoError(e.t, err)
 	noise := make([]byte, 1<<20)
 	_, _ = rand.Read(noise)
-	w := tar.NewWriter(f)
-	for name, content := range map[string][]byte{"bin/busybox": busybox, "noise": noise} {
-		require.NoError(e.t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(content))}))
-		_, err = w.Write(content)
-		require.NoError(e.t, err)
-	}
-	for _, applet := range []string{"sh", "cat", "cp", "dd", "sleep"} {
-		require.NoError(e.t, w.WriteHeader(&tar.Header{Name: "bin/" + applet, Typeflag: tar.TypeSymlink, Linkname: "busybox"}))
-	}
-	require.NoError(e.t, w.WriteHeader(&tar.Header{Name: "tmp", Typeflag: tar.TypeDir, Mode: 0o777}))
-	require.NoError(e.t, w.Close())
-	require.NoError(e.t, f.Close())
+	require.NoError(e.t, needs.Busybox(f, map[string][]byte{"noise": noise}))
 	e.run("import", "--quiet", path, name)
 }
 
@@ -146,7 +111,7 @@ cd "$TAKT_SOURCE"; cp main.txt "$TAKT_OUTPUT"`, func(c *Config, _ *Image) {
 		gone(t)
 		if !limited {
 			require.Contains(t, b.line(id, "not all limits hold"), "podman has no ")
-			t.Skip("podman can't limit CPU and memory here, and the build said so")
+			needs.Allowed(t, "limits of containers", errors.New("podman can't limit CPU and memory here, and the build said so"))
 		}
 		said := fmt.Sprint(b.Build(id).Logs)
 		for _, limit := range []string{"67108864", "50000", "4096"} {
@@ -192,7 +157,7 @@ cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max; cp main.txt "$TAKT_OUT
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if !limited && strings.Contains(tt.want, "memory") {
-				t.Skip("podman can't limit memory here")
+				needs.Allowed(t, "limits of containers", errors.New("podman can't limit memory here"))
 			}
 			b := e.bench(image, tt.script, func(c *Config, _ *Image) { tt.limits(c) })
 			id := b.Submit("ios", source(t), nil)
@@ -264,16 +229,7 @@ func noRuntime(t *testing.T) string {
 // serveImages starts a registry and returns its address.
 func serveImages(t *testing.T) string {
 	t.Helper()
-	path := os.Getenv("TAKT_TEST_REGISTRY")
-	if path == "" {
-		cache, err := os.UserCacheDir()
-		require.NoError(t, err)
-		found, err := filepath.Glob(filepath.Join(cache, "takt", "tools", "registry-*", "registry"))
-		require.NoError(t, err)
-		require.NotEmpty(t, found, "the image server of the tests is missing: run `make setup-podman` once")
-		path = found[len(found)-1]
-	}
-	cmd := exec.Command(path, "-port", "0")
+	cmd := exec.Command(needs.Registry(t), "-port", "0")
 	said, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	wait, err := tied.Start(cmd)

@@ -29,7 +29,7 @@ import (
 // it; a race makes takt exit with a failure.
 func Build(tb testing.TB) string {
 	tb.Helper()
-	needs.Server(tb, "PostgreSQL")
+	needs.Postgres(tb)
 	path := filepath.Join(tb.TempDir(), "takt")
 	args := []string{"build", "-o", path}
 	info, _ := debug.ReadBuildInfo()

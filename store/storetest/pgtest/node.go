@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"takt/store/storetest/pgbin"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,7 +39,7 @@ type Node struct {
 
 // New makes a directory below parent and chooses a port. There is no cluster yet.
 func New(parent string) (*Node, error) {
-	bin, err := BinDir()
+	bin, err := pgbin.Dir()
 	if err != nil {
 		return nil, err
 	}

@@ -13,9 +13,17 @@ func Scratch() string {
 	const memory, room = "/dev/shm", 2 << 30
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(memory, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < room || syscall.Access(memory, 2) != nil { //nolint:gosec,unconvert // sizes are positive, and of other types on other systems
-		return "/tmp"
+		return Disk()
 	}
 	return memory
+}
+
+// Disk is a directory whose path is short: that for temporary files, or else /tmp.
+func Disk() string {
+	if dir := os.TempDir(); len(dir) < 60 {
+		return dir
+	}
+	return "/tmp"
 }
 
 // ScratchDir makes a directory in Scratch. It is removed by remove, or when this process has

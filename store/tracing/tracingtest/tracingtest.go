@@ -7,9 +7,8 @@
 //
 // # Failure
 //
-// A collector that does not start fails the test. So does a missing program.
-// TAKT_TEST_OTEL_COLLECTOR names the program; by default it is the one that `make
-// setup-otel` installs.
+// A collector that does not start fails the test. Package needs says what a missing program
+// does.
 //
 // # Concurrency
 //
@@ -36,9 +35,6 @@ import (
 	"takt/store/storetest/needs"
 	"takt/store/storetest/tied"
 )
-
-// version is the version that the Makefile builds.
-const version = "v0.145.0"
 
 // Collector is a running collector.
 type Collector struct {
@@ -97,15 +93,7 @@ func (a attributes) Get(key string) string {
 // Start starts a collector. It ends with the test.
 func Start(tb testing.TB) *Collector {
 	tb.Helper()
-	needs.Server(tb, "the OpenTelemetry Collector")
-	program := os.Getenv("TAKT_TEST_OTEL_COLLECTOR")
-	if program == "" {
-		cache, err := os.UserCacheDir()
-		require.NoError(tb, err)
-		program = filepath.Join(cache, "takt", "tools", "otelcol-"+version, "otelcol")
-	}
-	_, err := os.Stat(program) //nolint:gosec // whoever runs the tests names it
-	require.NoErrorf(tb, err, "the collector of the tests is missing: run `make setup-otel` once")
+	program := needs.Collector(tb)
 	c := &Collector{tb: tb, dir: tb.TempDir()}
 	tb.Cleanup(c.stop)
 	for range 20 {

@@ -1,4 +1,5 @@
-package pgtest
+// Package pgbin finds the programs of an installed PostgreSQL server.
+package pgbin
 
 import (
 	"errors"
@@ -21,8 +22,8 @@ var globs = []string{ //nolint:gochecknoglobals // a constant list
 var errNoServer = errors.New("no PostgreSQL server found: install it (apt-get install postgresql, " +
 	"brew install postgresql@17) or set TAKT_TEST_DATABASE_URL")
 
-// BinDir returns the directory that holds initdb and postgres.
-func BinDir() (string, error) {
+// Dir returns the directory that holds initdb and postgres.
+func Dir() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		if path, err = filepath.EvalSymlinks(path); err == nil && complete(filepath.Dir(path)) {
 			return filepath.Dir(path), nil
