@@ -33,12 +33,21 @@ RELEASES      ?= .cache/release
 # VERSION=1.2.3 makes a build say that it is this release.
 LDFLAGS        = $(if $(VERSION),-ldflags "-X main.release=$(VERSION) -X main.commit=$(shell git rev-parse HEAD)")
 
-# What the tests of PACKAGES run against, and where they find it.
-SERVERS := $(if $(filter ./...,$(PACKAGES)),setup-postgres setup-git setup-curl setup-s3 setup-podman setup-promtool setup-otel setup-browser,$(shell .ci/servers $(PACKAGES)))
-FIND    := TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_REGISTRY=$(IMAGE_SERVER) TAKT_TEST_OTEL_COLLECTOR=$(COLLECTOR) TAKT_TEST_AXE=$(AXE) TAKT_TEST_WEBHOOKS=$(WEBHOOKS)
+# What the tests of PACKAGES run against beyond PostgreSQL and git, which suffice for make test.
+SERVERS = $(if $(filter ./...,$(PACKAGES)),setup-postgres setup-git setup-curl setup-s3 setup-podman setup-promtool setup-otel setup-browser,$(shell .ci/servers $(PACKAGES)))
+FIND    := TAKT_TEST_TOOLS=$(CACHE)/tools
+# Needs that the tests of make check may do without. A machine has cgroups of one version.
+LACKS   ?= cgroups v1,cgroups v2
+NEEDS   := $(FIND) TAKT_TEST_NEEDS=all TAKT_TEST_LACKS='$(LACKS)'
+GOTEST   = $(GO) run ./cmd/internal/gotest
+
+# The tests of programs start them, as they are built for users; those of packages run in one
+# process.
+ENDS    = $(shell $(GO) list $(PACKAGES) | grep '^takt/cmd/takt')
+PARTS   = $(shell $(GO) list $(PACKAGES) | grep -v '^takt/cmd/takt')
 
 # The tests of what operators install take minutes, so only `make test-deploy` runs them.
-DEPLOY_TEST := TAKT_TEST_DEPLOY=1 $(GO) test -count 1 -v -timeout 20m
+DEPLOY_TEST := $(NEEDS) TAKT_TEST_DEPLOY=1 $(GO) test -count 1 -v -timeout 20m
 
 export GOTOOLCHAIN := local
 
@@ -73,12 +82,24 @@ run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database i
 unit: ## run the tests that need nothing but Go: no server, no network, no root
 	$(GO) test -short -timeout 5m $(PACKAGES)
 
-test: announce setup-cc $(SERVERS) ## run every test, or those of PACKAGES=./actors/queue, with the race detector
-	$(FIND) CGO_ENABLED=1 $(GO) test -race -timeout 17m $(PACKAGES)
-	@$(GO) run ./cmd/internal/mutants -stale || echo "test: make mutants will fail for these until testdata/mutants.txt is mended" >&2
+test: ## run all tests that need no more than Go, PostgreSQL and git; PACKAGES=./actors/queue runs some
+	@.ci/setup postgres git
+	@mkdir -p .cache
+	$(FIND) TAKT_TEST_NEEDS=basic CGO_ENABLED=0 $(GOTEST) -passed .cache/passed -- -count 1 -vet=off -timeout 30m $(PACKAGES)
+
+check: lint vet vuln check-tests ## check what CI checks: lint, vet, vulnerabilities, and every test with all that it needs
+
+# After make test in one run of make, the tests of programs that passed there are not repeated.
+check-tests: announce setup-cc $(SERVERS) ## run every test, those of packages with the race detector, and install what they need
+	$(if $(PARTS),$(NEEDS) CGO_ENABLED=1 $(GOTEST) -- -race -count 1 -vet=off -timeout 30m $(PARTS))
+	$(if $(ENDS),$(NEEDS) CGO_ENABLED=0 $(GOTEST) $(if $(filter test,$(MAKECMDGOALS)),-except .cache/passed) -- -count 1 -vet=off -timeout 30m $(ENDS))
+	@$(GO) run ./cmd/internal/mutants -stale || echo "make mutants will fail for these until testdata/mutants.txt is mended" >&2
+
+test-race: announce setup-cc $(SERVERS) ## run every test with the race detector, in the programs that tests start, too
+	$(NEEDS) CGO_ENABLED=1 $(GOTEST) -- -race -count 1 -vet=off -timeout 60m $(PACKAGES)
 
 test-long: setup-cc setup-postgres setup-git setup-s3 ## run with all their repetitions the tests that make test shortens
-	TAKT_TEST_LONG=1 $(FIND) CGO_ENABLED=1 $(GO) test -race -count 1 -run 'TestKilledBetweenCommitAndReply|TestDeploymentSurvivesKills|TestTheKeyIsChangedUnderLoad' -timeout 17m ./cmd/takt
+	TAKT_TEST_LONG=1 $(FIND) CGO_ENABLED=1 $(GO) test -race -count 1 -run 'TestKilledBetweenCommitAndReply|TestDeploymentSurvivesKills|TestTheKeyIsChangedUnderLoad|TestAFrozenDatabase' -timeout 17m ./cmd/takt
 	TAKT_TEST_LONG=1 $(FIND) $(GO) test -count 1 -run 'TestScaleIsMeasured|TestBenchTakesItsFigures' -timeout 30m ./cmd/takt-bench
 
 drill: setup-postgres setup-s3 setup-git setup-cc ## make faults around two controllers, and failovers, under load for DRILL (2m), and check every promise
@@ -105,21 +126,19 @@ test-databases: setup-postgres ## run takt behind PgBouncer in transaction mode
 test-release: setup-postgres ## build a release twice, in two places, compare the bytes and run it
 	$(DEPLOY_TEST) -run TestDeployRelease ./cmd/takt
 
-check: lint vet-darwin ## lint, vet (for macOS too) and check that go.mod is tidy
+vet: ## vet for Linux and macOS, and check that go.mod is tidy
 	$(GO) vet ./...
 	$(GO) mod tidy -diff
-
-vet-darwin: ## compile, without optimising it, and vet everything for macOS
-	GOOS=darwin $(GO) build -gcflags='all=-N -l' ./...
 	GOOS=darwin $(GO) vet -gcflags='all=-N -l' ./...
 
 test-postgres: setup-postgres setup-git setup-s3 ## test the database with each other PostgreSQL that Debian and its backports offer
 	@$(FIND) GO=$(GO) .ci/test-postgres
 
-check-all: check vuln test-long test-postgres mutants drill fuzz test-deploy check-fresh ## check what takes longer, before a release
+check-all: ## check all, before a release: in sittings, as each part that passed on this commit stays so; PART=drill runs one
+	@.ci/check-all '$(PART)'
 
-check-fresh: ## run the demo and every test in an empty Debian, as root; KEEP=1 keeps it
-	@.ci/setup debootstrap
+check-fresh: ## run demo and test in an empty Debian as root, as an ordinary user and in a container; KEEP=1 keeps it
+	@.ci/setup debootstrap podman
 	@.ci/fresh
 
 package: $(NFPM) ## write dist/takt_VERSION_ARCH.deb, the Debian package; VERSION=1.2.3 ARCH=arm64
@@ -160,9 +179,10 @@ fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
 			echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; \
 		done; done
 
-mutants: $(SERVERS) ## break each mechanism that a promise stands on, and see its test fail; ONLY=REGEX runs some
+mutants: $(SERVERS) ## break each mechanism that a promise stands on, and see its test fail; what is as when it was caught is not run, but with ALL=1; ONLY=REGEX runs some
 	@.ci/setup pgbouncer
-	TAKT_TEST_DEPLOY=1 $(FIND) $(GO) run ./cmd/internal/mutants -only '$(ONLY)'
+	@mkdir -p .cache
+	TAKT_TEST_DEPLOY=1 $(NEEDS) $(GO) run ./cmd/internal/mutants -only '$(ONLY)' $(if $(ALL),,-caught .cache/caught)
 
 screenshots: setup-postgres setup-browser ## write pictures of every page (light, dark, phone, without JavaScript) to .cache/screenshots
 	TAKT_SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(GO) test -run TestDashboardScreenshots -timeout 5m -count 1 ./cmd/takt
@@ -177,7 +197,7 @@ db-reset: ## throw away the database and files of `make run`
 	rm -rf $(RUN_DIR)
 
 announce:
-	@$(FIND) .ci/setup announce setup-cc $(SERVERS)
+	@.ci/setup announce setup-cc $(SERVERS)
 
 setup-postgres:
 	@.ci/setup postgres
