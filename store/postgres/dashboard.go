@@ -61,9 +61,10 @@ const sqlFleetStates = `/* fleet_states */ SELECT ` + fleetState + `, count(*)::
 
 const (
 	// sqlFleetGroups counts workers by the platforms and labels that they have and by state.
+	// A sum of slots may be larger than an integer, which each of them is.
 	sqlFleetGroups = `/* fleet_groups */
-SELECT platforms, labels, ` + fleetState + `, count(*)::int, sum(slots)::int, sum(held)::int,
-	coalesce(sum(greatest(slots - held, 0)) FILTER (WHERE ` + workerPolls + `), 0)::int,
+SELECT platforms, labels, ` + fleetState + `, count(*)::int, sum(slots), sum(held),
+	coalesce(sum(greatest(slots - held, 0)) FILTER (WHERE ` + workerPolls + `), 0),
 	coalesce((SELECT name FROM worker_details WHERE worker_id = min(w.id)), '')
 FROM workers w GROUP BY 1, 2, 3`
 

@@ -61,6 +61,18 @@ func TestFleetIsFilteredAndCounted(t *testing.T) {
 	require.Len(t, must(d.NamedWorkers(t.Context(), "machine 1", 10))(t), 3)
 }
 
+// A sum of slots may be larger than a column can hold.
+func TestFleetOfManySlotsIsCounted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 3 {
+		b.worker()
+	}
+	b.exec(`UPDATE workers SET slots = $1`, math.MaxInt32)
+	all := must(postgres.NewDashboard(b.DB).FleetSummary(t.Context()))(t)[0]
+	require.Equal(t, []int{3 * math.MaxInt32, 3 * math.MaxInt32}, []int{all.Slots, all.Free})
+}
+
 func TestQueueIsShownInTheOrderOfHandOuts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
