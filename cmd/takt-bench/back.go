@@ -123,7 +123,7 @@ func (r *run) restarts(ctx context.Context, c *controller) error {
 			if _, err := c.Client.Operate(ctx, client.Order{Action: "restart", Path: "takt/" + path, Reason: "takt-bench", Timeout: time.Minute}); err != nil {
 				return err
 			}
-			if err := c.Await(ctx, time.Minute, "all to run again", func(ctx context.Context) (bool, error) {
+			if err := c.Await(ctx, "all to run again", nil, func(ctx context.Context) (bool, error) {
 				root, err := c.Client.Tree(ctx, client.TreeOptions{})
 				return err == nil && runs(&root) && root.UptimeMS < time.Since(begun).Milliseconds() == (path == ""), nil
 			}); err != nil {

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"takt/cmd/internal/load"
+	"takt/cmd/internal/process"
 )
 
 // usage is processor time, of takt and of its PostgreSQL.
@@ -27,53 +23,26 @@ func (u usage) String() string {
 	return fmt.Sprintf("takt %d µs, PostgreSQL %d µs", u.takt.Microseconds(), u.postgres.Microseconds())
 }
 
-// tick is the unit of /proc's times.
-const tick = 10 * time.Millisecond
-
 // usage reads what c and its embedded server have used so far.
 func (c *controller) usage() (u usage, err error) {
-	if u.takt, _, _, err = times(c.PID()); err != nil {
+	own, err := process.TimesOf(c.PID())
+	if err != nil {
 		return u, err
 	}
 	postmaster, err := c.Postmaster()
 	if err != nil {
 		return u, err
 	}
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return u, err
-	}
-	for _, path := range stats {
-		pid, _ := strconv.Atoi(strings.Split(path, "/")[2]) // the pattern has digits only
-		own, ended, parent, err := times(pid)
+	u.takt = own.Own
+	for pid, t := range process.All() {
 		switch {
-		case err != nil: // it has ended meanwhile
 		case pid == postmaster:
-			u.postgres += own + ended
-		case parent == postmaster:
-			u.postgres += own
+			u.postgres += t.Own + t.Ended
+		case t.Parent == postmaster:
+			u.postgres += t.Own
 		}
 	}
 	return u, nil
-}
-
-// times reads what a process has used itself, and what children of it that ended
-// have; and whose child it is.
-func times(pid int) (own, ended time.Duration, parent int, err error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, 0, 0, fmt.Errorf("reading a process's times: %w", err)
-	}
-	_, after, _ := bytes.Cut(raw, []byte(") ")) // its name may hold anything
-	fields := strings.Fields(string(after))
-	if len(fields) < 15 {
-		return 0, 0, 0, fmt.Errorf("reading the times of process %d: %q", pid, raw)
-	}
-	var n [15]int
-	for i := range n {
-		n[i], _ = strconv.Atoi(fields[i]) // the first is no number
-	}
-	return time.Duration(n[11]+n[12]) * tick, time.Duration(n[13]+n[14]) * tick, n[1], nil
 }
 
 // sample is a load and what it cost.

@@ -128,7 +128,7 @@ func deployOnce(ctx context.Context, f *forgeStage, c *controller, org string) (
 	if err != nil {
 		return 0, err
 	}
-	err = c.Await(ctx, 10*time.Minute, "the deployment to end", func(ctx context.Context) (_ bool, err error) {
+	err = c.Await(ctx, "the deployment to end", nil, func(ctx context.Context) (_ bool, err error) {
 		d, err = c.Client.Deployment(ctx, d.ID, false)
 		return d.Ended(), err
 	})

@@ -100,7 +100,7 @@ func (s *scale) history(ctx context.Context) error {
 		return err
 	}
 	var before usage
-	if err := c.Await(ctx, 15*time.Minute, "a round of the janitor", func(ctx context.Context) (bool, error) {
+	if err := c.Await(ctx, "a round of the janitor", nil, func(ctx context.Context) (bool, error) {
 		if n, err := c.Metric(ctx, "takt_storage_expired_sources_total"); n == 0 || err != nil {
 			begun = time.Now() // it waits at first
 			before, err = c.usage()

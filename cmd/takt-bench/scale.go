@@ -59,7 +59,6 @@ func newScale() *cobra.Command {
 				return err
 			}
 			s.Settings = []string{"TAKT_QUEUE_LIMIT=100000000", "TAKT_POLL_RATE=0", "TAKT_REGISTER_RATE=0", "TAKT_LOG=warn,json"}
-			s.Limit = 5 * time.Minute
 			defer func() { err = s.Clear(s.progress, err) }()
 			for _, part := range args {
 				if err := errors.Join(parts[part](ctx), s.stopAll(ctx)); err != nil {
@@ -354,7 +353,7 @@ func (s *scale) parkStreams(ctx context.Context, c *controller, n int, roots *x5
 			}
 		})
 	}
-	if err := c.Await(ctx, 8*time.Minute, "all polls to be parked", func(ctx context.Context) (bool, error) {
+	if err := c.Await(ctx, "all polls to be parked", nil, func(ctx context.Context) (bool, error) {
 		if f := failed.Load(); f != nil {
 			return false, *f
 		}

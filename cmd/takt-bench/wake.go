@@ -100,7 +100,7 @@ func keepParked(ctx context.Context, conn *load.Conn, p *poller, jobs chan<- arr
 
 // awaitMetric waits until a metric is as it should be.
 func (c *controller) awaitMetric(ctx context.Context, name string, right func(n float64) bool) error {
-	return c.Await(ctx, time.Minute, "the right "+name, func(ctx context.Context) (bool, error) {
+	return c.Await(ctx, "the right "+name, nil, func(ctx context.Context) (bool, error) {
 		n, err := c.Metric(ctx, name)
 		return right(n), err
 	})

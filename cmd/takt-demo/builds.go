@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -32,7 +33,7 @@ func (s *stage) submit(ctx context.Context, by, order, require string) (*job, er
 	if err != nil {
 		return nil, err
 	}
-	sub, err := s.submitters[by].Submit(ctx, client.Submit{Platform: store.Android, Source: client.Bytes(source), Require: require})
+	sub, err := s.submitters[by].Submit(ctx, client.Submit{Platform: platform, Source: client.Bytes(source), Require: require})
 	if err != nil {
 		return nil, fmt.Errorf("submitting %s: %w", order, err)
 	}
@@ -62,6 +63,9 @@ func (s *stage) pack(ctx context.Context, order string) ([]byte, error) {
 // refresh reads where j stands; a failed build ends the demo with its log.
 func (s *stage) refresh(ctx context.Context, j *job) error {
 	st, err := s.controller.Client.Status(ctx, j.id, client.BuildAuth{})
+	if client.Temporary(err) {
+		return nil //nolint:nilerr // it is asked again
+	}
 	if err != nil {
 		return fmt.Errorf("asking for %s: %w", j.order, err)
 	}
@@ -101,8 +105,12 @@ func (s *stage) buildTen(ctx context.Context) error {
 		jobs = append(jobs, j)
 	}
 	s.say("submitted    %d builds of %s: %d by nightly, of which order %d requires %s, then %d by release", builds, filepath.Base(s.sample), flood, flood, gpu, builds-flood)
+	// Only now, so that the order does not depend on how fast the machine is.
+	if err := s.startWorkers(ctx); err != nil {
+		return err
+	}
 	shown := ""
-	err := s.controller.Await(ctx, buildLimit, "ten builds to complete", func(ctx context.Context) (bool, error) {
+	err := s.await(ctx, "ten builds to complete", jobs, func(ctx context.Context) (bool, error) {
 		marks, completed := make([]byte, 0, builds), 0
 		for _, j := range jobs {
 			if store.BuildState(j.last.State) != store.Completed {
@@ -240,7 +248,7 @@ func (s *stage) killOne(ctx context.Context) error {
 		return err
 	}
 	var victim *process.Process
-	err = s.controller.Await(ctx, buildLimit, "a worker to be in the middle of a build", func(ctx context.Context) (bool, error) {
+	err = s.await(ctx, "a worker to be in the middle of a build", []*job{j}, func(ctx context.Context) (bool, error) {
 		if err := s.refresh(ctx, j); err != nil {
 			return false, err
 		}
@@ -258,13 +266,7 @@ func (s *stage) killOne(ctx context.Context) error {
 	killed := time.Now()
 	s.say("\nkilled       %s with SIGKILL in the middle of build %s", victim.Name, j.id)
 	delete(s.fleet, victim.Name)
-	if err := s.controller.Await(ctx, buildLimit, "the killed worker to be offline and its build pending again", func(ctx context.Context) (bool, error) {
-		if err := s.refresh(ctx, j); err != nil {
-			return false, err
-		}
-		offline, err := s.controller.Client.Workers(ctx, client.WorkerFilter{Status: string(store.Offline)})
-		return store.BuildState(j.last.State) == store.Pending && len(offline.Workers) == 1, err
-	}); err != nil {
+	if err := s.noticeDeath(ctx, j, first); err != nil {
 		return err
 	}
 	if err := s.ask(ctx, "why", j.id); err != nil {
@@ -274,7 +276,7 @@ func (s *stage) killOne(ctx context.Context) error {
 		return err
 	}
 	s.say("\nstarted      worker-4, which has the label %s", gpu)
-	if err := s.controller.Await(ctx, buildLimit, "the killed worker's build to complete elsewhere", func(ctx context.Context) (bool, error) {
+	if err := s.await(ctx, "the killed worker's build to complete elsewhere", []*job{j}, func(ctx context.Context) (bool, error) {
 		err := s.refresh(ctx, j)
 		return store.BuildState(j.last.State) == store.Completed, err
 	}); err != nil {
@@ -289,6 +291,38 @@ func (s *stage) killOne(ctx context.Context) error {
 	}
 	s.say("\nrecovered    by %s as attempt %d, %s after the kill; it prints: %s", s.nameOf(j.last.WorkerID), j.last.Attempt, time.Since(killed).Round(100*time.Millisecond), printed)
 	return s.ask(ctx, "explain", j.id)
+}
+
+// noticeDeath waits until j, which a killed worker held, is pending again, and the worker
+// offline. Time-outs are short for that long only: on a busy machine those that live may be
+// silent for as long.
+func (s *stage) noticeDeath(ctx context.Context, j *job, worker string) error {
+	usual, err := client.Call(ctx, s.controller.Client, api.ShowTimeouts, api.None{})
+	if err != nil {
+		return fmt.Errorf("reading the time-outs: %w", err)
+	}
+	short := noticed.Seconds()
+	if _, err := client.Call(ctx, s.controller.Client, api.ChangeTimeouts, api.HeartbeatSettings{BuildTimeout: &short, WorkerTimeout: &short, Reason: "the demo"}); err != nil {
+		return fmt.Errorf("shortening the time-outs: %w", err)
+	}
+	if err := s.await(ctx, "the killed worker to be offline and its build pending again", []*job{j}, func(ctx context.Context) (bool, error) {
+		if err := s.refresh(ctx, j); err != nil {
+			return false, err
+		}
+		if store.BuildState(j.last.State) == store.Completed {
+			return false, errors.New("the build completed before its worker was killed")
+		}
+		offline, err := s.controller.Client.Workers(ctx, client.WorkerFilter{Status: string(store.Offline)})
+		if client.Temporary(err) {
+			return false, nil //nolint:nilerr // it is asked again
+		}
+		return store.BuildState(j.last.State) == store.Pending && slices.ContainsFunc(offline.Workers, func(w api.Worker) bool { return w.ID == worker }), err
+	}); err != nil {
+		return err
+	}
+	usual.Reason = "the demo"
+	_, err = client.Call(ctx, s.controller.Client, api.ChangeTimeouts, usual)
+	return err
 }
 
 // ask runs a command of takt about a build, as a user would.

@@ -4,10 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
 	"time"
 
+	"takt/cmd/internal/cli"
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
@@ -37,8 +42,13 @@ const (
 	// command is what each worker runs in the unpacked source.
 	command = `echo "testing" && go test -count=1 ./... && echo "building" && go build -trimpath -o "$TAKT_OUTPUT" .`
 
-	buildLimit = 120 * time.Second
-	stopLimit  = 30 * time.Second
+	// platform is what the sample program is built for, and run on.
+	platform = store.Platform(runtime.GOOS)
+	// noticed is how long a killed worker is silent until takt notices, while the user
+	// watches; usually it is five minutes.
+	noticed = 4 * time.Second
+	// stopLimit is only for a process that hangs: takt ends by its own deadlines.
+	stopLimit = 5 * time.Minute
 )
 
 // stage is the running demo.
@@ -90,7 +100,7 @@ func build(ctx context.Context, cfg config) error {
 	}
 	cfg.sample = sample
 	return play(ctx, cfg, func(s *stage) []step {
-		steps := []step{s.startController, s.makeKeys, s.subscribe, s.startWorkers, s.buildTen, s.checkNotices, s.killOne, s.showTree}
+		steps := []step{s.startController, s.makeKeys, s.subscribe, s.buildTen, s.checkNotices, s.killOne, s.showTree}
 		if s.stay {
 			steps = append(steps, s.linger)
 		}
@@ -106,15 +116,27 @@ func (s *stage) sumUp(context.Context) error {
 func (s *stage) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
 
 func (s *stage) startController(ctx context.Context) (err error) {
-	s.controller, err = s.Controller(ctx, "controller",
-		// Short, so that a killed worker is noticed while the user watches.
-		"TAKT_BUILD_TIMEOUT=4s", "TAKT_WORKER_TIMEOUT=5s", "TAKT_CHECK_INTERVAL=1s", "TAKT_NOTICE_ALLOW=127.0.0.1")
+	s.controller, err = s.Controller(ctx, "controller", "TAKT_PLATFORMS=ios,android,"+string(platform), "TAKT_CHECK_INTERVAL=1s", "TAKT_NOTICE_ALLOW=127.0.0.1")
 	if err != nil {
 		return err
 	}
 	s.say("controller   %s, its own PostgreSQL, up after %s", s.controller.URL, time.Since(s.began).Round(10*time.Millisecond))
 	s.say("dashboard    %s/login, the key is %s", s.controller.URL, s.controller.AdminKey)
 	return nil
+}
+
+// await waits until cond holds. Progress is what becomes of jobs, and what workers do for them.
+func (s *stage) await(ctx context.Context, what string, jobs []*job, cond func(context.Context) (bool, error)) error {
+	return s.controller.Await(ctx, what, func() string {
+		var b strings.Builder
+		for _, j := range jobs {
+			fmt.Fprintf(&b, "%s %s attempt %d, ", j.order, cli.Or(&j.last.State, "submitted"), j.last.Attempt)
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.fleet)) {
+			b.WriteString(s.fleet[name].Progress() + ", ")
+		}
+		return strings.TrimSuffix(b.String(), ", ")
+	}, cond)
 }
 
 // linger waits until the demo is interrupted.
@@ -152,7 +174,7 @@ func (s *stage) startWorkers(context.Context) error {
 }
 
 func (s *stage) startWorker(name string, labels ...string) error {
-	p, err := s.Worker(s.controller, name, command, nil, append([]string{"--platform", "android", "--heartbeat", "1s"}, labels...)...)
+	p, err := s.Worker(s.controller, name, command, nil, append([]string{"--platform", string(platform), "--heartbeat", "1s"}, labels...)...)
 	if err == nil {
 		s.fleet[name] = p
 	}

@@ -35,7 +35,7 @@ func TestDemos(t *testing.T) {
 			require.Contains(t, out, "order 10: 78498 primes below 1000000")
 			require.Contains(t, out, "notices      10 of 10 arrived, each signature verified")
 			require.Contains(t, out, "when the last of release's builds started")
-			require.Regexp(t, `(?s)\$ takt why \S+\n[^$]* android with gpu [^$]*\$ takt explain \S+\n.*attempt 2`, out)
+			require.Regexp(t, `(?s)\$ takt why \S+\n[^$]* `+string(platform)+` with gpu [^$]*\$ takt explain \S+\n.*attempt 2`, out)
 			require.Contains(t, out, "as attempt 2")
 			require.Contains(t, out, "11 builds submitted, 11 completed, 0 lost")
 		})

@@ -78,7 +78,12 @@ func (n *notices) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // checkNotices waits for a notice of each build.
 func (s *stage) checkNotices(ctx context.Context) error {
 	var refused []string
-	if err := s.controller.Await(ctx, buildLimit, "a notice of each build", func(context.Context) (bool, error) {
+	arrived := func() string {
+		s.notices.mu.Lock()
+		defer s.notices.mu.Unlock()
+		return fmt.Sprintf("%d notices", len(s.notices.verified))
+	}
+	if err := s.controller.Await(ctx, "a notice of each build", arrived, func(context.Context) (bool, error) {
 		s.notices.mu.Lock()
 		defer s.notices.mu.Unlock()
 		refused = s.notices.refused

@@ -19,7 +19,6 @@ const (
 	throttleAction   = 10860211
 	throttleRate     = 10
 	throttleWebhooks = 200
-	throttleLimit    = 90 * time.Second
 	// publicHook is what HubSpot calls the controller's hook.
 	publicHook = "https://takt.example.com"
 )
@@ -61,7 +60,7 @@ func (s *stage) paceAll(ctx context.Context, hs *hubspottest.HubSpot) error {
 	}
 	s.say("webhooks     %d signed ones were acknowledged durably in %s", throttleWebhooks, time.Since(begin).Round(time.Millisecond))
 	shown := 0
-	err = s.controller.Await(ctx, throttleLimit, "all completions", func(context.Context) (bool, error) {
+	err = s.controller.Await(ctx, "all completions", func() string { return fmt.Sprintf("%d completed", hs.Distinct()) }, func(context.Context) (bool, error) {
 		n := hs.Distinct()
 		for shown+50 <= n {
 			shown += 50

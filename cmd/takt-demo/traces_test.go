@@ -35,7 +35,7 @@ func requireTraces(t *testing.T, spans []tracingtest.Span) {
 				root = s
 			}
 		}
-		if root.Name != "BUILD android" {
+		if root.Name != "BUILD "+string(platform) {
 			continue
 		}
 		builds++

@@ -169,10 +169,16 @@ func (d *drill) inspect(ctx context.Context) {
 		all = append(all, d.site.keeper)
 	}
 	for _, c := range all {
-		d.seen.failed(c.serves.Load().Await(ctx, d.wait, c.name+" to be well", func(ctx context.Context) (bool, error) {
+		limited, cancel := context.WithTimeoutCause(ctx, d.wait, fmt.Errorf("not well %s after the last fault", d.wait))
+		states := ""
+		d.seen.failed(c.serves.Load().Await(limited, c.name+" to be well", func() string { return states }, func(ctx context.Context) (bool, error) {
 			root, err := c.serves.Load().Client.Tree(ctx, client.TreeOptions{})
 			well := err == nil
+			states = ""
 			each(&root, func(n *api.TreeNode) {
+				if n.Status != "running" {
+					states += n.Path + " " + n.Status + " "
+				}
 				well = well && n.Status == "running"
 				if n.Leaked > 0 || n.Restarts > 0 {
 					err = fmt.Errorf("%s of %s has %d crashes and %d leaked processes: %s", n.Path, c.name, n.Restarts, n.Leaked, n.LastExit)
@@ -183,6 +189,7 @@ func (d *drill) inspect(ctx context.Context) {
 			}
 			return well, err
 		}))
+		cancel()
 	}
 }
 

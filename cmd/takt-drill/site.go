@@ -223,7 +223,7 @@ func (s *site) startS3(ctx context.Context, server string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the S3 server (make setup-s3 installs it; --s3 names another): %w", err)
 	}
-	if err := s.s3.Await(ctx, s.Limit, "S3 to answer", func(ctx context.Context) (bool, error) {
+	if err := s.s3.Await(ctx, "S3 to answer", nil, func(ctx context.Context) (bool, error) {
 		c, err := dial(ctx)
 		if err == nil {
 			_ = c.Close()

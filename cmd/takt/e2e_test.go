@@ -48,7 +48,7 @@ func newSite(t *testing.T) *site {
 	test, _, _ := strings.Cut(t.Name(), "/")
 	sites.Store(test, dir)
 	return &site{
-		Site: process.Site{Takt: self, Dir: dir, Environ: os.Environ(), Settings: []string{reexec + "=1"}, Limit: patience},
+		Site: process.Site{Takt: self, Dir: dir, Environ: os.Environ(), Settings: []string{reexec + "=1"}},
 		t:    t, logged: map[string]bool{},
 	}
 }

@@ -45,6 +45,15 @@ func (c *Controller) learn(settings []string) {
 	}
 }
 
+// starting is its progress until it answers. From its address on it is asked for its health,
+// which costs its database time: so that counts no more.
+func (c *Controller) starting() string {
+	if c.Address == "" {
+		return c.Progress()
+	}
+	return "address " + c.Address
+}
+
 // healthy reports whether it answers.
 func (c *Controller) healthy(ctx context.Context) (bool, error) {
 	if err := c.connect(); err != nil || c.Client == nil {

@@ -27,6 +27,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"takt/cmd/internal/await"
 )
 
 // Process is one child: a controller or a worker. Its methods may be called
@@ -91,26 +93,38 @@ func (p *Process) Stop(ctx context.Context, limit time.Duration) error {
 	return fmt.Errorf("%s did not stop within %s and was killed", p.Name, limit)
 }
 
-// Await asks cond every 20 ms until it holds. It ends early on cond's error, on ctx,
-// past limit, and when the process has ended; what says for what it waits.
-func (p *Process) Await(ctx context.Context, limit time.Duration, what string, cond func(context.Context) (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("waited %s for %s", limit, what))
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+// Await waits until cond holds, as [await.Until] does, and not longer than the process
+// lives. progress may be nil.
+func (p *Process) Await(ctx context.Context, what string, progress func() string, cond func(context.Context) (bool, error)) error {
+	var own error // of cond, or the end of the process
+	err := await.Until(ctx, what, progress, func(ctx context.Context) (bool, error) {
+		alive := p.Alive() // before, because it may end well when cond holds
 		ok, err := cond(ctx)
-		if ok || err != nil {
-			return err
+		if !ok && err == nil && !alive {
+			err = fmt.Errorf("%s ended while waiting for %s: %w%s", p.Name, what, cmp.Or(p.err, errors.New("exit status 0")), p.Tail())
 		}
-		select {
-		case <-p.done:
-			return fmt.Errorf("%s ended while waiting for %s: %w%s", p.Name, what, cmp.Or(p.err, errors.New("exit status 0")), p.Tail())
-		case <-ctx.Done():
-			return fmt.Errorf("%w%s", context.Cause(ctx), p.Tail())
-		case <-tick.C:
-		}
+		own = err
+		return ok, err
+	})
+	if err == nil || own != nil {
+		return err
 	}
+	return fmt.Errorf("%w%s", err, p.Tail())
+}
+
+// Worked is the processor time of the commands that the process runs or ran; 0 on other
+// systems than Linux. Its own time is not in it, because it also answers whoever asks it
+// something.
+func (p *Process) Worked() time.Duration { return below(p.PID()) }
+
+// Progress is what the process has done, for [await.Until]: how much it has written, and how
+// much its commands have worked.
+func (p *Process) Progress() string {
+	written := int64(0)
+	if st, err := os.Stat(p.log); err == nil {
+		written = st.Size()
+	}
+	return fmt.Sprintf("%s wrote %d bytes, its commands worked %s", p.Name, written, p.Worked().Truncate(time.Second))
 }
 
 // Resident reads how much memory the process has resident, in bytes, and the most

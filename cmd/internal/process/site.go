@@ -31,8 +31,6 @@ type Site struct {
 	Environ []string
 	// Settings are given to all of them, as NAME=value.
 	Settings []string
-	// Limit is how long a controller may take to become healthy.
-	Limit time.Duration
 	// Files are inherited, as descriptors 3 and up.
 	Files []*os.File
 }
@@ -74,7 +72,7 @@ func Temporary(name, takt string) (Site, error) {
 	if err != nil {
 		return Site{}, fmt.Errorf("making a directory for %s: %w", name, err)
 	}
-	return Site{Takt: takt, Dir: dir, Environ: os.Environ(), Limit: time.Minute}, nil
+	return Site{Takt: takt, Dir: dir, Environ: os.Environ()}, nil
 }
 
 // Clear removes the directory; after a failure it keeps it and says on out where the
@@ -130,8 +128,8 @@ func (s Site) Launch(name string, settings []string, args ...string) (*Process, 
 }
 
 // Controller runs `takt serve` with its data under Dir/name, on a free port
-// unless settings say otherwise, and returns when it is healthy. It gives up after
-// Limit, or at once when the process ends.
+// unless settings say otherwise, and returns when it is healthy. It gives up when nothing
+// moves, or at once when the process ends.
 func (s Site) Controller(ctx context.Context, name string, settings ...string) (*Controller, error) {
 	c := &Controller{DataDir: filepath.Join(s.Dir, name)}
 	// The last of a name wins.
@@ -146,9 +144,9 @@ func (s Site) Controller(ctx context.Context, name string, settings ...string) (
 		return nil, err
 	}
 	c.Process = p
-	if err := c.Await(ctx, s.Limit, name+" to be healthy", c.healthy); err != nil {
+	if err := c.Await(ctx, name+" to be healthy", c.starting, c.healthy); err != nil {
 		if p.Alive() {
-			_ = p.Stop(context.WithoutCancel(ctx), s.Limit) // the first error is the one to show
+			_ = p.Stop(context.WithoutCancel(ctx), time.Minute) // the first error is the one to show
 		}
 		return nil, err
 	}
