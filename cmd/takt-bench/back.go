@@ -119,13 +119,14 @@ func (r *run) restarts(ctx context.Context, c *controller) error {
 		var took []time.Duration
 		for i := range r.rounds {
 			r.say("E4: restarting takt/%s under load, round %d of %d", path, i+1, r.rounds)
-			begun := time.Now()
+			begun, waiting := time.Now(), ""
 			if _, err := c.Client.Operate(ctx, client.Order{Action: "restart", Path: "takt/" + path, Reason: "takt-bench", Timeout: time.Minute}); err != nil {
 				return err
 			}
-			if err := c.Await(ctx, "all to run again", nil, func(ctx context.Context) (bool, error) {
+			if err := c.Await(ctx, "all to run again", func() string { return waiting }, func(ctx context.Context) (bool, error) {
 				root, err := c.Client.Tree(ctx, client.TreeOptions{})
-				return err == nil && runs(&root) && root.UptimeMS < time.Since(begun).Milliseconds() == (path == ""), nil
+				waiting = notRunning(&root)
+				return err == nil && waiting == "" && root.UptimeMS < time.Since(begun).Milliseconds() == (path == ""), nil
 			}); err != nil {
 				return err
 			}
@@ -139,14 +140,15 @@ func (r *run) restarts(ctx context.Context, c *controller) error {
 	return nil
 }
 
-// runs reports whether n and all below it run.
-func runs(n *api.TreeNode) bool {
+// notRunning says what of n and all below it does not run.
+func notRunning(n *api.TreeNode) (all string) {
 	for i := range n.Children {
-		if !runs(&n.Children[i]) {
-			return false
-		}
+		all += notRunning(&n.Children[i])
 	}
-	return n.Status == "running"
+	if n.Status != "running" {
+		all += n.Path + " " + n.Status + " "
+	}
+	return all
 }
 
 func rest(ctx context.Context, d time.Duration) {

@@ -19,11 +19,7 @@ import (
 // backups prints how long backups of so many builds and files take, and their restore.
 func (s *scale) backups(ctx context.Context) error {
 	s.row("command", "ended builds", "files", "took", "dump", "directory of backups")
-	for _, part := range []int{10, 1} {
-		if err := errors.Join(s.backupsOf(ctx, s.builds/part, s.files/part), s.stopAll(ctx)); err != nil {
-			return err
-		}
-	}
+	s.each(ctx, "backups", []int{s.builds / 10, s.builds}, func(n int) error { return s.backupsOf(ctx, n, s.files*n/s.builds) })
 	return nil
 }
 

@@ -39,6 +39,8 @@ type figure struct {
 	// cpu is the processor time of one operation.
 	cpu string
 	met bool
+	// failed is why the figure could not be taken, if so.
+	failed string
 	// alone is true if there was no older takt to compare with.
 	alone bool
 }
@@ -73,6 +75,8 @@ type run struct {
 	config
 	process.Site
 	figures []figure
+	// broken are the promises that were found broken.
+	broken []error
 	// started are the controllers that the measurement under way has started.
 	started []*controller
 }
@@ -162,24 +166,49 @@ func measure(ctx context.Context, cfg config) (err error) {
 	if err != nil {
 		return err
 	}
-	site.Settings = []string{"TAKT_QUEUE_LIMIT=100000000", "TAKT_POLL_RATE=0", "TAKT_LOG=warn,json"}
+	site.Settings = settings
 	defer func() { err = site.Clear(cfg.progress, err) }()
 	r := &run{config: cfg, Site: site}
-	var failed []error
 	for _, m := range measurements() {
 		if !r.wanted(m.names...) {
 			continue
 		}
 		// One figure that can't be taken is no reason not to take the others.
 		if err := errors.Join(m.take(r, ctx), r.stopAll(ctx)); err != nil {
-			failed = append(failed, fmt.Errorf("measuring %s: %w", strings.Join(m.names, ", "), err))
-			r.say("%s can't be taken: %v", strings.Join(m.names, ", "), err)
+			r.missing(strings.Join(m.names, ", "), err)
 		}
 		if ctx.Err() != nil {
-			break
+			return errors.Join(append(r.broken, r.print(), context.Cause(ctx))...)
 		}
 	}
-	return errors.Join(append(failed, r.print())...)
+	return errors.Join(append(r.broken, r.print())...)
+}
+
+// settings are those of all controllers. Workers that are given builds only poll: they send
+// no sign of life, and none of their builds may be requeued for that on a slow machine.
+var settings = []string{"TAKT_QUEUE_LIMIT=100000000", "TAKT_POLL_RATE=0", "TAKT_REGISTER_RATE=0", "TAKT_BUILD_TIMEOUT=100h", "TAKT_WORKER_TIMEOUT=100h", "TAKT_LOG=warn,json"} //nolint:gochecknoglobals // constant
+
+// errBroken is in every error that says that takt broke a promise: something was lost, or
+// handed out twice. Only such an error fails the run.
+var errBroken = errors.New("a promise was broken")
+
+// missing notes that a figure was not taken, and why.
+func (r *run) missing(name string, err error) {
+	r.say("%s can't be taken: %v", name, err)
+	if errors.Is(err, errBroken) {
+		r.broken = append(r.broken, fmt.Errorf("measuring %s: %w", name, err))
+	}
+	r.add(figure{name: name, failed: reason(err)})
+}
+
+// reason is the beginning of an error, for a table.
+func reason(err error) string {
+	const most = 150
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	if letters := []rune(line); len(letters) > most {
+		line = string(letters[:most]) + "…"
+	}
+	return line
 }
 
 func (r *run) wanted(names ...string) bool {
@@ -195,7 +224,10 @@ func (r *run) print() error {
 	fmt.Fprintln(tw, "#\tWHAT\tMEASURED\tCPU PER OPERATION\tRATIO\tTARGET\t")
 	for _, f := range r.figures {
 		verdict := "met"
-		if f.alone {
+		if f.failed != "" {
+			fmt.Fprintf(tw, "%s\tnot taken: %s\t\t\t\t\t\n", f.name, f.failed)
+			continue
+		} else if f.alone {
 			f.ratio, verdict = "-", "not compared: see --against"
 		} else if !f.met {
 			verdict = "MISSED"
@@ -205,7 +237,8 @@ func (r *run) print() error {
 	return tw.Flush()
 }
 
-const stopLimit = time.Minute
+// stopLimit is only for a process that hangs: takt ends by its own deadlines.
+const stopLimit = 5 * time.Minute
 
 // median of ratios, of which there is at least one.
 func median[T int | float64 | time.Duration](values []T) T {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"takt/cmd/internal/load"
 	"takt/http/api"
+	"takt/store"
 )
 
 const (
@@ -76,6 +78,8 @@ func (c *controller) trivial(n int, statuses ...int) []load.Client {
 // it. It remembers what it was given.
 type poller struct {
 	key, id, token string
+	name, platform string    // the platform that it builds for; empty for all
+	at             time.Time // since when it has the token
 	jobs           []string
 	idle           bool // no job is expected
 }
@@ -102,7 +106,7 @@ func (p *poller) Got(status int, body []byte) error {
 	if !ok {
 		return fmt.Errorf("poll: no token in %s", body)
 	}
-	p.token = token
+	p.token, p.at = token, time.Now()
 	job, ok := cut(body, `"job":{"id":"`)
 	if ok == p.idle {
 		return fmt.Errorf("poll: job expected: %t, got %s", !p.idle, body)
@@ -122,32 +126,84 @@ func cut(body []byte, prefix string) (string, bool) {
 
 // poller registers a worker.
 func (c *controller) poller(ctx context.Context, i int) (*poller, error) {
-	reg, err := c.Client.Register(ctx, api.Register{Name: fmt.Sprintf("bench-%d", i), Capabilities: []byte("{}")})
-	if err != nil {
-		return nil, fmt.Errorf("registering: %w", err)
+	p := &poller{key: c.APIKey, name: fmt.Sprint("bench-", i)}
+	return p, c.register(ctx, p)
+}
+
+// register registers p, again if it has an id: it keeps its builds then.
+func (c *controller) register(ctx context.Context, p *poller) error {
+	can := api.Capabilities{MaxConcurrentBuilds: 256}
+	if p.platform != "" {
+		can.Platforms = []string{p.platform}
 	}
-	return &poller{key: c.APIKey, id: reg.ID, token: reg.AccessToken}, nil
+	capabilities, err := json.Marshal(can)
+	if err != nil {
+		return err
+	}
+	reg, err := c.Client.Register(ctx, api.Register{ID: p.id, Name: p.name, Capabilities: capabilities})
+	if err != nil {
+		return fmt.Errorf("registering: %w", err)
+	}
+	p.id, p.token, p.at = reg.ID, reg.AccessToken, time.Now()
+	return nil
 }
 
 // pollers registers n workers that may hold any number of builds, so that each of
 // their polls can be given one: the contract's own limit is lifted in the database.
 func (c *controller) pollers(ctx context.Context, n int) ([]*poller, error) {
-	out, errs := make([]*poller, n), make([]error, min(n, connections))
+	out := newPollers(c.APIKey, n)
+	return out, c.renew(ctx, out)
+}
+
+func newPollers(key string, n int) []*poller {
+	out := make([]*poller, n)
+	for i := range out {
+		out[i] = &poller{key: key, name: fmt.Sprint("bench-", i)}
+	}
+	return out
+}
+
+// renewAfter is the age at which a poller's token is renewed before a load: they live 90 s,
+// and filling a database may take longer.
+const renewAfter = store.WorkerTokenTTL / 3
+
+// renew gives those pollers new tokens whose own may expire soon.
+func (c *controller) renew(ctx context.Context, pollers []*poller) error {
+	if n, err := c.registerOld(ctx, pollers); n == 0 || err != nil {
+		return err
+	}
+	return c.db.exec(ctx, "UPDATE workers SET slots = 1000000 WHERE slots < 1000000;")
+}
+
+// registerOld registers those pollers whose tokens are old, and says how many these are.
+func (c *controller) registerOld(ctx context.Context, pollers []*poller) (int, error) {
+	var old []*poller
+	for _, p := range pollers {
+		if time.Since(p.at) >= renewAfter {
+			old = append(old, p)
+		}
+	}
+	errs := make([]error, min(len(old), connections))
 	var registering sync.WaitGroup
 	for k := range errs {
 		registering.Go(func() {
-			for i := k; i < n; i += len(errs) {
-				if out[i], errs[k] = c.poller(ctx, i); errs[k] != nil {
-					return
-				}
+			for i := k; i < len(old) && errs[k] == nil; i += len(errs) {
+				errs[k] = c.register(ctx, old[i])
 			}
 		})
 	}
 	registering.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
+	return len(old), errors.Join(errs...)
+}
+
+// polling takes a load of pollers that expect jobs, or none.
+func (c *controller) polling(d time.Duration, pollers []*poller, idle bool) take {
+	return func(ctx context.Context, _ int) (sample, error) {
+		if err := c.renew(ctx, pollers); err != nil {
+			return sample{}, err
+		}
+		return c.loaded(ctx, d, polling(pollers, idle))
 	}
-	return out, c.db.exec(ctx, "UPDATE workers SET slots = 1 << 30;")
 }
 
 // polling are the pollers as clients that expect jobs, or none.
@@ -177,6 +233,35 @@ func (o once) Next(buf []byte) []byte {
 		return nil
 	}
 	return o.poller.Next(buf)
+}
+
+// holding gives each of these pollers a build, of which enough are pending.
+func (c *controller) holding(ctx context.Context, pollers []*poller) error {
+	if err := c.renew(ctx, pollers); err != nil {
+		return err
+	}
+	first := make([]once, len(pollers))
+	for i, p := range pollers {
+		first[i] = once{p}
+	}
+	const limit = time.Hour // each is answered, or refused, within a part of it
+	if _, err := load.Run(ctx, c.Address, limit, clients(first)); err != nil {
+		return err
+	}
+	if n := len(pollers) - len(holders(pollers)); n > 0 {
+		return fmt.Errorf("%d of %d workers got no build within %s", n, len(pollers), limit)
+	}
+	return nil
+}
+
+// holders are those of pollers that have a build.
+func holders(pollers []*poller) (out []*poller) {
+	for _, p := range pollers {
+		if len(p.jobs) > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // paced is a client that sends at a fixed rate, or as fast as it is answered if

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"takt/cmd/internal/load"
 )
@@ -24,7 +23,7 @@ const (
 // dashboards takes G1: what pages that stay open cost takt and its database, beside the
 // same work without them.
 func (r *run) dashboards(ctx context.Context) error {
-	host, err := r.start(ctx, "dashboards", "TAKT_REGISTER_RATE=0")
+	host, err := r.start(ctx, "dashboards")
 	if err != nil {
 		return err
 	}
@@ -36,11 +35,7 @@ func (r *run) dashboards(ctx context.Context) error {
 	if err := host.refill(ctx, watchedBuilds); err != nil {
 		return err
 	}
-	first := make([]once, len(builders))
-	for i := range first {
-		first[i] = once{builders[i]}
-	}
-	if _, err := load.Run(ctx, host.Address, time.Minute, clients(first)); err != nil { // each builder gets its build
+	if err := host.holding(ctx, builders); err != nil {
 		return err
 	}
 	// Each second a tenth of the builds says something; idle workers poll every 10 s.
@@ -57,6 +52,9 @@ func (r *run) dashboards(ctx context.Context) error {
 	}
 	all := append(at(float64(len(idle))/10, clients(shifts)), at(watchedBuilds/10, clients(talkers))...)
 	work := func() (u usage, err error) {
+		if err := host.renew(ctx, idle); err != nil {
+			return u, err
+		}
 		before, err := host.usage()
 		if err != nil {
 			return u, err

@@ -128,15 +128,25 @@ func deployOnce(ctx context.Context, f *forgeStage, c *controller, org string) (
 	if err != nil {
 		return 0, err
 	}
-	err = c.Await(ctx, "the deployment to end", nil, func(ctx context.Context) (_ bool, err error) {
-		d, err = c.Client.Deployment(ctx, d.ID, false)
+	err = c.Await(ctx, "the deployment to end", func() string { return fmt.Sprintf("%+v", d.Counts) }, func(ctx context.Context) (bool, error) {
+		now, err := c.Client.Deployment(ctx, d.ID, false)
+		if client.Temporary(err) {
+			return false, nil //nolint:nilerr // it is asked again
+		}
+		d = now
 		return d.Ended(), err
 	})
 	took := time.Since(start)
 	if err == nil && d.Counts.Done != d.Counts.Total {
 		err = fmt.Errorf("%d of %d repositories were copied", d.Counts.Done, d.Counts.Total)
 	}
-	return took, errors.Join(err, f.same(org))
+	if err != nil {
+		return took, err
+	}
+	if err := f.same(org); err != nil {
+		return took, fmt.Errorf("%w: copied as it seems, but %w", errBroken, err)
+	}
+	return took, nil
 }
 
 // same checks that an organisation has all branches and tags of the source.

@@ -52,6 +52,9 @@ END $$;
 
 // claims lets the pollers work for d and counts the builds that they were given.
 func (c *controller) claims(ctx context.Context, pollers []*poller, d time.Duration) (sample, error) {
+	if err := c.renew(ctx, pollers); err != nil {
+		return sample{}, err
+	}
 	takers, jobs := make([]taker, len(pollers)), 0
 	for i, p := range pollers {
 		takers[i] = taker{p}

@@ -37,6 +37,9 @@ func (r *run) quietly(ctx context.Context, c *controller) (q quietCost, err erro
 	for i := range shifts {
 		shifts[i] = &shift{pollers: pollers[i*len(pollers)/len(shifts) : (i+1)*len(pollers)/len(shifts)]}
 	}
+	if err := c.renew(ctx, pollers); err != nil { // the first may have waited for the last
+		return q, err
+	}
 	all := at(float64(quietWorkers)/quietEvery.Seconds(), clients(shifts))
 	if _, err := load.Run(ctx, c.Address, quietEvery, all); err != nil { // all are known then
 		return q, err
@@ -61,7 +64,7 @@ func (r *run) quietly(ctx context.Context, c *controller) (q quietCost, err erro
 
 // quiet takes A9.
 func (r *run) quiet(ctx context.Context) error {
-	host, err := r.start(ctx, "quiet", "TAKT_REGISTER_RATE=0")
+	host, err := r.start(ctx, "quiet")
 	if err != nil {
 		return err
 	}
@@ -76,7 +79,7 @@ func (r *run) quiet(ctx context.Context) error {
 	}
 	if !f.alone {
 		r.say("A9: the same with the older takt")
-		older, err := r.startOlder(ctx, "quiet-older", "TAKT_REGISTER_RATE=0")
+		older, err := r.startOlder(ctx, "quiet-older")
 		if err != nil {
 			return err
 		}
@@ -132,7 +135,7 @@ func (m *mixer) Got(status int, body []byte) error {
 
 // mixed takes A10.
 func (r *run) mixed(ctx context.Context) error {
-	host, err := r.start(ctx, "mixed", "TAKT_REGISTER_RATE=0")
+	host, err := r.start(ctx, "mixed")
 	if err != nil {
 		return err
 	}
@@ -141,25 +144,25 @@ func (r *run) mixed(ctx context.Context) error {
 		return err
 	}
 	idle, busy, builders := all[:manyConnections], all[manyConnections:2*manyConnections], all[2*manyConnections:]
-	polling(idle, true)
-	mixers, first := make([]*mixer, manyConnections), make([]once, manyConnections)
+	mixers := make([]*mixer, manyConnections)
 	for i := range mixers {
-		mixers[i], first[i] = &mixer{idle: idle[i], busy: busy[i], builder: builders[i], n: i}, once{builders[i]} // not in step
-	}
-	// Builds are for iOS, so who takes Android alone finds nothing.
-	if err := host.db.exec(ctx, "UPDATE workers SET platforms = '{android}' WHERE id IN ("+idsOf(idle)+");"); err != nil {
-		return err
+		// Builds are for iOS, so who takes Android alone finds nothing.
+		idle[i].idle, idle[i].platform, idle[i].at = true, "android", time.Time{}
+		mixers[i] = &mixer{idle: idle[i], busy: busy[i], builder: builders[i], n: i} // not in step
 	}
 	if err := host.refill(ctx, r.backlog()); err != nil {
 		return err
 	}
-	if _, err := load.Run(ctx, host.Address, time.Minute, clients(first)); err != nil { // each builder gets its build
+	if err := host.holding(ctx, builders); err != nil {
 		return err
 	}
 	// The trivial route shows what is left to mixed work of a limit in milliseconds.
 	trivial := host.loading(r.duration/2, host.trivial(manyConnections, 400))
 	p, err := r.turns(ctx, fmt.Sprintf("A10: the trivial route, then mixed work over %d connections", manyConnections), trivial, func(ctx context.Context, _ int) (sample, error) {
 		if err := host.refill(ctx, r.backlog()/2); err != nil {
+			return sample{}, err
+		}
+		if err := host.renew(ctx, all[:2*manyConnections]); err != nil {
 			return sample{}, err
 		}
 		return host.loaded(ctx, r.duration, clients(mixers)) // one refused request is one too many

@@ -68,11 +68,11 @@ func (s *scale) history(ctx context.Context) error {
 	if err := s.pages(ctx, c); err != nil {
 		return err
 	}
-	pollers, err := c.pollers(ctx, connections)
-	if err != nil {
+	if err := c.refill(ctx, s.backlog()); err != nil {
 		return err
 	}
-	if err := s.backlogOf(ctx, c); err != nil {
+	pollers, err := c.pollers(ctx, connections)
+	if err != nil {
 		return err
 	}
 	if err := s.cost(ctx, c, "assigned poll", 1, polling(pollers, false)); err != nil {
@@ -100,7 +100,7 @@ func (s *scale) history(ctx context.Context) error {
 		return err
 	}
 	var before usage
-	if err := c.Await(ctx, "a round of the janitor", nil, func(ctx context.Context) (bool, error) {
+	if err := c.Await(ctx, "a round of the janitor", c.storageProgress(ctx), func(ctx context.Context) (bool, error) {
 		if n, err := c.Metric(ctx, "takt_storage_expired_sources_total"); n == 0 || err != nil {
 			begun = time.Now() // it waits at first
 			before, err = c.usage()
@@ -118,6 +118,21 @@ func (s *scale) history(ctx context.Context) error {
 	removed, err := c.Metric(ctx, "takt_storage_expired_logs_total")
 	s.row("retention", time.Since(begun).Round(10*time.Millisecond), fmt.Sprintf("%.0f builds", removed), "takt", after.minus(before).takt, "PostgreSQL", after.minus(before).postgres)
 	return err
+}
+
+// storageProgress is what the janitor has removed so far.
+func (c *controller) storageProgress(ctx context.Context) func() string {
+	return func() string {
+		var b strings.Builder
+		for _, what := range []string{"sources", "results", "logs"} {
+			n, err := c.Metric(ctx, "takt_storage_expired_"+what+"_total")
+			if err != nil {
+				return err.Error()
+			}
+			fmt.Fprintf(&b, "%.0f %s removed ", n, what)
+		}
+		return b.String()
+	}
 }
 
 // pages prints how long pages and lists take, the median of five.

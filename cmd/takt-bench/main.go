@@ -11,9 +11,9 @@
 //
 // # Failure
 //
-// A figure that cannot be taken, and a check that finds a build lost or handed
-// out twice, end the run with an error. A figure that misses its target is
-// printed as such and is no error: noise must not fail a build.
+// A check that finds a build lost or handed out twice ends the run with an error. A figure
+// that misses its target, or can't be taken, is printed as such and is no error: neither
+// noise nor a slow machine must fail a build.
 //
 // # Concurrency
 //

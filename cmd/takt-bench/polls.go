@@ -32,9 +32,12 @@ VACUUM ANALYZE naive_builds;
 // backlog is more builds than a load can take.
 func (r *run) backlog() int { return int(40_000 * r.duration.Seconds()) }
 
-// refill makes n more builds pending.
+// refill makes n more builds pending. What is done behind its back takt finds by a count.
 func (c *controller) refill(ctx context.Context, n int) error {
-	return c.db.exec(ctx, fmt.Sprintf(fill, n))
+	if err := c.db.exec(ctx, fmt.Sprintf(fill, n)); err != nil {
+		return err
+	}
+	return c.awaitMetric(ctx, "takt_queue_pending_builds", func(n float64) bool { return n > 0 })
 }
 
 // polls takes A2, A3 and A7.
@@ -54,7 +57,7 @@ func (r *run) polls(ctx context.Context) error {
 	}{{"A3", r.idlePolls}, {"A2", r.assignedPolls}, {"A7", r.twoControllers}} {
 		if r.wanted(m.name) {
 			if err := m.take(ctx, host, naive); err != nil {
-				return err
+				r.missing(m.name, err)
 			}
 		}
 	}
@@ -82,7 +85,7 @@ func (r *run) idlePolls(ctx context.Context, host *controller, naive database) e
 	if err != nil {
 		return err
 	}
-	idle := host.loading(r.duration, polling(pollers, true))
+	idle := host.polling(r.duration, pollers, true)
 	p, err := r.turns(ctx, "A3: naive idle polls, then takt's", func(ctx context.Context, _ int) (sample, error) {
 		return naive.pgbench(ctx, filepath.Join(r.scripts, "idle.sql"), connections, r.duration)
 	}, idle)
@@ -111,12 +114,12 @@ func (r *run) assignedPolls(ctx context.Context, host *controller, naive databas
 			return err
 		}
 		p, err := r.turns(ctx, fmt.Sprintf("A2: naive polls, then takt's over %d connections", n), func(ctx context.Context, _ int) (sample, error) {
-			err := naive.exec(ctx, fmt.Sprintf(naiveFill, int(6_000*r.duration.Seconds())))
+			err := naive.exec(ctx, fmt.Sprintf(naiveFill, int(6_000*max(r.duration.Seconds(), 1))))
 			if err = errors.Join(err, host.refill(ctx, r.backlog())); err != nil {
 				return sample{}, err
 			}
 			return naive.pgbench(ctx, filepath.Join(r.scripts, "assigned.sql"), connections, r.duration)
-		}, host.loading(r.duration, polling(pollers, false)))
+		}, host.polling(r.duration, pollers, false))
 		if err != nil {
 			return err
 		}
@@ -139,20 +142,16 @@ func (d database) checkHandedOutOnce(ctx context.Context, pollers []*poller) err
 	for _, p := range pollers {
 		for _, id := range p.jobs {
 			if seen[id] {
-				return fmt.Errorf("build %s was handed out twice", id)
+				return fmt.Errorf("%w: build %s was handed out twice", errBroken, id)
 			}
 			seen[id] = true
 			fmt.Fprintf(&values, "%s\t%s\n", id, p.id)
 		}
 	}
 	script := "CREATE TEMP TABLE given (id text, worker text);\nCOPY given FROM STDIN;\n" + values.String() + "\\.\nANALYZE given;\n" + `
-DO $$ BEGIN
-  IF EXISTS (SELECT FROM given g LEFT JOIN build_ids i USING (id) LEFT JOIN builds b USING (seq)
-             WHERE b.worker_id IS DISTINCT FROM g.worker OR b.attempt <> 1 OR b.state <> 'assigned') THEN
-    RAISE 'a worker was given a build that the database does not know as its own';
-  END IF;
-END $$;`
-	if err := d.exec(ctx, script); err != nil {
+SELECT count(*) FROM given g LEFT JOIN build_ids i USING (id) LEFT JOIN builds b USING (seq)
+	WHERE b.worker_id IS DISTINCT FROM g.worker OR b.attempt <> 1 OR b.state <> 'assigned';`
+	if err := d.none(ctx, "builds that a worker was given and the database does not know as its own", script); err != nil {
 		return err
 	}
 	return d.expect(ctx, "builds assigned to the run's workers", "SELECT count(*) FROM builds WHERE worker_id IN ("+idsOf(pollers)+")", len(seen))
@@ -183,10 +182,16 @@ func (r *run) twoControllers(ctx context.Context, host *controller, _ database) 
 		if err := host.refill(ctx, r.backlog()); err != nil {
 			return sample{}, err
 		}
+		if err := host.renew(ctx, pollers); err != nil {
+			return sample{}, err
+		}
 		res, err := load.Run(ctx, host.Address, r.duration, all)
 		return sample{Result: res}, err
 	}, func(ctx context.Context, _ int) (sample, error) {
 		if err := host.refill(ctx, r.backlog()); err != nil {
+			return sample{}, err
+		}
+		if err := host.renew(ctx, pollers); err != nil {
 			return sample{}, err
 		}
 		ended := make(chan error, 1)
@@ -221,21 +226,16 @@ func (r *run) alone(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	free, holder := polling(pollers[:1], true), polling(pollers[1:], false)
 	p, err := r.turns(ctx, "A11: one connection, the trivial route, then idle polls",
-		host.loading(r.duration/2, host.trivial(1, 400)), host.loading(r.duration/2, free))
+		host.loading(r.duration/2, host.trivial(1, 400)), host.polling(r.duration/2, pollers[:1], true))
 	if err != nil {
 		return err
 	}
 	assigned, err := r.turns(ctx, "A11: one connection, assigned polls", nil, func(ctx context.Context, _ int) (sample, error) {
-		err := host.refill(ctx, int(4_000*r.duration.Seconds()))
-		if err == nil { // what is done behind its back takt finds by a count
-			err = host.awaitMetric(ctx, "takt_queue_pending_builds", func(n float64) bool { return n > 0 })
-		}
-		if err != nil {
+		if err := host.refill(ctx, int(4_000*r.duration.Seconds())); err != nil {
 			return sample{}, err
 		}
-		return host.loaded(ctx, r.duration/2, holder)
+		return host.polling(r.duration/2, pollers[1:], false)(ctx, 0)
 	})
 	if err != nil {
 		return err

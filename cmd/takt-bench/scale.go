@@ -20,7 +20,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,14 +57,15 @@ func newScale() *cobra.Command {
 			if s.Site, err = process.Temporary("takt-bench", s.takt); err != nil {
 				return err
 			}
-			s.Settings = []string{"TAKT_QUEUE_LIMIT=100000000", "TAKT_POLL_RATE=0", "TAKT_REGISTER_RATE=0", "TAKT_LOG=warn,json"}
+			s.Settings = settings
 			defer func() { err = s.Clear(s.progress, err) }()
 			for _, part := range args {
-				if err := errors.Join(parts[part](ctx), s.stopAll(ctx)); err != nil {
-					return fmt.Errorf("measuring %s: %w", part, err)
+				s.each(ctx, part, []int{0}, func(int) error { return parts[part](ctx) })
+				if ctx.Err() != nil {
+					return errors.Join(append(s.broken, context.Cause(ctx))...)
 				}
 			}
-			return nil
+			return errors.Join(s.broken...)
 		}),
 	}
 	f := cmd.Flags()
@@ -86,14 +86,20 @@ func (s *scale) row(cells ...any) {
 	fmt.Fprintln(s.out, "| "+strings.Trim(strings.ReplaceAll(fmt.Sprintf(strings.Repeat("%v | ", len(cells)), cells...), "\n", " "), " "))
 }
 
+// each measures at each size, and prints why where that is not possible.
+func (s *scale) each(ctx context.Context, what string, sizes []int, take func(n int) error) {
+	for _, n := range sizes {
+		if err := errors.Join(take(n), s.stopAll(ctx)); err != nil && ctx.Err() == nil {
+			s.missing(what, err)
+			s.row(strings.TrimSuffix(fmt.Sprint(what, " ", n), " 0"), "not taken: "+reason(err))
+		}
+	}
+}
+
 // costs prints what operations cost, over so many connections.
 func (s *scale) costs(ctx context.Context) error {
 	s.row("operation", "connections", "a second", "takt µs", "PostgreSQL µs", "WAL bytes", "rows", "connections to PostgreSQL", "resident MiB")
-	for _, n := range []int{s.workers / 10, s.workers} {
-		if err := errors.Join(s.costsOf(ctx, n), s.stopAll(ctx)); err != nil {
-			return err
-		}
-	}
+	s.each(ctx, "costs", []int{s.workers / 10, s.workers}, func(n int) error { return s.costsOf(ctx, n) })
 	return nil
 }
 
@@ -113,30 +119,37 @@ func (s *scale) costsOf(ctx context.Context, n int) error {
 	}
 	take := func(what string, units int, clients []load.Client) error {
 		s.say("%s, %d connections", what, len(clients))
+		if err := c.renew(ctx, pollers); err != nil {
+			return err
+		}
 		return s.cost(ctx, c, what, units, clients)
 	}
 	if err := take("idle poll", 1, polling(pollers, true)); err != nil {
 		return err
 	}
-	if err := s.backlogOf(ctx, c); err != nil {
+	if err := c.refill(ctx, s.backlog()); err != nil {
 		return err
 	}
 	if err := take("assigned poll", 1, polling(pollers, false)); err != nil {
 		return err
 	}
+	holding := holders(pollers) // on a slow machine a load may end before all have polled
+	if len(holding) == 0 {
+		return fmt.Errorf("no worker got a build within %s", s.duration)
+	}
 	for _, lines := range []int{1, 100} {
-		posts := make([]*repeater, n)
+		posts := make([]*repeater, len(holding))
 		body := `{"logs":[` + strings.Repeat(`{"level":"info","message":"CompileSwift normal arm64 Feature/View.swift"},`, lines-1) + `{"level":"info","message":"one more line"}]}`
-		for i, p := range pollers {
+		for i, p := range holding {
 			posts[i] = &repeater{statuses: []int{200}, request: request(nil, "POST /api/builds/"+p.jobs[0]+"/logs", p.key, "X-Worker-Id: "+p.id+"\r\nContent-Type: application/json\r\n", body)}
 		}
 		if err := take(fmt.Sprintf("log line, %d in a post", lines), lines, clients(posts)); err != nil {
 			return err
 		}
 	}
-	finishers := make([]*finisher, n/10)
+	finishers := make([]*finisher, min(max(n/10, 1), len(holding)))
 	for i := range finishers {
-		finishers[i] = &finisher{poller: pollers[i], at: 1}
+		finishers[i] = &finisher{poller: holding[i], at: 1}
 	}
 	if err := take("result of 2 kB", 1, clients(finishers)); err != nil {
 		return err
@@ -145,14 +158,6 @@ func (s *scale) costsOf(ctx context.Context, n int) error {
 		return err
 	}
 	return take("webhook", 1, clients(newHooks("scale")[:max(1, n*connections/s.workers)]))
-}
-
-// backlogOf makes builds pending, and waits until takt has counted them.
-func (s *scale) backlogOf(ctx context.Context, c *controller) error {
-	if err := c.refill(ctx, s.backlog()); err != nil {
-		return err
-	}
-	return c.awaitMetric(ctx, "takt_queue_pending_builds", func(n float64) bool { return n > 0 })
 }
 
 // finisher uploads a result for each build that its poller holds.
@@ -228,7 +233,8 @@ func (s *scale) cost(ctx context.Context, c *controller, what string, units int,
 	return err
 }
 
-// many are settings for so many parked polls that come at once.
+// many are settings for so many parked polls that come at once. Without one takt parks as
+// many as the limit of open files suggests: 9488 if that is 20000.
 func many(n int) []string {
 	return []string{
 		fmt.Sprint("TAKT_MAX_PARKED=", n+1000), fmt.Sprint("TAKT_HEIJUNKA_HARD_LIMIT=", min(100_000, max(20_000, 2*n))),
@@ -273,13 +279,9 @@ func (s *scale) parkedBy(ctx context.Context, name string, n int, settings []str
 
 // parkedConnections prints what polls cost that wait over a connection each.
 func (s *scale) parkedConnections(ctx context.Context) error {
-	for _, n := range []int{s.connections / 10, s.connections} {
-		if err := errors.Join(s.parkedBy(ctx, "connections", n, nil, func(c *controller) (func() error, error) {
-			return c.park(ctx, n, make(chan arrival, 1))
-		}), s.stopAll(ctx)); err != nil {
-			return err
-		}
-	}
+	s.each(ctx, "connections", []int{s.connections / 10, s.connections}, func(n int) error {
+		return s.parkedBy(ctx, "connections", n, nil, func(c *controller) (func() error, error) { return c.park(ctx, n, make(chan arrival, 1)) })
+	})
 	return nil
 }
 
@@ -293,73 +295,57 @@ func (s *scale) parkedStreams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range []int{s.streams / 10, s.streams} {
-		settings := []string{"TAKT_TLS_CERT=" + cert, "TAKT_TLS_KEY=" + key, "TAKT_CA_FILE=" + cert}
-		if err := errors.Join(s.parkedBy(ctx, "streams", n, settings, func(c *controller) (func() error, error) {
-			return s.parkStreams(ctx, c, n, pool)
-		}), s.stopAll(ctx)); err != nil {
-			return err
-		}
-	}
+	secure := []string{"TAKT_TLS_CERT=" + cert, "TAKT_TLS_KEY=" + key, "TAKT_CA_FILE=" + cert}
+	s.each(ctx, "streams", []int{s.streams / 10, s.streams}, func(n int) error {
+		return s.parkedBy(ctx, "streams", n, secure, func(c *controller) (func() error, error) { return s.parkStreams(ctx, c, n, pool) })
+	})
 	return nil
 }
 
 // parkStreams is park over HTTP/2.
 func (s *scale) parkStreams(ctx context.Context, c *controller, n int, roots *x509.CertPool) (stop func() error, err error) {
+	p := &parking{controller: c}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
-	var failed atomic.Pointer[error]
-	var registered atomic.Int64 // again
 	stop = func() error {
 		cancel(errors.New("measured"))
 		running.Wait()
-		s.say("%d workers had to register again", registered.Load())
-		if f := failed.Load(); f != nil {
-			return *f
-		}
-		return nil
+		s.say("%d workers had to register again", p.again.Load())
+		return p.failure()
 	}
-	keep := func(one *http.Client, p *poller, i int) {
+	keep := func(one *http.Client, worker *poller) {
 		for ctx.Err() == nil {
-			err := pollOnce(ctx, one, c.URL+"/api/workers/poll?wait=55", p)
+			err := pollOnce(ctx, one, c.URL+"/api/workers/poll?wait=55", worker)
 			if errors.Is(err, errExpired) { // it was refused for longer than tokens last
-				var again *poller
-				if again, err = c.poller(ctx, i); err == nil {
-					p = again
-					registered.Add(1)
-				}
+				p.again.Add(1)
+				err = c.register(ctx, worker)
 			}
 			if err != nil && ctx.Err() == nil {
-				failed.CompareAndSwap(nil, &err)
+				p.fail(err)
 				return
 			}
 		}
 	}
 	for k := range connections {
 		running.Go(func() { // tokens expire, so each connection polls as soon as its workers are registered
-			for from := k * streamsEach; from < n && ctx.Err() == nil && failed.Load() == nil; from += connections * streamsEach {
+			for from := k * streamsEach; from < n && ctx.Err() == nil && p.failure() == nil; from += connections * streamsEach {
 				one := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true, MaxConnsPerHost: 1}}
 				for i := from; i < min(n, from+streamsEach); i++ {
-					p, err := c.poller(ctx, i)
+					worker, err := c.poller(ctx, i)
 					if err == nil && i == from {
-						err = pollOnce(ctx, one, c.URL+"/api/workers/poll", p) // the connection is there then
+						err = pollOnce(ctx, one, c.URL+"/api/workers/poll", worker) // the connection is there then
 					}
 					if err != nil {
-						failed.CompareAndSwap(nil, &err)
+						p.fail(err)
 						return
 					}
-					running.Go(func() { keep(one, p, i) })
+					p.registered.Add(1)
+					running.Go(func() { keep(one, worker) })
 				}
 			}
 		})
 	}
-	if err := c.Await(ctx, "all polls to be parked", nil, func(ctx context.Context) (bool, error) {
-		if f := failed.Load(); f != nil {
-			return false, *f
-		}
-		got, err := c.Metric(ctx, "takt_queue_parked_polls")
-		return got >= float64(n)*.99, err // some are between two polls
-	}); err != nil {
+	if err := p.await(ctx, n); err != nil {
 		return nil, errors.Join(err, stop())
 	}
 	return stop, nil

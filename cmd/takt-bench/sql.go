@@ -87,24 +87,33 @@ func (d database) number(ctx context.Context, query string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(out))
 }
 
-// expect runs a query that counts, and wants a count.
+// expect runs a query that counts what must not be lost, and wants a count.
 func (d database) expect(ctx context.Context, what, query string, want int) error {
 	got, err := d.number(ctx, query)
 	if err != nil {
 		return err
 	}
 	if got != want {
-		return fmt.Errorf("%s: %d, want %d", what, got, want)
+		return fmt.Errorf("%w: %s: %d, want %d", errBroken, what, got, want)
 	}
 	return nil
 }
 
+// none runs a script that counts what must not be.
+func (d database) none(ctx context.Context, what, script string) error {
+	return d.expect(ctx, what, script, 0)
+}
+
 // pgbench runs a script with clients connections and counts transactions. On a
-// machine so busy that a short run gets none done it runs longer.
+// machine so busy that a short run gets none done it runs longer. It knows whole seconds
+// only, so in less each connection has some transactions to do.
 func (d database) pgbench(ctx context.Context, script string, clients int, duration time.Duration) (sample, error) {
-	for duration = max(duration, time.Second); duration < time.Minute; duration *= 3 {
-		out, err := d.run(ctx, "pgbench", "", "-n", "-M", "prepared", "-f", script,
-			"-c", strconv.Itoa(clients), "-j", "2", "-T", strconv.Itoa(int(duration.Seconds())))
+	limit := []string{"-t", "10"}
+	for ; duration < time.Minute; duration *= 3 {
+		if duration >= time.Second {
+			limit = []string{"-T", strconv.Itoa(int(duration.Seconds()))}
+		}
+		out, err := d.run(ctx, "pgbench", "", append([]string{"-n", "-M", "prepared", "-f", script, "-c", strconv.Itoa(clients), "-j", "2"}, limit...)...)
 		if err != nil {
 			return sample{}, err
 		}

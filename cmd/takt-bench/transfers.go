@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"takt/cmd/internal/process"
@@ -25,8 +26,6 @@ const (
 	resultSize = 1 << 30
 	crowd      = 50
 	crowdSize  = 100 * mib
-	// crowdPatience is how long an upload of a crowd that is refused for now is tried again.
-	crowdPatience = 3 * time.Minute
 )
 
 // holding takes one build through submit, register and poll: a new worker holds it.
@@ -136,21 +135,34 @@ func (r *run) crowded(ctx context.Context) error {
 		return err
 	}
 	begin := time.Now()
+	sending, stop := context.WithCancelCause(ctx)
+	var sent [crowd]atomic.Int64
+	var done atomic.Int64
 	errs := make([]error, crowd)
 	var wg sync.WaitGroup
 	for i, held := range builds {
+		own := furthest(content, &sent[i])
 		wg.Go(func() {
 			// Those that are refused for now come again when they are asked to.
-			errs[i] = client.Retry{Patience: crowdPatience}.Do(ctx, func(ctx context.Context) error {
-				_, err := c.Client.Upload(ctx, client.Upload{Held: held, Success: true, Result: &content})
+			errs[i] = client.Retry{}.Do(sending, func(ctx context.Context) error {
+				_, err := c.Client.Upload(ctx, client.Upload{Held: held, Success: true, Result: &own})
 				return err
 			})
+			done.Add(1)
 		})
 	}
+	err = c.Await(ctx, fmt.Sprintf("%d uploads to end", crowd), func() string {
+		all := int64(0)
+		for i := range sent {
+			all += sent[i].Load()
+		}
+		return fmt.Sprintf("%d ended, %d MiB sent", done.Load(), all/mib)
+	}, func(context.Context) (bool, error) { return done.Load() == crowd, nil })
+	stop(err)
 	wg.Wait()
 	took := time.Since(begin)
-	grown, err := growth()
-	if err = errors.Join(append(errs, err)...); err != nil {
+	grown, gerr := growth()
+	if err = errors.Join(append(errs, err, gerr)...); err != nil {
 		return err
 	}
 	f := memory("B2", fmt.Sprintf("growth of resident memory during %d uploads of %d MiB at once", crowd, crowdSize/mib), grown, 128*mib)
@@ -158,6 +170,29 @@ func (r *run) crowded(ctx context.Context) error {
 	f.target += ", nothing lost"
 	r.add(f)
 	return checkResults(ctx, c.db, crowd, crowdSize, digest)
+}
+
+// furthest is c, of which n says how much was read: what is sent again is no progress.
+func furthest(c client.Content, n *atomic.Int64) client.Content {
+	open := c.Open
+	c.Open = func() (io.ReadCloser, error) {
+		r, err := open()
+		return &furthestBody{r, 0, n}, err
+	}
+	return c
+}
+
+type furthestBody struct {
+	io.ReadCloser
+	at int64
+	n  *atomic.Int64
+}
+
+func (b *furthestBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.at += int64(n)
+	b.n.Store(max(b.n.Load(), b.at))
+	return n, err
 }
 
 // checkResults looks for n completed builds, each with the result that was sent.
@@ -213,7 +248,7 @@ func (r *run) downloads(ctx context.Context) error {
 		return err
 	}
 	if [32]byte(hash.Sum(nil)) != digest {
-		return errors.New("the download is not what was uploaded")
+		return fmt.Errorf("%w: the download is not what was uploaded", errBroken)
 	}
 	fetching := func(address, key string) take {
 		return func(ctx context.Context, _ int) (sample, error) { return fetch(ctx, address, key, io.Discard) }

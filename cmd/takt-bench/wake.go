@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"takt/cmd/internal/await"
 	"takt/cmd/internal/load"
 	"takt/http/client"
 	"takt/store"
@@ -26,72 +29,109 @@ type arrival struct {
 	at time.Time
 }
 
-// park keeps n polls parked until stop, a new one for each that was answered,
-// and reports the jobs that they bring. It returns when c knows all of them.
-func (c *controller) park(ctx context.Context, n int, jobs chan<- arrival) (stop func() error, err error) {
-	pollers, err := c.pollers(ctx, n)
+// parking are polls that are to be parked.
+type parking struct {
+	*controller
+	registered atomic.Int64 // workers, each once
+	again      atomic.Int64 // those that registered again: their tokens had expired
+	failed     atomic.Pointer[error]
+}
+
+func (p *parking) fail(err error) {
 	if err != nil {
-		return nil, err
+		p.failed.CompareAndSwap(nil, &err)
 	}
-	conns := make([]*load.Conn, 0, n)
-	for range pollers {
-		conn, err := load.Dial(c.Address, 10*time.Second)
-		if err != nil {
-			closeAll(conns)
-			return nil, err
+}
+
+// failure is the first error of a poll.
+func (p *parking) failure() error {
+	if err := p.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// await waits until nearly n polls are parked: some are between two polls.
+func (p *parking) await(ctx context.Context, n int) error {
+	most := 0.0
+	return p.Await(ctx, fmt.Sprintf("%d polls to be parked", n), func() string {
+		return fmt.Sprintf("%.0f were parked at most, %d workers registered", most, p.registered.Load())
+	}, func(ctx context.Context) (bool, error) {
+		if err := p.failure(); err != nil {
+			return false, err
 		}
-		conns = append(conns, conn)
-	}
-	errs := make([]error, n)
-	var wg sync.WaitGroup
+		got, err := p.Metric(ctx, "takt_queue_parked_polls")
+		if client.Temporary(err) {
+			return false, nil //nolint:nilerr // it is asked again
+		}
+		most = max(most, got)
+		return got >= .99*float64(n), err
+	})
+}
+
+// park keeps n polls parked until stop, a new one for each that was answered,
+// and reports the jobs that they bring. It returns when c knows nearly all of them.
+func (c *controller) park(ctx context.Context, n int, jobs chan<- arrival) (stop func() error, err error) {
+	p := &parking{controller: c}
 	ctx, cancel := context.WithCancelCause(ctx)
-	unblock := context.AfterFunc(ctx, func() { closeAll(conns) })
-	for i, p := range pollers {
-		wg.Go(func() { errs[i] = keepParked(ctx, conns[i], p, jobs) })
-	}
+	var running sync.WaitGroup
 	stop = func() error {
 		cancel(errors.New("measured"))
-		wg.Wait()
-		unblock()
-		closeAll(conns)
-		return errors.Join(errs...)
+		running.Wait()
+		return p.failure()
 	}
-	err = c.awaitMetric(ctx, "takt_queue_parked_polls", func(got float64) bool { return int(got) >= n })
-	if err != nil {
+	for k := range connections {
+		running.Go(func() { // tokens expire, so each worker polls as soon as it is registered
+			for i := k; i < n && ctx.Err() == nil && p.failure() == nil; i += connections {
+				worker, err := c.poller(ctx, i)
+				if err == nil {
+					p.registered.Add(1)
+					var conn *load.Conn
+					if conn, err = load.Dial(c.Address, await.Patience); err == nil {
+						running.Go(func() { p.fail(p.keepParked(ctx, conn, worker, jobs)) })
+					}
+				}
+				if ctx.Err() == nil {
+					p.fail(err)
+				}
+			}
+		})
+	}
+	if err := p.await(ctx, n); err != nil {
 		return nil, errors.Join(err, stop())
 	}
 	return stop, nil
 }
 
-func closeAll(conns []*load.Conn) {
-	for _, c := range conns {
-		_ = c.Close() // closed already is fine
-	}
-}
-
-func keepParked(ctx context.Context, conn *load.Conn, p *poller, jobs chan<- arrival) error {
+func (p *parking) keepParked(ctx context.Context, conn *load.Conn, worker *poller, jobs chan<- arrival) error {
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // closed already is fine
+	defer func() { _ = conn.Close() }()
 	var buf []byte
 	for ctx.Err() == nil {
-		buf = p.poll(buf[:0], "?wait=55")
+		buf = worker.poll(buf[:0], "?wait=55")
 		status, body, err := conn.Do(buf)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil //nolint:nilerr // the end closed the connection
-			}
-			return err
-		}
 		at := time.Now()
-		if status == 503 { // as a worker would
-			<-time.After(time.Second)
-			continue
-		}
-		if err := (taker{p}).Got(status, body); err != nil {
+		switch {
+		case ctx.Err() != nil: // the end closed the connection
+			return nil
+		case err != nil:
 			return err
-		}
-		if !p.idle {
-			select {
-			case jobs <- arrival{p.jobs[len(p.jobs)-1], at}:
-			case <-ctx.Done():
+		case status == http.StatusServiceUnavailable: // as a worker would
+			rest(ctx, time.Second)
+		case status == http.StatusUnauthorized:
+			p.again.Add(1)
+			if err := p.register(ctx, worker); err != nil && ctx.Err() == nil {
+				return err
+			}
+		default:
+			if err := (taker{worker}).Got(status, body); err != nil {
+				return err
+			}
+			if !worker.idle {
+				select {
+				case jobs <- arrival{worker.jobs[len(worker.jobs)-1], at}:
+				case <-ctx.Done():
+				}
 			}
 		}
 	}
@@ -100,9 +140,14 @@ func keepParked(ctx context.Context, conn *load.Conn, p *poller, jobs chan<- arr
 
 // awaitMetric waits until a metric is as it should be.
 func (c *controller) awaitMetric(ctx context.Context, name string, right func(n float64) bool) error {
-	return c.Await(ctx, "the right "+name, nil, func(ctx context.Context) (bool, error) {
+	last := 0.0
+	return c.Await(ctx, "the right "+name, func() string { return fmt.Sprint(last) }, func(ctx context.Context) (bool, error) {
 		n, err := c.Metric(ctx, name)
-		return right(n), err
+		if client.Temporary(err) {
+			return false, nil //nolint:nilerr // it is asked again
+		}
+		last = n
+		return err == nil && right(n), err
 	})
 }
 
@@ -162,8 +207,8 @@ func arrivals(ctx context.Context, n int, jobs <-chan arrival, makeOne func() (i
 				return took, fmt.Errorf("submitted %s, a worker got %s", id, got.id)
 			}
 			took.Latencies = append(took.Latencies, got.at.Sub(begin))
-		case <-time.After(10 * time.Second):
-			return took, errors.New("no worker got the build within 10s")
+		case <-time.After(await.Patience):
+			return took, fmt.Errorf("no worker got the build within %s", await.Patience)
 		case <-ctx.Done():
 			return took, context.Cause(ctx)
 		}
@@ -174,9 +219,7 @@ func arrivals(ctx context.Context, n int, jobs <-chan arrival, makeOne func() (i
 
 // parkedMemory takes E1.
 func (r *run) parkedMemory(ctx context.Context) (err error) {
-	c, err := r.start(ctx, "memory",
-		// The polls come all at once.
-		"TAKT_HEIJUNKA_HARD_LIMIT=20000", "TAKT_HEIJUNKA_POOLS=fleet=10/5/30/256/20000")
+	c, err := r.start(ctx, "memory", many(manyPark)...)
 	if err != nil {
 		return err
 	}

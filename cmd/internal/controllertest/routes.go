@@ -33,6 +33,7 @@ func (c *Controller) Answer(w http.ResponseWriter, r *http.Request) {
 	for pattern, h := range map[string]http.HandlerFunc{
 		"POST /api/workers/register":      c.locked(c.register),
 		"POST /api/workers/poll":          c.poll,
+		"GET /api/workers/poll":           c.poll,
 		"POST /api/workers/unregister":    c.locked(c.unregister),
 		"POST /api/workers/upload":        c.locked(c.upload),
 		"POST /api/diagnostics/report":    c.locked(c.report),

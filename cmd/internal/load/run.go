@@ -48,7 +48,7 @@ func Run(ctx context.Context, addr string, limit time.Duration, clients []Client
 		}
 	}()
 	for range clients {
-		c, err := Dial(addr, 10*time.Second)
+		c, err := Dial(addr, time.Minute)
 		if err != nil {
 			return Result{}, err
 		}
