@@ -77,7 +77,7 @@ demo-throttle: setup-postgres build ## pace 200 webhooks of a stand-in for HubSp
 	$(BIN)-demo throttle
 
 run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database in .cache/run
-	$(BIN) serve --data-dir $(RUN_DIR)
+	$(BIN) serve --data-dir $(RUN_DIR) --platforms ios,android,linux
 
 unit: ## run the tests that need nothing but Go: no server, no network, no root
 	$(GO) test -short -timeout 5m $(PACKAGES)

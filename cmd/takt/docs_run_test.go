@@ -172,11 +172,15 @@ func blocks(t *testing.T) []block {
 // as not to be run, as they stand there, against a takt.
 func TestDocsCommandsRun(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	c := s.controller("takt")
-	run := shellOf(t, s, c)
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	require.NoError(t, err)
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	require.NoError(t, err)
+	served := regexp.MustCompile(`serve --data-dir \S+ --platforms (\S+)`).FindSubmatch(makefile)
+	require.NotNil(t, served, "make run")
+	s := newSite(t)
+	c := s.controller("takt", "TAKT_PLATFORMS="+string(served[1]))
+	run := shellOf(t, s, c)
 	ran := 0
 	for _, b := range blocks(t) {
 		if b.notRun != "" {
