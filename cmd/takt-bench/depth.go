@@ -135,6 +135,8 @@ const (
 	// alarmAfter is when takt has to have raised its alarm: a minute, and some
 	// seconds to notice.
 	alarmAfter = 70 * time.Second
+	// alarmBusy is how many transactions have to begin meanwhile.
+	alarmBusy = 1000
 )
 
 // holdSnapshot keeps a transaction of somebody else open, as a long dump does.
@@ -144,6 +146,8 @@ BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT count(*) FROM builds;
 SELECT pg_sleep(3600);
 `
+
+const sqlSnapshotAge = `SELECT age(backend_xmin) FROM pg_stat_activity WHERE application_name = 'somebody else'`
 
 const endSnapshot = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'somebody else';`
 
@@ -220,8 +224,12 @@ func (r *run) claimsHeldBack(ctx context.Context, c *controller, pollers []*poll
 	return rates, nil
 }
 
-// alarm adds whether takt reports that the database could not be vacuumed.
+// alarm adds whether takt reports that the database could not be vacuumed, unless too little
+// happened for that to matter.
 func (r *run) alarm(ctx context.Context, c *controller) error {
+	if age, err := c.db.number(ctx, sqlSnapshotAge); err != nil || age < alarmBusy {
+		return err
+	}
 	seconds, err := c.Metric(ctx, "takt_vacuum_held_back_seconds")
 	if err != nil {
 		return err
