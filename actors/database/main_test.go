@@ -52,12 +52,12 @@ func (s suite) Run() int {
 	return s.M.Run()
 }
 
-var scratch string //nolint:gochecknoglobals // tests share it and have nothing else to share it through
+var scratch string
 
 // Tests whose clusters need not be new have copies of these, because initdb takes longer than
 // most tests. Servers of copies do not sync: no test cuts the power.
 var (
-	madeCluster = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals // as scratch
+	madeCluster = sync.OnceValues(func() (string, error) {
 		dir := filepath.Join(scratch, "made")
 		cl, err := openCluster(context.Background(), config(dir), zerolog.Nop(), nil)
 		if err != nil {
@@ -66,7 +66,7 @@ var (
 		cl.close()
 		return dir, os.WriteFile(filepath.Join(dir, clusterName, "postgresql.auto.conf"), []byte("fsync = off\n"), 0o600)
 	})
-	madeNode = sync.OnceValues(func() (*pgtest.Node, error) { //nolint:gochecknoglobals // as scratch
+	madeNode = sync.OnceValues(func() (*pgtest.Node, error) {
 		n, err := pgtest.New(scratch)
 		if err == nil {
 			err = n.Init()

@@ -10,12 +10,12 @@ import (
 // for many, because PostgreSQL makes and removes hundreds of files for each database. Its
 // path is short, as those of sockets must be.
 func Scratch() string {
-	const memory, room = "/dev/shm", 2 << 30
+	const memory, pages, writable = "/dev/shm", 2 << 30 / 4096, 2
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(memory, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < room || syscall.Access(memory, 2) != nil { //nolint:gosec,unconvert // sizes are positive, and of other types on other systems
-		return Disk()
+	if syscall.Statfs(memory, &fs) == nil && fs.Bavail >= pages && syscall.Access(memory, writable) == nil {
+		return memory
 	}
-	return memory
+	return Disk()
 }
 
 // Disk is a directory whose path is short: that for temporary files, or else /tmp.
