@@ -53,7 +53,7 @@ took 1m1s
 3 passed, 2 failed, 4 skipped
 not here: 2 need podman, 1 needs S3 (make check)
 `, out.String())
-	// Skipped in one package, TestOne has to be run again.
+	// The one that was skipped in one package has to be run again.
 	require.Equal(t, []string{"TestSix"}, r.complete())
 
 	path := filepath.Join(t.TempDir(), "passed")

@@ -87,7 +87,7 @@ func run(ctx context.Context, dir, takt string, builds, n int) (map[string]int, 
 	if err := os.MkdirAll(counters, 0o700); err != nil {
 		return nil, err
 	}
-	site := process.Site{Dir: dir, Takt: takt, Limit: time.Minute}
+	site := process.Site{Dir: dir, Takt: takt}
 	c, err := site.Controller(ctx, "controller", "GOCOVERDIR="+counters, "TAKT_POLL_RATE=100000")
 	if err != nil {
 		return nil, err
