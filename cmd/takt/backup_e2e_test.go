@@ -284,7 +284,7 @@ func (s *site) killed(dir string, settings []string, args ...string) {
 	for p.Alive() && filesIn(dir) == 0 {
 	}
 	p.Kill()
-	require.Equal(s.t, -1, p.ExitCode(), "it was killed in the middle of it")
+	require.Equal(s.t, -1, p.ExitCode(), "it was killed in the middle of it, and said%s", p.Tail())
 }
 
 func TestBackupsAndRestoresThatWereKilledOrDamaged(t *testing.T) {

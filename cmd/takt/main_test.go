@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"takt/cmd/internal/runner"
+	"takt/store/storetest/pgtest"
 )
 
 // reexec makes the test binary behave as takt itself, so that the end-to-end
@@ -34,7 +36,20 @@ func TestMain(m *testing.M) {
 type suite struct{ *testing.M }
 
 func (s suite) Run() int {
+	// Data directories are in memory if there is room, because most of the time in which tests
+	// did not wait went into files of PostgreSQL.
+	dir, remove, err := pgtest.ScratchDir()
+	if err == nil {
+		err = os.Setenv("TMPDIR", dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer remove()
 	defer stopShared()
-	defer func() { _ = os.RemoveAll(madeCluster.dir) }()
 	return s.M.Run()
 }
+
+// disk is a directory for what is too large for memory.
+var disk = os.TempDir()

@@ -33,7 +33,7 @@ import (
 // its empty database.
 func externalDatabase(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
+	dir := shortDir(t)
 	server := database.NewPostgres(database.PostgresConfig{DataDir: dir, SearchPath: os.Getenv("PATH")})
 	db := postgres.New()
 	stop, err := startDatabase(t.Context(), t.Output(), database.NewPool(database.PoolConfig{
