@@ -717,10 +717,8 @@ func bigLogOpensAtOnce(t *testing.T, _ *site, c *process.Controller, b *browser)
 
 // TestDashboardScreenshots makes pictures of every page; see make screenshots.
 func TestDashboardScreenshots(t *testing.T) {
+	needs.Asked(t, "TAKT_SCREENSHOTS", "make screenshots")
 	dir := os.Getenv("TAKT_SCREENSHOTS")
-	if dir == "" {
-		t.Skip("only for make screenshots")
-	}
 	t.Parallel()
 	require.NoError(t, os.MkdirAll(dir, 0o750))
 	s, c, b := show(t)

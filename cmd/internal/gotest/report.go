@@ -26,7 +26,9 @@ type report struct {
 	output map[[2]string][]string // of tests that have not ended, by package and test
 	count  map[string]int         // by action: pass, fail, skip
 	needs  map[string]int         // of skipped tests, by the need that was not met
-	ended  []ended
+	// targets counts those that another target of make runs.
+	targets map[string]int
+	ended   []ended
 	// partly has the tests at the top that failed, were skipped, or have a part that was.
 	partly map[string]bool
 }
@@ -38,7 +40,7 @@ type ended struct {
 }
 
 func newReport(out io.Writer) *report {
-	return &report{out: out, output: map[[2]string][]string{}, count: map[string]int{}, needs: map[string]int{}, partly: map[string]bool{}}
+	return &report{out: out, output: map[[2]string][]string{}, count: map[string]int{}, needs: map[string]int{}, targets: map[string]int{}, partly: map[string]bool{}}
 }
 
 // read takes events until go test has ended.
@@ -78,8 +80,12 @@ func worthSaying(line string) bool {
 	return line != "PASS\n" && !strings.Contains(line, "[no test files]")
 }
 
-// reason finds the need in what a skipped test says (package needs).
-var reason = regexp.MustCompile(`needs ([^:\n]+):`)
+// need and target find in what a skipped test says (package needs) which need is not met, and
+// which target of make runs it.
+var (
+	need   = regexp.MustCompile(`needs ([^:\n]+):`)
+	target = regexp.MustCompile(`: left to (make [a-z-]+)\n`)
+)
 
 func (r *report) end(e event, output []string) {
 	r.count[e.Action]++
@@ -94,10 +100,13 @@ func (r *report) end(e event, output []string) {
 	case "fail":
 		fmt.Fprint(r.out, strings.Join(output, ""))
 	case "skip":
-		if m := reason.FindStringSubmatch(strings.Join(output, "")); m != nil {
+		said := strings.Join(output, "")
+		if m := need.FindStringSubmatch(said); m != nil {
 			r.needs[m[1]]++
+		} else if m := target.FindStringSubmatch(said); m != nil {
+			r.targets[m[1]]++
 		} else {
-			fmt.Fprint(r.out, strings.Join(output, "")) // nobody else says why
+			fmt.Fprint(r.out, said) // nobody else says why
 		}
 	}
 }
@@ -118,25 +127,27 @@ func (r *report) close(slowest int, took time.Duration) {
 		fmt.Fprintf(r.out, "%7.1fs %s %s\n", t.seconds, strings.TrimPrefix(t.pkg, "takt/"), t.name)
 	}
 	fmt.Fprintf(r.out, "\ntook %s\n%d passed, %d failed, %d skipped\n", took.Round(time.Second), r.count["pass"], r.count["fail"], r.count["skip"])
-	names := slices.SortedFunc(maps.Keys(r.needs), func(a, b string) int {
-		return cmp.Or(cmp.Compare(r.needs[b], r.needs[a]), cmp.Compare(a, b))
-	})
-	for i, name := range names {
-		if i == 0 {
-			fmt.Fprint(r.out, "not here: ")
+	if len(r.needs) > 0 {
+		var parts []string
+		for _, name := range ranked(r.needs) {
+			parts = append(parts, fmt.Sprintf("%d %s %s", r.needs[name], map[bool]string{true: "needs", false: "need"}[r.needs[name] == 1], name))
 		}
-		fmt.Fprintf(r.out, "%s%d %s %s", map[bool]string{true: ", "}[i > 0], r.needs[name], plural(r.needs[name], "needs", "need"), name)
+		fmt.Fprintf(r.out, "not here: %s (make check)\n", strings.Join(parts, ", "))
 	}
-	if len(names) > 0 {
-		fmt.Fprintln(r.out, " (make check)")
+	if len(r.targets) > 0 {
+		var parts []string
+		for _, name := range ranked(r.targets) {
+			parts = append(parts, fmt.Sprintf("%d by %s", r.targets[name], name))
+		}
+		fmt.Fprintf(r.out, "run when asked for: %s\n", strings.Join(parts, ", "))
 	}
 }
 
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
+// ranked returns the names with the largest count first.
+func ranked(counts map[string]int) []string {
+	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
 }
 
 // complete returns the tests at the top of which everything passed, in all packages.

@@ -26,6 +26,8 @@ const events = `{"Action":"start","Package":"takt/a"}
 {"Action":"output","Package":"takt/b","Test":"TestFour","Output":"    needs S3: no\n"}
 {"Action":"skip","Package":"takt/b","Test":"TestFour"}
 {"Action":"output","Package":"takt/b","Test":"TestFive","Output":"    because\n"}
+{"Action":"output","Package":"takt/b","Test":"TestEight","Output":"    b_test.go:3: left to make test-long\n"}
+{"Action":"skip","Package":"takt/b","Test":"TestEight"}
 {"Action":"skip","Package":"takt/b","Test":"TestFive"}
 {"Action":"pass","Package":"takt/b","Test":"TestSix","Elapsed":1}
 {"Action":"output","Package":"takt/b","Test":"TestSeven","Output":"=== RUN   TestSeven\n"}
@@ -50,8 +52,9 @@ slowest:
     2.5s a TestOne
 
 took 1m1s
-3 passed, 2 failed, 4 skipped
+3 passed, 2 failed, 5 skipped
 not here: 2 need podman, 1 needs S3 (make check)
+run when asked for: 1 by make test-long
 `, out.String())
 	// The one that was skipped in one package has to be run again.
 	require.Equal(t, []string{"TestSix"}, r.complete())

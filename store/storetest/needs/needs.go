@@ -136,7 +136,7 @@ func Allowed(tb testing.TB, name string, err error) {
 func Asked(tb testing.TB, variable, target string) {
 	tb.Helper()
 	if os.Getenv(variable) == "" {
-		tb.Skipf("needs to be asked for: %s runs it", target)
+		tb.Skipf("left to %s", target)
 	}
 }
 
