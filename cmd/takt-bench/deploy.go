@@ -131,7 +131,7 @@ func deployOnce(ctx context.Context, f *forgeStage, c *controller, org string) (
 	err = c.Await(ctx, "the deployment to end", func() string { return fmt.Sprintf("%+v", d.Counts) }, func(ctx context.Context) (bool, error) {
 		now, err := c.Client.Deployment(ctx, d.ID, false)
 		if client.Temporary(err) {
-			return false, nil //nolint:nilerr // it is asked again
+			return false, nil // it is asked again
 		}
 		d = now
 		return d.Ended(), err

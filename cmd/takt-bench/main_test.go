@@ -128,11 +128,11 @@ func TestExpiredPollsAreParkedAgain(t *testing.T) {
 	double.Expire()
 	conn, err := load.Dial(c.Address, time.Minute)
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.keepParked(ctx, conn, worker, nil) }()
 	double.Await(t, "the poll is parked", func() bool { return double.Polls() == 1 && p.again.Load() == 1 })
-	cancel()
+	cancel(errors.New("it was seen"))
 	require.NoError(t, <-ended)
 	require.Equal(t, 2, double.Workers()[0].Registrations)
 }

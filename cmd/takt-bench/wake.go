@@ -62,7 +62,7 @@ func (p *parking) await(ctx context.Context, n int) error {
 		}
 		got, err := p.Metric(ctx, "takt_queue_parked_polls")
 		if client.Temporary(err) {
-			return false, nil //nolint:nilerr // it is asked again
+			return false, nil // it is asked again
 		}
 		most = max(most, got)
 		return got >= .99*float64(n), err
@@ -144,7 +144,7 @@ func (c *controller) awaitMetric(ctx context.Context, name string, right func(n 
 	return c.Await(ctx, "the right "+name, func() string { return fmt.Sprint(last) }, func(ctx context.Context) (bool, error) {
 		n, err := c.Metric(ctx, name)
 		if client.Temporary(err) {
-			return false, nil //nolint:nilerr // it is asked again
+			return false, nil // it is asked again
 		}
 		last = n
 		return err == nil && right(n), err

@@ -64,7 +64,7 @@ func (s *stage) pack(ctx context.Context, order string) ([]byte, error) {
 func (s *stage) refresh(ctx context.Context, j *job) error {
 	st, err := s.controller.Client.Status(ctx, j.id, client.BuildAuth{})
 	if client.Temporary(err) {
-		return nil //nolint:nilerr // it is asked again
+		return nil // it is asked again
 	}
 	if err != nil {
 		return fmt.Errorf("asking for %s: %w", j.order, err)
@@ -314,7 +314,7 @@ func (s *stage) noticeDeath(ctx context.Context, j *job, worker string) error {
 		}
 		offline, err := s.controller.Client.Workers(ctx, client.WorkerFilter{Status: string(store.Offline)})
 		if client.Temporary(err) {
-			return false, nil //nolint:nilerr // it is asked again
+			return false, nil // it is asked again
 		}
 		return store.BuildState(j.last.State) == store.Pending && slices.ContainsFunc(offline.Workers, func(w api.Worker) bool { return w.ID == worker }), err
 	}); err != nil {

@@ -307,7 +307,7 @@ func TestUploadOfOneGibibyteNeedsLittleMemory(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	var err error
-	s.Dir, err = os.MkdirTemp(disk, "takt-upload-")
+	s.Dir, err = os.MkdirTemp(disk, "takt-upload-") //nolint:usetesting // t.TempDir is in memory
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(s.Dir)) })
 	c := s.controller("takt")

@@ -140,7 +140,7 @@ func TestARegistrationThatIsDeliveredLateTakesNoBuild(t *testing.T) {
 
 	reply, err := http.DefaultClient.Do(<-held)
 	require.NoError(t, err)
-	defer reply.Body.Close() //nolint:errcheck // a test's reply
+	defer reply.Body.Close()
 	answer, err := io.ReadAll(reply.Body)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))

@@ -6,10 +6,11 @@ import (
 	"regexp"
 	"runtime"
 	"strconv"
-	"takt/store/storetest/pgbin"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"takt/store/storetest/pgbin"
 )
 
 var naiveRate = regexp.MustCompile(`tps = ([0-9.]+)`)

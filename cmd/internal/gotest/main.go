@@ -88,8 +88,7 @@ func (o options) test(ctx context.Context, args []string) (code int, err error) 
 	r := newReport(os.Stdout)
 	readErr := r.read(out)
 	err = cmd.Wait()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		code, err = max(exit.ExitCode(), 1), nil
 	}
 	r.close(o.slowest, time.Since(began))

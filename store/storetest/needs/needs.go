@@ -238,7 +238,7 @@ func findBrowser() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	return path, try(exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", //nolint:noctx // see try
 		"--user-data-dir="+dir, "--dump-dom", "about:blank"))
 }

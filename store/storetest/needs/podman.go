@@ -70,7 +70,7 @@ func findPodman() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	env, err := PodmanEnv(dir)
 	if err != nil {
 		return "", err

@@ -16,10 +16,11 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"takt/store/storetest/pgbin"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"takt/store/storetest/pgbin"
 )
 
 // Node is a server at a port of the loopback interface. It ends with the process that started
