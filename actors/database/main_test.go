@@ -59,7 +59,7 @@ var scratch string
 var (
 	madeCluster = sync.OnceValues(func() (string, error) {
 		dir := filepath.Join(scratch, "made")
-		cl, err := openCluster(context.Background(), config(dir), zerolog.Nop(), nil)
+		cl, err := openCluster(context.Background(), NewPostgres(config(dir)).cfg, zerolog.Nop(), nil)
 		if err != nil {
 			return "", err
 		}

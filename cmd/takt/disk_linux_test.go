@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -100,8 +101,11 @@ func TestFullDisk(t *testing.T) {
 	for _, id := range []string{first, second} {
 		require.Equal(t, string(store.Completed), status(t, c, id).Status)
 	}
-	root, err := c.Client.Tree(ctx, client.TreeOptions{})
-	require.NoError(t, err)
+	var root api.TreeNode
+	eventually(t, "nothing is suspended", func() bool {
+		root, err = c.Client.Tree(ctx, client.TreeOptions{})
+		return err == nil && !strings.Contains(strings.Join(trouble(&root), "\n"), " is suspended")
+	})
 	for _, node := range trouble(&root) {
 		require.Regexp(t, "^takt/database(/postgres)? is running", node, "it ends if it has no room to recover either, and is started again")
 	}

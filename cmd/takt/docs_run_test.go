@@ -172,6 +172,7 @@ func blocks(t *testing.T) []block {
 // as not to be run, as they stand there, against a takt.
 func TestDocsCommandsRun(t *testing.T) {
 	t.Parallel()
+	needs.Curl(t)
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	require.NoError(t, err)
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
