@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/otp"
@@ -93,7 +95,12 @@ func TestAPrimaryThatHangs(t *testing.T) {
 			listener := NewListener(ListenerConfig{Source: source, Bus: bus})
 			pool := NewPool(PoolConfig{Source: source, Sinks: []Sink{db, listener}})
 			db.OnLost(pool.Lost)
-			sys := newSystem(t)
+			var late atomic.Bool // what closing a pool does a second later to calls that are still there
+			sys := newSystemLogging(t, logger(t).Hook(zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
+				if message == "database connection held for too long; closing it" {
+					late.Store(true)
+				}
+			})))
 			_, err = sys.StartRoot(t.Context(), "database", otp.SupSpec{
 				Strategy: otp.RestForOne, Children: []otp.ChildSpec{pool.Spec(), listener.Spec()},
 			})
@@ -118,7 +125,12 @@ func TestAPrimaryThatHangs(t *testing.T) {
 
 			primary.Signal(syscall.SIGSTOP)
 			hung := make(chan error, 1)
-			go func() { hung <- db.Ping(context.WithoutCancel(t.Context())) }()
+			var waited atomic.Bool
+			go func() {
+				err := db.Ping(context.WithoutCancel(t.Context()))
+				waited.Store(late.Load())
+				hung <- err
+			}()
 			if !c.atOnce {
 				soon(t, "takt to notice", func() bool { return serves() != nil && !pool.Ready() })
 			}
@@ -132,6 +144,7 @@ func TestAPrimaryThatHangs(t *testing.T) {
 			case <-time.After(time.Second):
 				require.Fail(t, "a call still waits for the host that hangs")
 			}
+			require.False(t, waited.Load(), "calls are ended when takt leaves a host, not a second later")
 			require.Zero(t, sys.Leaked())
 			heard(pubsub.ListenerResumed)
 			t.Logf("and listened after %s", time.Since(promoted).Round(time.Millisecond))

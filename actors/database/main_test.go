@@ -157,7 +157,12 @@ func logger(t *testing.T) zerolog.Logger {
 
 func newSystem(t *testing.T) *otp.System {
 	t.Helper()
-	sys := otp.New(otp.Options{Logger: logger(t)})
+	return newSystemLogging(t, logger(t))
+}
+
+func newSystemLogging(t *testing.T, log zerolog.Logger) *otp.System {
+	t.Helper()
+	sys := otp.New(otp.Options{Logger: log})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 		defer cancel()

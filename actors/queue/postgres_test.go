@@ -494,6 +494,16 @@ func TestABuildThatWasLockedInVainWakesTheOtherController(t *testing.T) {
 		_, err := c.Exec(t.Context(), sql, args...)
 		require.NoError(t, err)
 	}
+	// Both builds become pending at once, when their worker goes: a count that found only one
+	// would wake only one poll.
+	gone := storetest.Worker(t, db.DB, func(r *store.Registration) { r.Slots = 2 })
+	for req := gone.Request(); one.queue.Stats().Assigned < 2; {
+		storetest.Build(t, db.DB)
+		reply, err := one.queue.Poll(t.Context(), req, 0)
+		require.NoError(t, err)
+		require.NotNil(t, reply.Job)
+		req = one.next(t, req, reply)
+	}
 	all := workers(t, db.DB, 3)
 	results := make([]chan store.PollReply, len(all))
 	for i, c := range []*controller{one, one, two} {
@@ -508,7 +518,7 @@ func TestABuildThatWasLockedInVainWakesTheOtherController(t *testing.T) {
 	require.Eventually(t, func() bool { return one.queue.Stats().Parked == 2 && two.queue.Stats().Parked == 1 }, time.Minute, time.Millisecond)
 
 	exec(db.Pool, `CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; END $$`)
-	exec(db.Pool, `CREATE TRIGGER pause BEFORE UPDATE ON builds FOR EACH ROW EXECUTE FUNCTION pause()`)
+	exec(db.Pool, `CREATE TRIGGER pause BEFORE UPDATE ON builds FOR EACH ROW WHEN (NEW.state <> 'pending') EXECUTE FUNCTION pause()`)
 	held, err := db.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = held.Rollback(context.WithoutCancel(t.Context())) }()
@@ -517,11 +527,11 @@ func TestABuildThatWasLockedInVainWakesTheOtherController(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = worker.Rollback(context.WithoutCancel(t.Context())) }()
 	exec(worker, `SELECT FROM workers WHERE id = $1 FOR UPDATE`, all[1].ID)
-	storetest.Build(t, db.DB)
-	storetest.Build(t, db.DB)
+	left, err := postgres.NewWorkers(db.DB).UnregisterID(t.Context(), gone.ID)
+	require.NoError(t, err)
 	exec(listener, `LISTEN takt`)
 
-	one.queue.Requeued([]store.BuildRef{{Platform: store.IOS, ClassID: store.IOSClass}, {Platform: store.IOS, ClassID: store.IOSClass}})
+	one.queue.Requeued(left.Requeued)
 	require.Eventually(t, func() bool {
 		var waiting int
 		err := db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks

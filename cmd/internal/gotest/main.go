@@ -69,13 +69,19 @@ func (o options) test(ctx context.Context, args []string) (code int, err error) 
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stderr = os.Stderr
+	programs, err := os.MkdirTemp("", "takt-test-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(programs)) }()
+	cmd.Env = append(os.Environ(), "TAKT_TEST_PROGRAMS="+programs) // see takttest.Build
 	if os.Getenv("TAKT_TEST_DATABASE_URL") == "" {
 		server, err := storetest.Serve(ctx)
 		if err != nil {
 			return 0, err
 		}
 		defer server.Stop()
-		cmd.Env = append(os.Environ(), "TAKT_TEST_DATABASE_URL="+server.URL("postgres"))
+		cmd.Env = append(cmd.Env, "TAKT_TEST_DATABASE_URL="+server.URL("postgres"))
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {

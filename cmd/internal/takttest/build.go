@@ -2,7 +2,8 @@
 //
 // # State
 //
-// A program in the test's own directory.
+// A program, in the directory that TAKT_TEST_PROGRAMS names, which the packages of one run share
+// (see gotest), or else in the test's own.
 //
 // # Failure
 //
@@ -10,14 +11,17 @@
 //
 // # Concurrency
 //
-// Build may be called from any goroutine.
+// Build may be called from any goroutine, and by several processes.
 package takttest
 
 import (
+	"cmp"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,12 +34,18 @@ import (
 func Build(tb testing.TB) string {
 	tb.Helper()
 	needs.Postgres(tb)
-	path := filepath.Join(tb.TempDir(), "takt")
+	path := filepath.Join(cmp.Or(os.Getenv("TAKT_TEST_PROGRAMS"), tb.TempDir()), "takt")
 	args := []string{"build", "-o", path}
 	info, _ := debug.ReadBuildInfo()
 	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		args = append(args, "-race")
+		path += "-race"
+		args = []string{"build", "-race", "-o", path}
 	}
+	// go build leaves a program alone that is up to date, if nobody is just writing it.
+	lock, err := os.Create(path + ".lock")
+	require.NoError(tb, err)
+	defer func() { require.NoError(tb, lock.Close()) }()
+	require.NoError(tb, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
 	out, err := exec.CommandContext(tb.Context(), "go", append(args, "takt/cmd/takt")...).CombinedOutput()
 	require.NoError(tb, err, "%s", out)
 	return path
