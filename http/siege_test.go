@@ -16,6 +16,7 @@ import (
 	takthttp "takt/http"
 	"takt/http/hubspottest"
 	"takt/store"
+	"takt/store/storetest/needs"
 )
 
 // accepting is a throttle that accepts every action.
@@ -50,6 +51,7 @@ type besieged struct {
 // strangers opens n connections from each of eight addresses and sends text over them.
 func (c *besieged) strangers(n int, text string) {
 	c.Helper()
+	needs.Files(c, 4096)
 	for a := range 8 {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+a))}}
 		for range n {

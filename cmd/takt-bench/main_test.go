@@ -37,6 +37,7 @@ func bench(t *testing.T, args ...string) (code int, table string) {
 func TestBenchTakesItsFigures(t *testing.T) {
 	t.Parallel()
 	needs.Postgres(t)
+	needs.Files(t, 4096)
 	figures, duration := []string{"A2", "D1"}, "100ms"
 	if os.Getenv("TAKT_TEST_LONG") != "" {
 		figures, duration = append(figures, "A3", "A6", "A7", "A8", "C2", "E2"), "1s"

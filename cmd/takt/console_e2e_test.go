@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/process"
+	"takt/store/storetest/needs"
 	"takt/store/storetest/tied"
 )
 
@@ -48,6 +49,7 @@ func TestServeOnATerminal(t *testing.T) {
 // TestANormalStopLogsNoError looks at all that takt says from its start to its end.
 func TestANormalStopLogsNoError(t *testing.T) {
 	t.Parallel()
+	needs.Files(t, 4096) // with fewer it warns
 	s := newSite(t)
 	dir := filepath.Join(s.Dir, "data")
 	cmd := exec.Command(s.Takt, "serve")

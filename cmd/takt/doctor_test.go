@@ -140,6 +140,7 @@ func TestDoctorLooksAtTheDisk(t *testing.T) {
 
 func TestDoctorLooksAtAddressAndLimits(t *testing.T) {
 	t.Parallel()
+	needs.Files(t, 4096)
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
@@ -396,6 +397,7 @@ func TestDoctorFindsWhatProxiesDo(t *testing.T) {
 // ran, and once while it runs behind its public URL.
 func TestDoctorBeforeTheFirstStartAndAfter(t *testing.T) {
 	t.Parallel()
+	needs.Files(t, 4096)
 	s := newSite(t)
 	s.fresh = true
 	dir := filepath.Join(s.Dir, "takt")

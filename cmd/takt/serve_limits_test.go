@@ -15,6 +15,7 @@ import (
 
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/process"
+	"takt/store/storetest/needs"
 	"takt/store/storetest/tied"
 )
 
@@ -35,6 +36,7 @@ func TestConnectionsFitTheFileDescriptors(t *testing.T) {
 // not do for its database.
 func TestServeRaisesAndTellsTheLimitOfFiles(t *testing.T) {
 	t.Parallel()
+	needs.Files(t, 4096)
 	s := newSite(t)
 	dir := filepath.Join(s.Dir, "data")
 	ctx, cancel := context.WithCancelCause(t.Context())

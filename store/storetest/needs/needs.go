@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -130,6 +131,17 @@ func Linux(tb testing.TB) {
 func Allowed(tb testing.TB, name string, err error) {
 	tb.Helper()
 	(&need{name: name, when: allowed, get: "it depends on the system", find: func() (string, error) { return "", err }}).met(tb)
+}
+
+// Files needs a limit of at least n open files. Go raises a process's own to the hard limit.
+func Files(tb testing.TB, n uint64) {
+	tb.Helper()
+	var limit syscall.Rlimit
+	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)
+	if err == nil && limit.Max < n {
+		err = fmt.Errorf("the hard limit is %d", limit.Max)
+	}
+	Allowed(tb, fmt.Sprintf("%d open files", n), err)
 }
 
 // Asked needs that the variable is set, as the target of make does that runs a test of minutes.
