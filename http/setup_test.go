@@ -46,7 +46,7 @@ type bundle struct {
 }
 
 const (
-	waitFor = 20 * time.Second
+	waitFor = time.Minute
 	tick    = 5 * time.Millisecond
 )
 

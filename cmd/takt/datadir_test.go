@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/process"
+	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
 	"takt/store/storetest/tied"
@@ -69,8 +70,11 @@ func TestFilesAreTaktsOwnWhateverTheUmask(t *testing.T) {
 	require.NoError(t, err)
 	defer c.CloseIdle()
 	source := client.Bytes([]byte("source"))
-	sub, err := c.Submit(t.Context(), client.Submit{Platform: store.IOS, Source: source, Certs: &source})
-	require.NoError(t, err)
+	var sub api.Submitted
+	eventually(t, "takt takes a build", func() bool { // its new database may be slow
+		sub, err = c.Submit(t.Context(), client.Submit{Platform: store.IOS, Source: source, Certs: &source})
+		return err == nil
+	})
 	require.FileExists(t, filepath.Join(dir, "files", "builds", sub.ID, "certs.zip"))
 
 	seen := 0
