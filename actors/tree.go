@@ -167,7 +167,7 @@ func New(cfg Config, deps Deps) *Tree {
 		work = append(work, jobs.Work{Add: t.Throttle.Jobs.Add, Started: t.Throttle.Resume, Needed: deps.Throttle.Store.HasConfigs})
 	}
 	if n := deps.Notices; n != nil {
-		work = append(work, jobs.Work{Add: n.Add, Started: func() {}, Needed: n.Needed})
+		work = append(work, jobs.Work{Add: n.Add, Queue: notices.Queue, Take: n.TakeJobs, Started: func() {}, Needed: n.Needed})
 		t.notices.count, t.notices.limit = n.Backlog, time.Second
 		t.Telemetry.Register(n.Metrics())
 	}

@@ -39,7 +39,7 @@ func (h *notices) create(ctx context.Context, in api.CreateSubscriptionIn) (out 
 	if s.Labels == nil {
 		s.Labels = map[string]string{}
 	}
-	err = h.do(ctx, "create subscription", in.URL, in.Reason, change(in.SubscriptionFilter), func(ctx context.Context) error {
+	err = h.do(ctx, "create subscription", store.Origin(in.URL), in.Reason, change(in.SubscriptionFilter), func(ctx context.Context) error {
 		made, secret, err := h.store.Make(ctx, s, in.GitHubToken)
 		out = api.MadeSubscription{ID: made.ID, Secret: secret}
 		return err
@@ -54,8 +54,16 @@ func (h *notices) show(ctx context.Context, in api.SubscriptionIn) (api.Subscrip
 
 func (h *notices) update(ctx context.Context, in api.UpdateSubscriptionIn) (out api.Subscription, err error) {
 	b := in.Body
-	err = h.do(ctx, "change subscription", in.ID, b.Reason, change(b), func(ctx context.Context) error {
-		s, err := h.store.Update(ctx, store.Text(in.ID), func(s *store.Subscription) error {
+	audited := b
+	if b.URL != nil {
+		origin := store.Origin(*b.URL)
+		audited.URL = &origin
+	}
+	if b.GitHubToken != "" {
+		audited.GitHubToken = "a new one"
+	}
+	err = h.do(ctx, "change subscription", in.ID, b.Reason, change(audited), func(ctx context.Context) error {
+		s, secret, err := h.store.Change(ctx, store.Text(in.ID), b.GitHubToken, b.NewSecret, func(s *store.Subscription) {
 			set(&s.URL, b.URL)
 			set(&s.Events, b.Events)
 			set(&s.Platforms, b.Platforms)
@@ -63,9 +71,9 @@ func (h *notices) update(ctx context.Context, in api.UpdateSubscriptionIn) (out 
 			if b.Enabled != nil {
 				s.Disabled = map[bool]string{false: "an operator disabled it"}[*b.Enabled]
 			}
-			return nil
 		})
 		out = api.NewSubscription(s)
+		out.Secret = secret
 		return err
 	})
 	return out, err

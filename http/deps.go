@@ -147,7 +147,8 @@ type Notices interface {
 	// Make and Rotate return the new secret. A token makes a subscription of GitHub.
 	Make(ctx context.Context, s store.Subscription, token string) (made store.Subscription, secret string, err error)
 	Rotate(ctx context.Context, id string) (secret string, err error)
-	Update(ctx context.Context, id string, change func(*store.Subscription) error) (store.Subscription, error)
+	// Change returns a new secret if fresh. Both it and token are for a new URL.
+	Change(ctx context.Context, id, token string, fresh bool, change func(*store.Subscription)) (s store.Subscription, secret string, err error)
 	Delete(ctx context.Context, id string) error
 	// Deliveries returns those of all subscriptions that are not delivered if id is "".
 	Deliveries(ctx context.Context, id string, limit int) ([]store.Delivery, error)

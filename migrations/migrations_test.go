@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river/rivermigrate"
 	"github.com/stretchr/testify/require"
 
 	"takt/migrations"
@@ -69,7 +70,9 @@ func TestAMigrationThatWasKilledIsRunAgain(t *testing.T) {
 				t.Parallel()
 				cfg := storetest.Config(t)
 				conn := connect(t, cfg)
-				_, err := conn.Exec(t.Context(), `CREATE TABLE takt_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL)`)
+				_, err := river(t, cfg).Migrate(t.Context(), rivermigrate.DirectionUp, nil) // always first
+				require.NoError(t, err)
+				_, err = conn.Exec(t.Context(), `CREATE TABLE takt_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL)`)
 				require.NoError(t, err)
 				for i, file := range ups[:n+1] {
 					if i < n || applied {
@@ -100,6 +103,8 @@ func TestEveryFileIsIdempotent(t *testing.T) {
 	t.Parallel()
 	cfg := storetest.Config(t)
 	conn := connect(t, cfg)
+	_, err := river(t, cfg).Migrate(t.Context(), rivermigrate.DirectionUp, nil)
+	require.NoError(t, err)
 	ups, err := fs.Glob(migrations.Files(), "*.up.sql")
 	require.NoError(t, err)
 	for _, file := range ups {

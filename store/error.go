@@ -26,6 +26,7 @@ const (
 	InvalidState       Code = "invalid_state"        // the build's state does not allow it (400 for old clients)
 	Conflict           Code = "conflict"             // somebody else finished first (409)
 	RetryWaiting       Code = "retry_waiting"        // a retry of this build is already waiting (409)
+	SecretsNeeded      Code = "secrets_needed"       // a notice's URL changes, and its secrets are for the one before (422)
 	RegistrationFailed Code = "registration_failed"  // 422
 	KeyMismatch        Code = "idempotency_mismatch" // an Idempotency-Key came with other content (422)
 	KeyExpired         Code = "idempotency_expired"  // the first reply is no longer available (409)

@@ -2,6 +2,8 @@ package store
 
 import (
 	"encoding/json"
+	"net/url"
+	"regexp"
 	"time"
 )
 
@@ -25,6 +27,8 @@ type NoticeFilter struct {
 type Subscription struct {
 	ID  string
 	URL string
+	// Version grows when URL changes.
+	Version int
 	NoticeFilter
 	// GitHub says that it sets statuses of commits: URL is that of GitHub's REST interface, the
 	// secret a token.
@@ -40,6 +44,33 @@ type Subscription struct {
 
 // GitHubLabel names the commit that a build builds, as OWNER/REPO@SHA.
 const GitHubLabel = "github"
+
+// MaxSubscriptions is how many subscriptions there may be.
+const MaxSubscriptions = 100
+
+// commitName is what GitHub can name: parts of . and .. would lead to other paths. The trigger
+// that inserts notices has the same rule.
+var commitName = regexp.MustCompile(`^([A-Za-z0-9_.-]+)/([A-Za-z0-9_.-]+)@([0-9a-f]{40})$`)
+
+// ParseCommit splits OWNER/REPO@SHA, a value of GitHubLabel.
+func ParseCommit(label string) (repo, sha string, ok bool) {
+	m := commitName.FindStringSubmatch(label)
+	dots := func(s string) bool { return s == "." || s == ".." }
+	if m == nil || dots(m[1]) || dots(m[2]) {
+		return "", "", false
+	}
+	return m[1] + "/" + m[2], m[3], true
+}
+
+// Origin returns the scheme and host of a URL. The rest may be secret, so logs, the audit and
+// errors have only these.
+func Origin(at string) string {
+	u, err := url.Parse(at)
+	if err != nil {
+		return "invalid URL"
+	}
+	return u.Scheme + "://" + u.Host
+}
 
 // NoticeSecrets are the secrets of a subscription as they are sealed.
 type NoticeSecrets struct {
@@ -59,6 +90,7 @@ func (s NoticeSecrets) Active(now time.Time) [][]byte {
 // NoticeJob is the job that sends a notice. Triggers insert it.
 type NoticeJob struct {
 	Subscription string          `json:"subscription"`
+	Version      int             `json:"version"` // the subscription's when the notice was made
 	ID           string          `json:"id"`
 	Body         json.RawMessage `json:"body"`
 }

@@ -31,9 +31,9 @@ type driver struct {
 	executor *executor
 }
 
-func newDriver(pool *pgxpool.Pool, works map[string]river.QueueConfig) riverdriver.Driver[pgx.Tx] {
+func newDriver(pool *pgxpool.Pool, works map[string]river.QueueConfig, takes map[string]Take) riverdriver.Driver[pgx.Tx] {
 	d := riverpgxv5.New(pool)
-	return &driver{d, &executor{Executor: d.GetExecutor(), works: works, queues: map[string]queueRow{}}}
+	return &driver{d, &executor{Executor: d.GetExecutor(), works: works, takes: takes, queues: map[string]queueRow{}}}
 }
 
 // GetExecutor implements riverdriver.Driver.
@@ -42,6 +42,7 @@ func (d *driver) GetExecutor() riverdriver.Executor { return d.executor }
 type executor struct {
 	riverdriver.Executor
 	works map[string]river.QueueConfig
+	takes map[string]Take
 
 	mu     sync.Mutex
 	queues map[string]queueRow // guarded by mu
@@ -64,6 +65,21 @@ func (e *executor) QueueGet(ctx context.Context, params *riverdriver.QueueGetPar
 		e.queues[params.Name] = queueRow{row, time.Now()}
 	}
 	return row, err
+}
+
+// JobGetAvailable implements riverdriver.Executor. If the second statement fails, what the first
+// one has marked is rescued as if the controller had been killed.
+func (e *executor) JobGetAvailable(ctx context.Context, params *riverdriver.JobGetAvailableParams) (*riverdriver.JobGetAvailableResult, error) {
+	take := e.takes[params.Queue]
+	if take == nil {
+		return e.Executor.JobGetAvailable(ctx, params)
+	}
+	found := &riverdriver.JobGetAvailableResult{}
+	ids, err := take(ctx, params.ClientID, params.MaxToLock)
+	if err == nil && len(ids) > 0 {
+		found.Jobs, err = e.JobGetByIDMany(ctx, &riverdriver.JobGetByIDManyParams{ID: ids})
+	}
+	return found, err
 }
 
 // JobGetStuck implements riverdriver.Executor. It leaves out jobs of queues that this client

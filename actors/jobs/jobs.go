@@ -63,6 +63,10 @@ type Work struct {
 	// Subsystems must not share queues, because River fails jobs that it has no worker for,
 	// and other controllers may serve other subsystems.
 	Add func(c *river.Config, log zerolog.Logger)
+	// Take, if not nil, chooses which jobs of Queue run next instead of River, which takes the
+	// oldest. It marks at most free jobs as running for the client and returns their ids.
+	Queue string
+	Take  Take
 	// Started is called when a client has started, also after a restart or an outage.
 	Started func()
 	// Needed reports whether there is, or may soon be, a job. No client is started before,
@@ -70,6 +74,9 @@ type Work struct {
 	// always.
 	Needed func(ctx context.Context) (bool, error)
 }
+
+// Take chooses jobs, see [Work].
+type Take func(ctx context.Context, client string, free int) (ids []int64, err error)
 
 // Jobs is the handle of the actor that runs River's client. It is a sink of the pool.
 // Each pool gets a client of its own.
@@ -272,10 +279,12 @@ func (j *Jobs) newClient(pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[
 		CancelledJobRetentionPeriod: deadRetention,
 		DiscardedJobRetentionPeriod: deadRetention,
 	}
+	takes := map[string]Take{}
 	for _, w := range j.work {
 		w.Add(cfg, log)
+		takes[w.Queue] = w.Take
 	}
-	client, err := river.NewClient(newDriver(pool, cfg.Queues), cfg)
+	client, err := river.NewClient(newDriver(pool, cfg.Queues, takes), cfg)
 	if err != nil {
 		return nil, fmt.Errorf("making River's client: %w", err)
 	}

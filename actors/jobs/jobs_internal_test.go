@@ -92,7 +92,7 @@ func TestAJobThatWaitsDoesNotDelayTheEndOfItsClient(t *testing.T) {
 func TestRiverSeldomReadsWhetherItsQueuesArePaused(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
-	exec := newDriver(db.Pool, nil).GetExecutor()
+	exec := newDriver(db.Pool, nil, nil).GetExecutor()
 	ask := &riverdriver.QueueGetParams{Name: "some"}
 	_, err := exec.QueueGet(t.Context(), ask)
 	require.Error(t, err, "an answer that is none is not kept")
@@ -177,7 +177,7 @@ func TestALeaderLeavesJobsOfOtherQueues(t *testing.T) {
 		for _, w := range works {
 			queues[w] = river.QueueConfig{}
 		}
-		tx, err := newDriver(db.Pool, queues).GetExecutor().Begin(t.Context())
+		tx, err := newDriver(db.Pool, queues, nil).GetExecutor().Begin(t.Context())
 		require.NoError(t, err)
 		defer func() { _ = tx.Rollback(t.Context()) }()
 		_, err = tx.LeaderAttemptElect(t.Context(), &riverdriver.LeaderElectParams{LeaderID: "me", TTL: time.Minute})

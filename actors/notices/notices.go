@@ -16,7 +16,9 @@
 //
 // # Concurrency
 //
-// At most maxSending notices are sent at once by a controller, in no particular order.
+// A controller sends at most eachPlaces notices of a subscription at once, in no particular
+// order, and maxSending in all. Each subscription has a place of its own, so no number of slow
+// receivers delays what others get.
 package notices
 
 import (
@@ -24,7 +26,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -34,9 +35,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
+	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -51,10 +53,16 @@ import (
 )
 
 const (
-	maxSending = 16
-	sendLimit  = 15 * time.Second
-	readLimit  = 16 << 10 // of a reply's body
-	queue      = "notices"
+	eachPlaces   = 8
+	sharedPlaces = 60 // for all, beside the first place of each
+	maxSending   = store.MaxSubscriptions + sharedPlaces
+	sendLimit    = 15 * time.Second
+	readLimit    = 16 << 10 // of a reply's body
+	// Queue is the one of River.
+	Queue = "notices"
+	// Notices are looked for every takeEvery while some are sent, else every lookEvery.
+	takeEvery = 100 * time.Millisecond
+	lookEvery = time.Second
 )
 
 // Store is the SQL of notices.
@@ -70,28 +78,28 @@ type Store interface {
 	Update(ctx context.Context, id string, change func(*store.Subscription) error) (store.Subscription, error)
 	Needed(ctx context.Context) (bool, error)
 	Backlog(ctx context.Context) (store.NoticeBacklog, error)
+	Take(ctx context.Context, client string, free, each, shared int) ([]int64, error)
 	Commit(ctx context.Context, commit string, platform store.Platform) (build string, state store.BuildState, err error)
 }
 
 // Notices sends notices.
 type Notices struct {
 	Store
-	keys   *seal.Ring
-	public string // URL of the pages
-	client *http.Client
-	set    metrics.Set
-	sent   *prometheus.CounterVec // delivered, failed, dead
+	keys      *seal.Ring
+	public    string            // URL of the pages
+	transport http.RoundTripper // follows no redirects: a receiver that moved is a fault that its owner has to know of
+	set       metrics.Set
+	sent      *prometheus.CounterVec // delivered, failed, dead
+
+	looked, moved atomic.Int64 // when notices were looked for last, and when one was taken or its sending ended; in ns
 }
 
 // New returns the sender. Addresses that are not public are refused unless allow has them. public
 // is the URL of the pages; statuses of commits link to it.
 func New(db Store, keys *seal.Ring, allow []netip.Prefix, public string) *Notices {
 	dialer := &net.Dialer{Timeout: sendLimit, Control: func(_, address string, _ syscall.RawConn) error { return check(address, allow) }}
-	n := &Notices{Store: db, keys: keys, public: strings.TrimSuffix(public, "/"), client: &http.Client{
-		Timeout:   sendLimit,
-		Transport: &http.Transport{DialContext: dialer.DialContext, TLSHandshakeTimeout: sendLimit, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second, MaxResponseHeaderBytes: readLimit},
-		// A receiver that moved is a fault that its owner has to know of.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	n := &Notices{Store: db, keys: keys, public: strings.TrimSuffix(public, "/"), transport: &http.Transport{
+		DialContext: dialer.DialContext, TLSHandshakeTimeout: sendLimit, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second, MaxResponseHeaderBytes: readLimit,
 	}}
 	n.sent = n.set.Counter("takt_notices_total")
 	return n
@@ -100,33 +108,24 @@ func New(db Store, keys *seal.Ring, allow []netip.Prefix, public string) *Notice
 // Metrics returns the counters of notices.
 func (n *Notices) Metrics() *metrics.Set { return &n.set }
 
-// reserved are networks that are not public, beside those that netip knows.
-var reserved = []netip.Prefix{ //nolint:gochecknoglobals // a constant
-	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
-	netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("240.0.0.0/4"),
-	// These carry an IPv4 address inside.
-	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("2001::/32"), netip.MustParsePrefix("::/96"),
-}
-
-// check refuses an address that a connection is about to be made to. The dialer calls it
-// after names were resolved, so a name can't hide the address.
-func check(address string, allow []netip.Prefix) error {
-	at, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return fmt.Errorf("address %q: %w", address, err)
-	}
-	ip := at.Addr().Unmap().WithZone("")
-	in := func(p netip.Prefix) bool { return p.Contains(ip) }
-	if slices.ContainsFunc(allow, in) || ip.IsGlobalUnicast() && !ip.IsPrivate() && !slices.ContainsFunc(reserved, in) {
-		return nil
-	}
-	return fmt.Errorf("%s is not a public address, and notice-allow does not list it", ip)
-}
-
 // Add adds the queue of notices and its worker to River's client.
 func (n *Notices) Add(c *river.Config, log zerolog.Logger) {
-	c.Queues[queue] = river.QueueConfig{MaxWorkers: maxSending, FetchPollInterval: time.Second}
+	c.Queues[Queue] = river.QueueConfig{MaxWorkers: maxSending, FetchPollInterval: takeEvery}
 	river.AddWorker(c.Workers, &worker{n: n, log: log})
+}
+
+// TakeJobs chooses the notices that a client of River sends next, see jobs.Work.
+func (n *Notices) TakeJobs(ctx context.Context, client string, free int) ([]int64, error) {
+	now := time.Now().UnixNano()
+	if since := now - n.looked.Load(); since < int64(lookEvery) && now-n.moved.Load() > int64(5*takeEvery) {
+		return nil, nil
+	}
+	n.looked.Store(now)
+	numbers, err := n.Take(ctx, client, free, eachPlaces, sharedPlaces)
+	if len(numbers) > 0 {
+		n.moved.Store(now)
+	}
+	return numbers, err
 }
 
 type worker struct {
@@ -150,12 +149,15 @@ func (*worker) NextRetry(job *river.Job[store.NoticeJob]) time.Time {
 
 // Work sends a notice.
 func (w *worker) Work(ctx context.Context, job *river.Job[store.NoticeJob]) error {
+	defer func() { w.n.moved.Store(time.Now().UnixNano()) }()
 	s, err := w.n.Receiver(ctx, job.Args.Subscription)
 	switch {
 	case store.CodeOf(err) == store.NotFound:
 		return nil // it was deleted
 	case err != nil:
 		return river.JobSnooze(5 * time.Second) // an outage of the database is no attempt
+	case s.Version != job.Args.Version:
+		return river.JobCancel(errMoved)
 	case s.Disabled != "":
 		return river.JobCancel(errors.New("the subscription is disabled: " + s.Disabled))
 	}
@@ -165,7 +167,13 @@ func (w *worker) Work(ctx context.Context, job *river.Job[store.NoticeJob]) erro
 		w.n.sent.WithLabelValues("delivered").Inc()
 		return nil
 	case status == http.StatusGone && !s.GitHub:
-		_, uerr := w.n.Update(ctx, s.ID, func(s *store.Subscription) error { s.Disabled = "its receiver answered 410 Gone"; return nil })
+		_, uerr := w.n.Update(ctx, s.ID, func(now *store.Subscription) error {
+			if now.Version != s.Version {
+				return errMoved // the URL before answered
+			}
+			now.Disabled = "its receiver answered 410 Gone"
+			return nil
+		})
 		if uerr == nil {
 			w.log.Warn().Str("subscription", s.ID).Msg("subscription disabled: its receiver answered 410 Gone")
 			w.n.sent.WithLabelValues("dead").Inc()
@@ -182,6 +190,8 @@ func (w *worker) Work(ctx context.Context, job *river.Job[store.NoticeJob]) erro
 	}
 	return err
 }
+
+var errMoved = errors.New("the subscription's URL was changed after this notice was made")
 
 // send makes one attempt. It returns the status of the reply, 0 if there was none.
 func (n *Notices) send(ctx context.Context, s store.Subscription, job store.NoticeJob) (status int, err error) {
@@ -221,7 +231,13 @@ func (n *Notices) setStatus(ctx context.Context, base, token string, body []byte
 		return 0, fmt.Errorf("the notice can't be read: %w", err)
 	}
 	commit := notice.Data.Labels[store.GitHubLabel]
-	repo, sha, _ := strings.Cut(commit, "@")
+	repo, sha, ok := store.ParseCommit(commit)
+	if !ok {
+		return 0, river.JobCancel(errors.New("the label github is not OWNER/REPO@SHA"))
+	}
+	if !confidential(base) {
+		return 0, errors.New("the token of GitHub is sent to https URLs only: change the subscription's URL")
+	}
 	states := map[store.BuildState]string{store.Completed: "success", store.Failed: "failure", store.Cancelled: "error"}
 	for told := ""; ; {
 		build, state, err := n.Commit(ctx, commit, notice.Data.Platform)
@@ -246,81 +262,41 @@ func (n *Notices) setStatus(ctx context.Context, base, token string, body []byte
 	}
 }
 
-func (n *Notices) post(ctx context.Context, url string, body []byte, header http.Header) (status int, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+// post makes a request. Its errors don't have the URL, because it may be secret.
+func (n *Notices) post(ctx context.Context, at string, body []byte, header http.Header) (status int, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, sendLimit, errSlow)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, at, bytes.NewReader(body))
 	if err != nil {
-		return 0, fmt.Errorf("the request can't be made: %w", err)
+		return 0, errors.New("the URL can't be used")
 	}
 	r.Header = header
 	header["Content-Type"], header["User-Agent"] = []string{"application/json"}, []string{"takt"}
-	reply, err := n.client.Do(r)
+	reply, err := n.transport.RoundTrip(r)
 	if err != nil {
-		return 0, fmt.Errorf("sending: %w", err)
+		return 0, fmt.Errorf("sending to %s: %s", store.Origin(at), hide(err.Error(), r.URL))
 	}
 	defer reply.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(reply.Body, readLimit)) // so that the connection can be used again
 	if reply.StatusCode/100 != 2 {
-		return reply.StatusCode, fmt.Errorf("the receiver answered %s", reply.Status)
+		return reply.StatusCode, fmt.Errorf("the receiver answered %s", hide(reply.Status, r.URL))
 	}
 	return reply.StatusCode, nil
 }
+
+// hide removes the path and query of a URL from a text, because a receiver may repeat them.
+func hide(text string, at *url.URL) string {
+	if path := at.RequestURI(); path != "/" {
+		text = strings.ReplaceAll(text, path, "/…")
+	}
+	return text
+}
+
+var errSlow = fmt.Errorf("no answer within %s", sendLimit)
 
 // sign returns the signature of the specification's version 1.
 func sign(secret []byte, id, at string, body []byte) string {
 	mac := hmac.New(sha256.New, secret)
 	_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, at, body)
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
-}
-
-// oldLife is how long the secret before signs too.
-const oldLife = 24 * time.Hour
-
-// Make adds a subscription, and returns it and its secret. With a token it is one of GitHub.
-func (n *Notices) Make(ctx context.Context, s store.Subscription, token string) (store.Subscription, string, error) {
-	s.ID, s.CreatedAt, s.GitHub = "sub_"+store.NewID(), time.Now(), token != ""
-	secret := newSecret()
-	text := secretText(secret)
-	if s.GitHub {
-		secret, text = []byte(token), ""
-	}
-	s.Secrets = n.seal(s.ID, store.NoticeSecrets{Current: secret})
-	return s, text, n.Create(ctx, s)
-}
-
-// Rotate gives a subscription a new secret and returns it. The one before signs too for a day.
-func (n *Notices) Rotate(ctx context.Context, id string) (string, error) {
-	secret := newSecret()
-	_, err := n.Update(ctx, id, func(s *store.Subscription) error {
-		if s.GitHub {
-			return store.NewError(store.Conflict, "Its secret is a token of GitHub: create a subscription with another token and delete this one")
-		}
-		last, err := n.open(*s)
-		s.Secrets = n.seal(s.ID, store.NoticeSecrets{Current: secret, Old: last.Current, OldUntil: time.Now().Add(oldLife)})
-		return err
-	})
-	return secretText(secret), err
-}
-
-func newSecret() []byte {
-	secret := make([]byte, 32)
-	_, _ = rand.Read(secret) // never fails: crypto/rand ends the process instead
-	return secret
-}
-
-func secretText(secret []byte) string { return "whsec_" + base64.StdEncoding.EncodeToString(secret) }
-
-func (n *Notices) seal(id string, secrets store.NoticeSecrets) []byte {
-	content, _ := json.Marshal(secrets) //nolint:errchkjson // never fails
-	return n.keys.Seal(seal.NoticeSecrets, id, content)
-}
-
-func (n *Notices) open(s store.Subscription) (secrets store.NoticeSecrets, err error) {
-	content, err := n.keys.Open(seal.NoticeSecrets, s.ID, s.Secrets)
-	if err == nil {
-		err = json.Unmarshal(content, &secrets)
-	}
-	if err != nil {
-		return secrets, fmt.Errorf("secrets of subscription %s: %w", s.ID, err)
-	}
-	return secrets, nil
 }

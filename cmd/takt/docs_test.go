@@ -262,6 +262,7 @@ var results = [][2]string{
 	{"keys revoke", "none"},
 	{"notices list", "array of `Subscription`"},
 	{"notices create", "`MadeSubscription`"},
+	{"notices move", "`Subscription`"},
 	{"notices show", "`Subscription`"},
 	{"notices enable", "`Subscription`"},
 	{"notices disable", "`Subscription`"},

@@ -26,7 +26,7 @@ func newNoticesCommand(env environment) *cobra.Command {
 specification. docs/notices.md lists the events. Needs the admin key in TAKT_ADMIN_KEY.`,
 	}
 	cmd.AddCommand(
-		newNoticesListCommand(env), newNoticesCreateCommand(env), newNoticesShowCommand(env), newNoticesDeliveriesCommand(env), newNoticesRedriveCommand(env),
+		newNoticesListCommand(env), newNoticesCreateCommand(env), newNoticesMoveCommand(env), newNoticesShowCommand(env), newNoticesDeliveriesCommand(env), newNoticesRedriveCommand(env),
 		newNoticesEnableCommand(env, "enable", true), newNoticesEnableCommand(env, "disable", false),
 		newSubscriptionCommand(env, "rotate", "Give a subscription a new secret and show it, once", api.RotateSubscription, printSecret),
 		newSubscriptionCommand(env, "test", "Send a notice of the type test", api.TestSubscription, says[api.None]("sent")),
@@ -108,6 +108,29 @@ func newNoticesCreateCommand(env environment) *cobra.Command {
 	cmd.Flags().StringVar(&tokenFile, "github-token-file", "", "set statuses of commits (takt submit --github) with the token in this file; URL is https://api.github.com")
 	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the audit")
 	complete(cmd, "event", store.NoticeEvents()...)
+	return cmd
+}
+
+func newNoticesMoveCommand(env environment) *cobra.Command {
+	var change api.SubscriptionChange
+	var tokenFile string
+	cmd := order(env, &cobra.Command{
+		Use: "move ID URL", Short: "Send a subscription's notices to another URL, with new secrets", Args: cobra.ExactArgs(2),
+		Long: `Send a subscription's notices to another URL, with new secrets: show the new secret that signs,
+once. A subscription that sets statuses of commits needs --github-token-file. Notices that are not
+delivered yet are dropped.`,
+	}, func(ctx context.Context, c *client.Client, args []string) (api.Subscription, error) {
+		var err error
+		if change.GitHubToken, err = readSecret("token of GitHub", tokenFile); err != nil {
+			return api.Subscription{}, cli.AsUsage(err)
+		}
+		change.URL, change.NewSecret = &args[1], tokenFile == ""
+		return client.Call(ctx, c, api.UpdateSubscription, api.UpdateSubscriptionIn{ID: args[0], Body: change})
+	}, func(w io.Writer, s api.Subscription) {
+		printSecret(w, api.MadeSubscription{ID: s.ID, Secret: s.Secret})
+	})
+	cmd.Flags().StringVar(&tokenFile, "github-token-file", "", "set statuses of commits with the token in this file")
+	cmd.Flags().StringVar(&change.Reason, "reason", "", "why, for the audit")
 	return cmd
 }
 

@@ -375,3 +375,89 @@ func TestReceiversOfNotices(t *testing.T) {
 	}
 	require.Len(t, good.notices(), 3)
 }
+
+// A receiver that hangs, and a worker that comes and goes, delay nobody else's notices.
+func TestASlowReceiverDelaysNobodyElse(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.controller("takt", "TAKT_NOTICE_ALLOW=127.0.0.1")
+	var mu sync.Mutex
+	hanging, ended := 0, make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		hanging++
+		mu.Unlock()
+		_, _ = io.Copy(io.Discard, r.Body)
+		select {
+		case <-r.Context().Done():
+		case <-ended:
+		}
+	}))
+	t.Cleanup(slow.Close)
+	t.Cleanup(func() { close(ended) })
+	held := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return hanging
+	}
+	fast := newReceiver(t, func(int) int { return http.StatusNoContent })
+	create := func(url string, events ...string) string {
+		made, err := client.Call(t.Context(), c.Client, api.CreateSubscription, api.CreateSubscriptionIn{URL: url, SubscriptionFilter: api.SubscriptionFilter{Events: events}})
+		require.NoError(t, err)
+		return made.ID
+	}
+	a := create(slow.URL, "build.cancelled", "worker.offline", "worker.back")
+	create(fast.URL, "build.completed", "worker.offline", "worker.back")
+	const builds = 40
+	for range builds {
+		b, err := c.Client.Submit(t.Context(), client.Submit{Platform: store.Android, Source: client.Bytes(emptyZip(t))})
+		require.NoError(t, err)
+		_, err = c.Client.Cancel(t.Context(), b.ID, "")
+		require.NoError(t, err)
+	}
+	eventually(t, "the receiver holds its places", func() bool { return held() >= 8 })
+	const flaps = 150
+	worker := ""
+	for range flaps {
+		w, err := c.Client.Register(t.Context(), api.Register{ID: worker, Name: "w", Capabilities: []byte(`{}`)})
+		require.NoError(t, err)
+		worker = w.ID
+		_, err = c.Client.Unregister(t.Context(), w.AccessToken)
+		require.NoError(t, err)
+	}
+	eventually(t, "the other receiver gets its notice", func() bool { return len(fast.notices()) > 0 })
+	require.Less(t, held(), builds, "the one that hangs has not got all of its own")
+	require.LessOrEqual(t, len(fast.notices()), 5, "a worker that comes and goes makes few notices")
+	require.LessOrEqual(t, subscription(t, c, a).Waiting, builds+5)
+}
+
+// A subscription moves to another URL with a new secret, which the command shows.
+func TestASubscriptionMoves(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.controller("takt", "TAKT_NOTICE_ALLOW=127.0.0.1")
+	old := newReceiver(t, func(int) int { return http.StatusInternalServerError })
+	other := newReceiver(t, func(int) int { return http.StatusNoContent })
+	secret, err := s.takt(c, "notices", "create", old.URL)
+	require.NoError(t, err, secret)
+	list, err := client.Call(t.Context(), c.Client, api.ListSubscriptions, api.None{})
+	require.NoError(t, err)
+	id := list.Subscriptions[0].ID
+	b, err := c.Client.Submit(t.Context(), client.Submit{Platform: store.Android, Source: client.Bytes(emptyZip(t))})
+	require.NoError(t, err)
+	_, err = c.Client.Cancel(t.Context(), b.ID, "")
+	require.NoError(t, err)
+	eventually(t, "the receiver fails", func() bool { return len(old.notices()) > 0 })
+	fresh, err := s.takt(c, "notices", "move", id, other.URL+"/PATHSECRET")
+	require.NoError(t, err, fresh)
+	require.Regexp(t, "^whsec_", fresh)
+	require.NotEqual(t, secret, fresh)
+	_, err = s.takt(c, "notices", "test", id)
+	require.NoError(t, err)
+	eventually(t, "it gets the test", func() bool { return len(other.notices()) > 0 })
+	event, _ := other.notices()[0].content(t)
+	require.Equal(t, "test", event)
+	require.NotContains(t, c.Output(), "PATHSECRET")
+	_, err = s.takt(c, "notices", "move", id, "https://api.github.com", "--github-token-file", filepath.Join(t.TempDir(), "none"))
+	require.Error(t, err)
+}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -72,8 +71,6 @@ A build waits until a worker that meets --require takes it. If a worker that mee
 	return cmd
 }
 
-var githubCommit = regexp.MustCompile(`^[\w.-]+/[\w.-]+@[0-9a-f]{40}$`)
-
 func submitBuild(ctx context.Context, s *session, o submitOptions, path string) error {
 	if o.platform == "" {
 		return cli.Usage("--platform is needed, such as ios or android")
@@ -96,7 +93,7 @@ func submitBuild(ctx context.Context, s *session, o submitOptions, path string) 
 		return err
 	}
 	if o.github != "" {
-		if !githubCommit.MatchString(o.github) {
+		if _, _, ok := store.ParseCommit(o.github); !ok {
 			return cli.Usage("--github: %q is not OWNER/REPO@SHA with the whole SHA", o.github)
 		}
 		in.Labels[store.GitHubLabel] = o.github

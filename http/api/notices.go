@@ -19,6 +19,8 @@ type Subscription struct {
 	Dead      int    `json:"dead"`    // notices that were given up
 	CreatedBy string `json:"created_by"`
 	CreatedAt string `json:"created_at" schema:"Time"`
+	// Secret is a new one, only in the answer to the request that had new_secret.
+	Secret string `json:"secret,omitempty" pattern:"^whsec_[A-Za-z0-9+/=]+$"`
 }
 
 // NewSubscription converts a subscription.
@@ -76,12 +78,18 @@ type UpdateSubscriptionIn struct {
 
 // SubscriptionChange is what changes of a subscription. What is missing stays.
 type SubscriptionChange struct {
-	Enabled   *bool              `json:"enabled,omitempty"`
-	URL       *string            `json:"url,omitempty"`
-	Events    *[]string          `json:"events,omitempty"`
-	Platforms *[]store.Platform  `json:"platforms,omitempty"`
-	Labels    *map[string]string `json:"labels,omitempty"`
-	Reason    string             `json:"reason,omitempty" max:"1000"`
+	Enabled *bool `json:"enabled,omitempty"`
+	// URL needs new_secret or, of one that sets statuses of commits, github_token. Notices that
+	// are not delivered yet are dropped.
+	URL *string `json:"url,omitempty"`
+	// NewSecret makes a new secret, which the answer shows, once. The one before is void at once.
+	NewSecret bool `json:"new_secret,omitempty"`
+	// GitHubToken replaces the token of a subscription that sets statuses of commits.
+	GitHubToken string             `json:"github_token,omitempty" max:"1000"`
+	Events      *[]string          `json:"events,omitempty"`
+	Platforms   *[]store.Platform  `json:"platforms,omitempty"`
+	Labels      *map[string]string `json:"labels,omitempty"`
+	Reason      string             `json:"reason,omitempty" max:"1000"`
 }
 
 // Delivery is a notice on its way to a subscription.
@@ -150,7 +158,8 @@ var ShowSubscription = declare[SubscriptionIn, Subscription](operators, AdminKey
 
 // UpdateSubscription is PATCH /admin/notices/:id.
 var UpdateSubscription = declare[UpdateSubscriptionIn, Subscription](operators, AdminKey, Ops, "PATCH /admin/notices/:id", Route{
-	ID: "updateSubscription", Summary: "Enable, disable or change a subscription",
+	ID: "updateSubscription", Errors: []int{422}, Summary: "Enable, disable or change a subscription",
+	Text: "Secrets belong to the URL: a new `url` without `new_secret` or `github_token` is refused with the code `secrets_needed`.",
 })
 
 // RotateSubscription is POST /admin/notices/:id/rotate.
@@ -208,6 +217,9 @@ func (c *SubscriptionChange) Check() error {
 	}
 	if err := checkNotices(at, f.Events, f.Platforms, f.Labels); err != nil {
 		return err
+	}
+	if c.GitHubToken != store.Text(c.GitHubToken) {
+		return invalid("github_token must be a token of GitHub")
 	}
 	return cleanReason(&c.Reason)
 }

@@ -27,7 +27,7 @@ var statuses = map[store.Code]int{ //nolint:gochecknoglobals // a table
 	store.KeyExpired: http.StatusConflict, store.RetryWaiting: http.StatusConflict,
 	store.PreconditionFailed: http.StatusPreconditionFailed, store.TooLarge: http.StatusRequestEntityTooLarge,
 	store.UnsupportedMedia: http.StatusUnsupportedMediaType, store.RangeNotSatisfied: http.StatusRequestedRangeNotSatisfiable,
-	store.Unprocessable: http.StatusUnprocessableEntity, store.RegistrationFailed: http.StatusUnprocessableEntity, store.KeyMismatch: http.StatusUnprocessableEntity,
+	store.Unprocessable: http.StatusUnprocessableEntity, store.RegistrationFailed: http.StatusUnprocessableEntity, store.SecretsNeeded: http.StatusUnprocessableEntity, store.KeyMismatch: http.StatusUnprocessableEntity,
 	store.RateLimited: http.StatusTooManyRequests, store.KeyQueueFull: http.StatusTooManyRequests,
 	store.QueueFull: http.StatusServiceUnavailable, store.Overloaded: http.StatusServiceUnavailable, store.Unavailable: http.StatusServiceUnavailable,
 	store.Timeout: http.StatusGatewayTimeout, store.DiskFull: http.StatusInsufficientStorage,

@@ -22,7 +22,7 @@ const (
 	waitingNotice    = `j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')`
 	deadNotice       = `j.state IN ('discarded', 'cancelled')`
 	sqlSubscriptions = `/* subscriptions */
-SELECT s.id, s.url, s.events, s.platforms, s.labels, s.github, s.secrets, coalesce(s.disabled, ''), s.created_by, s.created_at,
+SELECT s.id, s.url, s.version, s.events, s.platforms, s.labels, s.github, s.secrets, coalesce(s.disabled, ''), s.created_by, s.created_at,
 	coalesce(j.waiting, 0), coalesce(j.dead, 0), coalesce(j.oldest, 'epoch')
 FROM notice_subscriptions s LEFT JOIN (
 	SELECT args->>'subscription' AS subscription, count(*) FILTER (WHERE ` + waitingNotice + `) AS waiting, count(*) FILTER (WHERE ` + deadNotice + `) AS dead,
@@ -33,7 +33,7 @@ WHERE $1 = '' OR s.id = $1 ORDER BY s.created_at, s.id LIMIT 1000`
 )
 
 func scanSubscription(row pgx.CollectableRow) (s store.Subscription, err error) {
-	err = row.Scan(&s.ID, &s.URL, &s.Events, &s.Platforms, &s.Labels, &s.GitHub, &s.Secrets, &s.Disabled, &s.CreatedBy, &s.CreatedAt, &s.Waiting, &s.Dead, &s.Oldest)
+	err = row.Scan(&s.ID, &s.URL, &s.Version, &s.Events, &s.Platforms, &s.Labels, &s.GitHub, &s.Secrets, &s.Disabled, &s.CreatedBy, &s.CreatedAt, &s.Waiting, &s.Dead, &s.Oldest)
 	return s, err
 }
 
@@ -47,20 +47,20 @@ func (n *Notices) Find(ctx context.Context, id string) (store.Subscription, erro
 	return rowOf(ctx, n.db.read("reading subscription "+id), noSubscription, scanSubscription, sqlSubscriptions, id)
 }
 
-const sqlReceiver = `/* receiver */ SELECT id, url, github, secrets, coalesce(disabled, '') FROM notice_subscriptions WHERE id = $1`
+const sqlReceiver = `/* receiver */ SELECT id, url, version, github, secrets, coalesce(disabled, '') FROM notice_subscriptions WHERE id = $1`
 
 // Receiver returns only the fields of a subscription that sending a notice needs: ID, URL,
-// GitHub, Secrets and Disabled. It is cheaper than Find, which also counts notices. Error:
+// Version, GitHub, Secrets and Disabled. It is cheaper than Find, which also counts notices. Error:
 // NotFound.
 func (n *Notices) Receiver(ctx context.Context, id string) (store.Subscription, error) {
 	return rowOf(ctx, n.db.read("reading the receiver of "+id), noSubscription, func(row pgx.CollectableRow) (s store.Subscription, err error) {
-		return s, row.Scan(&s.ID, &s.URL, &s.GitHub, &s.Secrets, &s.Disabled)
+		return s, row.Scan(&s.ID, &s.URL, &s.Version, &s.GitHub, &s.Secrets, &s.Disabled)
 	}, sqlReceiver, id)
 }
 
 const sqlCreateSubscription = `/* create_subscription */
 INSERT INTO notice_subscriptions (id, url, events, platforms, labels, github, secrets, created_by)
-SELECT @id, @url, @events, @platforms, @labels, @github, @secrets, @by WHERE (SELECT count(*) FROM notice_subscriptions) < 100`
+SELECT @id, @url, @events, @platforms, @labels, @github, @secrets, @by WHERE (SELECT count(*) FROM notice_subscriptions) < @most`
 
 // Create adds a subscription. Error: Conflict if there are 100 already.
 func (n *Notices) Create(ctx context.Context, s store.Subscription) error {
@@ -75,7 +75,7 @@ func subscriptionArgs(s store.Subscription) pgx.NamedArgs {
 	}
 	return pgx.NamedArgs{
 		"id": s.ID, "url": s.URL, "events": append([]string{}, s.Events...), "platforms": platforms, "labels": s.Labels, "github": s.GitHub,
-		"secrets": s.Secrets, "by": store.Text(s.CreatedBy), "disabled": orNullText(s.Disabled),
+		"most": store.MaxSubscriptions, "secrets": s.Secrets, "by": store.Text(s.CreatedBy), "disabled": orNullText(s.Disabled),
 	}
 }
 
@@ -89,11 +89,14 @@ func orNullText(s string) *string {
 const (
 	sqlLockSubscription   = `/* lock_subscription */ SELECT id FROM notice_subscriptions WHERE id = $1 FOR UPDATE`
 	sqlUpdateSubscription = `/* update_subscription */
-UPDATE notice_subscriptions SET url = @url, events = @events, platforms = @platforms, labels = @labels, secrets = @secrets, disabled = @disabled WHERE id = @id`
+UPDATE notice_subscriptions SET url = @url, version = version + (url <> @url)::int, events = @events, platforms = @platforms, labels = @labels, secrets = @secrets, disabled = @disabled WHERE id = @id`
+	sqlDropNotices = `/* drop_notices */ DELETE FROM river_job WHERE kind = 'notice' AND args->>'subscription' = $1 AND state NOT IN ('running', 'completed')`
 )
 
 // Update reads a subscription under a lock, calls change with it, and stores and returns the
-// result. change may be called more than once; its error is returned. Error: NotFound.
+// result. If its URL changes, its notices that wait or were given up are deleted, and those
+// that are being sent become of an earlier version. change may be called more than once; its
+// error is returned. Error: NotFound.
 func (n *Notices) Update(ctx context.Context, id string, change func(*store.Subscription) error) (s store.Subscription, err error) {
 	err = n.db.write("changing subscription "+id).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := orNone(tx.QueryRow(ctx, sqlLockSubscription, id).Scan(&id), noSubscription); err != nil {
@@ -103,10 +106,15 @@ func (n *Notices) Update(ctx context.Context, id string, change func(*store.Subs
 		if s, err = pgx.CollectOneRow(rows, scanSubscription); err != nil {
 			return err
 		}
+		last := s.URL
 		if err = change(&s); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, sqlUpdateSubscription, subscriptionArgs(s))
+		if _, err = tx.Exec(ctx, sqlUpdateSubscription, subscriptionArgs(s)); err == nil && s.URL != last {
+			s.Version++
+			_, err = tx.Exec(ctx, sqlDropNotices, id)
+			s.Waiting, s.Dead = 0, 0
+		}
 		return err
 	})
 	return s, err
@@ -157,7 +165,7 @@ func (n *Notices) Redrive(ctx context.Context, id string, number int64) (int, er
 
 const sqlTestNotice = `/* test_notice */
 INSERT INTO river_job (kind, queue, max_attempts, args)
-SELECT 'notice', 'notices', 1, jsonb_build_object('subscription', id, 'id', 'msg_' || replace(gen_random_uuid()::text, '-', ''),
+SELECT 'notice', 'notices', 1, jsonb_build_object('subscription', id, 'version', version, 'id', 'msg_' || replace(gen_random_uuid()::text, '-', ''),
 	'body', jsonb_build_object('type', 'test', 'timestamp', to_jsonb(now()), 'data', jsonb_build_object('subscription', id)))
 FROM notice_subscriptions WHERE id = $1 AND disabled IS NULL AND NOT github`
 
@@ -180,6 +188,40 @@ func (n *Notices) Commit(ctx context.Context, commit string, platform store.Plat
 	none := func() error { return store.NewError(store.NotFound, "There is no build of this commit") }
 	err = n.db.read("reading the build of a commit").scan(ctx, none, []any{&build, &state}, sqlCommitState, commit, platform)
 	return build, state, err
+}
+
+const sqlTakeNotices = `/* take_notices */
+WITH RECURSIVE waiting AS (
+	(SELECT args->>'subscription' AS subscription FROM river_job WHERE kind = 'notice' AND state = 'available' ORDER BY 1 LIMIT 1)
+	UNION ALL
+	SELECT (
+		SELECT args->>'subscription' FROM river_job
+		WHERE kind = 'notice' AND state = 'available' AND args->>'subscription' > w.subscription ORDER BY 1 LIMIT 1
+	) FROM waiting w WHERE w.subscription IS NOT NULL
+), held AS (
+	SELECT args->>'subscription' AS subscription, count(*) AS places FROM river_job
+	WHERE kind = 'notice' AND queue = 'notices' AND state = 'running' AND attempted_by[cardinality(attempted_by)] = @client GROUP BY 1
+), next AS (
+	SELECT j.id, coalesce(h.places, 0) + row_number() OVER (PARTITION BY w.subscription ORDER BY j.scheduled_at, j.id) AS place
+	FROM waiting w LEFT JOIN held h USING (subscription) CROSS JOIN LATERAL (
+		SELECT id, scheduled_at FROM river_job
+		WHERE kind = 'notice' AND state = 'available' AND args->>'subscription' = w.subscription AND scheduled_at <= now()
+		ORDER BY scheduled_at, id LIMIT greatest(@each - coalesce(h.places, 0), 0) FOR UPDATE SKIP LOCKED
+	) j
+), chosen AS (
+	SELECT id, place FROM next WHERE place = 1
+	UNION ALL
+	(SELECT id, place FROM next WHERE place > 1 ORDER BY place, id LIMIT greatest(@shared - (SELECT coalesce(sum(places - 1), 0) FROM held), 0))
+)
+UPDATE river_job j SET state = 'running', attempt = j.attempt + 1, attempted_at = now(),
+	attempted_by = array_append(j.attempted_by[greatest(cardinality(j.attempted_by) - 8, 1):], @client)
+FROM (SELECT id FROM chosen ORDER BY place, id LIMIT @free) c WHERE j.id = c.id RETURNING j.id`
+
+// Take marks notices that are due as being sent by a client of River, and returns their
+// numbers. Each subscription may hold a place of the client's, at most each places, and all
+// together at most shared places beside their first ones. It takes at most free.
+func (n *Notices) Take(ctx context.Context, client string, free, each, shared int) (numbers []int64, err error) {
+	return rowsOf(ctx, n.db.write("taking notices"), pgx.RowTo[int64], sqlTakeNotices, pgx.NamedArgs{"client": client, "free": free, "each": each, "shared": shared})
 }
 
 const sqlNoticesNeeded = `/* notices_needed */
