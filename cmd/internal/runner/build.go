@@ -132,12 +132,12 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	step := w.step(ctx, a.held, "download")
 	err := w.fetch(ctx, a, ws, lines)
 	tracing.End(step, err)
+	err = diskFault(err)
+	// A source that takes more than the build's own share of the disk is the build's fault.
+	if limit := w.cfg.Resources.Disk; limit > 0 && (err == nil || faultOf(err) == store.FaultDisk) && usage(ctx, ws.root) > limit {
+		return w.cfg.Resources.diskLimit()
+	}
 	if err != nil {
-		err = diskFault(err)
-		// A source that takes more than the build's own share of the disk is the build's fault.
-		if limit := w.cfg.Resources.Disk; faultOf(err) == store.FaultDisk && limit > 0 && usage(ctx, ws.root) > limit {
-			return w.cfg.Resources.diskLimit()
-		}
 		return err
 	}
 	stdout, stderr := lines.writer("info"), newTail(lines.writer("warn"))

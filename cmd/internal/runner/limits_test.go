@@ -1,8 +1,11 @@
 package runner
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,6 +29,36 @@ func TestBuildThatFillsTheDiskWithADeletedFile(t *testing.T) {
 	id := b.Submit("ios", source(t), nil)
 	b.start(t)
 	require.Equal(t, "build exceeded its disk limit of 2.0 MiB", b.AwaitState(t, id, store.Failed).ErrorMessage)
+}
+
+// Long links take a block each, and few bytes of the archive.
+func TestSourceThatFillsTheDisk(t *testing.T) {
+	t.Parallel()
+	links := func(n int) (raw []byte) {
+		all := make([]entry, n)
+		for i := range all {
+			all[i] = entry{name: strconv.Itoa(i), content: strings.Repeat("x", 4000), mode: fs.ModeSymlink | 0o777}
+		}
+		return archive(t, all...)
+	}
+	file := func(n int) []byte { return archive(t, entry{name: "file", content: strings.Repeat("x", n)}) }
+	for name, tt := range map[string]struct {
+		source, certs []byte
+		want          string
+	}{
+		"a source of links":                {source: links(300), want: "archive unpacks to more than 1048576 bytes"},
+		"source and certificates together": {source: links(100), certs: file(700_000), want: "build exceeded its disk limit of 1.0 MiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			marker := filepath.Join(t.TempDir(), "ran")
+			b := newBench(t, `touch `+marker+`; touch "$TAKT_OUTPUT"`, func(c *Config) { c.Resources.Disk = 1 << 20 })
+			id := b.Submit("ios", tt.source, tt.certs)
+			b.start(t)
+			require.Contains(t, b.AwaitState(t, id, store.Failed).ErrorMessage, tt.want)
+			require.NoFileExists(t, marker)
+		})
+	}
 }
 
 func TestUsageCountsAsTheDiskDoes(t *testing.T) {

@@ -11,13 +11,12 @@ import (
 	"os"
 	"path"
 	"strings"
-
-	"takt/store"
 )
 
 // UnzipLimits bound what an archive may unpack to.
 type UnzipLimits struct {
-	// Bytes is the maximum size of all files together. Defaults to 8 GiB.
+	// Bytes is the maximum of all together: contents and names of files and links, and
+	// entryBytes for each file, link and directory. Defaults to 8 GiB.
 	Bytes int64
 	// Files is the maximum number of entries. Defaults to 500 000.
 	Files int
@@ -26,10 +25,13 @@ type UnzipLimits struct {
 	Links bool
 }
 
+// entryBytes is what a file system takes for a small file, a directory or a long link.
+const entryBytes = 4096
+
 // Unzipped describes what was unpacked.
 type Unzipped struct {
 	Files int
-	Bytes int64
+	Bytes int64 // of the files' contents
 }
 
 // maxLink is the longest target of a symbolic link, in bytes.
@@ -40,14 +42,12 @@ const maxLink = 4096
 // neither file, directory nor (if allowed) link, comes twice, or if the limits
 // are exceeded; sizes are those of the bytes that come out, not those that the
 // archive claims. What was unpacked before an error is left for the caller to
-// remove.
+// remove. It takes little memory, however many entries there are.
 func Unzip(ctx context.Context, archive io.ReaderAt, size int64, dir string, limits UnzipLimits) (Unzipped, error) {
-	z, err := zip.NewReader(archive, size)
-	if errors.Is(err, zip.ErrFormat) {
-		return Unzipped{}, errors.New("not a zip archive")
-	}
-	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // judged by name below
-		return Unzipped{}, fmt.Errorf("reading the zip archive: %w", err)
+	limits.Bytes, limits.Files = cmp.Or(limits.Bytes, 8<<30), cmp.Or(limits.Files, 500_000)
+	d, err := openDirectory(archive, size, limits.Files)
+	if err != nil {
+		return Unzipped{}, err
 	}
 	// os.Root is a second protection against the same attack.
 	root, err := os.OpenRoot(dir)
@@ -55,18 +55,17 @@ func Unzip(ctx context.Context, archive io.ReaderAt, size int64, dir string, lim
 		return Unzipped{}, err
 	}
 	defer root.Close()
-	limits.Bytes, limits.Files = cmp.Or(limits.Bytes, 8<<30), cmp.Or(limits.Files, 500_000)
 	u := unzip{root: root, limits: limits}
-	for _, entry := range z.File {
-		if ctx.Err() != nil {
-			return Unzipped{}, context.Cause(ctx)
-		}
-		if err := u.add(ctx, entry); err != nil {
-			return Unzipped{}, fmt.Errorf("entry %q: %w", store.Clip(entry.Name, 200), err)
-		}
+	err = d.each(ctx, func(entry *zip.File) error { return u.add(ctx, entry) })
+	// Links come last: no entry is written through one. All of their parents come before the
+	// first one, so that none of these is a link itself. Nothing is remembered of a link.
+	if err == nil && u.links {
+		err = d.each(ctx, u.onLinks(func(name string, _ *zip.File) error { return u.mkdirAll(path.Dir(name)) }))
 	}
-	// Links come last: no entry is written through one.
-	if err := u.makeLinks(); err != nil {
+	if err == nil && u.links {
+		err = d.each(ctx, u.onLinks(u.link))
+	}
+	if err != nil {
 		return Unzipped{}, err
 	}
 	return u.done, nil
@@ -75,33 +74,77 @@ func Unzip(ctx context.Context, archive io.ReaderAt, size int64, dir string, lim
 type unzip struct {
 	root   *os.Root
 	limits UnzipLimits
-	links  []link
+	links  bool  // there are some
+	spent  int64 // of limits.Bytes
 	done   Unzipped
 }
 
-type link struct{ name, target string }
+// spend counts n bytes against the limit.
+func (u *unzip) spend(n int64) error {
+	if u.spent += n; u.spent > u.limits.Bytes {
+		return fmt.Errorf("archive unpacks to more than %d bytes, %d for each entry included", u.limits.Bytes, entryBytes)
+	}
+	return nil
+}
 
+func isDir(entry *zip.File) bool { return entry.Mode().IsDir() || strings.HasSuffix(entry.Name, "/") }
+
+func isLink(entry *zip.File) bool { return !isDir(entry) && entry.Mode()&fs.ModeSymlink != 0 }
+
+// add counts an entry, and unpacks it unless it is a link.
 func (u *unzip) add(ctx context.Context, entry *zip.File) error {
 	name, err := entryName(entry.Name)
 	if err != nil {
 		return err
 	}
 	u.done.Files++
-	if u.done.Files > u.limits.Files {
-		return fmt.Errorf("more than %d entries", u.limits.Files)
-	}
-	mode := entry.Mode()
-	switch {
-	case mode.IsDir() || strings.HasSuffix(entry.Name, "/"):
-		return u.root.MkdirAll(name, 0o755)
-	case mode&fs.ModeSymlink != 0 && u.limits.Links:
-		target, err := readLink(entry)
-		u.links = append(u.links, link{name, target})
+	if err := u.spend(int64(len(name))); err != nil {
 		return err
-	case !mode.IsRegular():
-		return fmt.Errorf("neither file nor directory (%s)", mode)
+	}
+	switch {
+	case isDir(entry):
+		return u.mkdirAll(name)
+	case isLink(entry) && u.limits.Links:
+		u.links = true
+		return u.spend(entryBytes)
+	case !entry.Mode().IsRegular():
+		return fmt.Errorf("neither file nor directory (%s)", entry.Mode())
+	}
+	if err := u.spend(entryBytes); err != nil {
+		return err
 	}
 	return u.file(ctx, name, entry)
+}
+
+// mkdirAll makes a directory and those above it, and counts what it makes.
+func (u *unzip) mkdirAll(name string) error {
+	if info, err := u.root.Lstat(name); err == nil && info.IsDir() {
+		return nil
+	}
+	at := u.root
+	defer func() {
+		if at != u.root {
+			_ = at.Close() // nothing is written through it
+		}
+	}()
+	for part := range strings.SplitSeq(name, "/") {
+		err := at.Mkdir(part, 0o755)
+		if err == nil {
+			err = u.spend(entryBytes)
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		next, err := at.OpenRoot(part)
+		if err != nil {
+			return err
+		}
+		if at != u.root {
+			_ = at.Close()
+		}
+		at = next
+	}
+	return nil
 }
 
 // entryName checks a name and returns it without a trailing slash.
@@ -119,7 +162,7 @@ func entryName(name string) (string, error) {
 }
 
 func (u *unzip) file(ctx context.Context, name string, entry *zip.File) error {
-	if err := u.root.MkdirAll(path.Dir(name), 0o755); err != nil {
+	if err := u.mkdirAll(path.Dir(name)); err != nil {
 		return err
 	}
 	perm := fs.FileMode(0o644)
@@ -136,40 +179,41 @@ func (u *unzip) file(ctx context.Context, name string, entry *zip.File) error {
 		return err
 	}
 	defer r.Close()
-	left := u.limits.Bytes - u.done.Bytes
-	n, err := io.Copy(f, io.LimitReader(endable{ctx, r}, left+1))
+	n, err := io.Copy(f, io.LimitReader(endable{ctx, r}, u.limits.Bytes-u.spent+1))
 	u.done.Bytes += n
-	if n > left {
-		return fmt.Errorf("archive unpacks to more than %d bytes", u.limits.Bytes)
-	}
-	if err != nil {
+	if err := cmp.Or(u.spend(n), err); err != nil {
 		return err
 	}
 	return f.Close()
 }
 
-// makeLinks makes all parents before the first link, so that none of them is a
-// link itself.
-func (u *unzip) makeLinks() error {
-	for _, l := range u.links {
-		if err := u.root.MkdirAll(path.Dir(l.name), 0o755); err != nil {
-			return fmt.Errorf("entry %q: %w", store.Clip(l.name, 200), err)
+// onLinks returns a function that calls f for entries that are links.
+func (u *unzip) onLinks(f func(name string, entry *zip.File) error) func(entry *zip.File) error {
+	return func(entry *zip.File) error {
+		if !isLink(entry) {
+			return nil
 		}
-	}
-	for _, l := range u.links {
-		if err := u.link(l); err != nil {
-			return fmt.Errorf("entry %q: %w", store.Clip(l.name, 200), err)
+		name, err := entryName(entry.Name)
+		if err != nil {
+			return err
 		}
+		return f(name, entry)
 	}
-	return nil
 }
 
 // link makes a symbolic link whose target is inside the archive whatever other
 // links do: ".." may stand at its beginning only, where the directories are real
 // ones, and no more often than the link is deep.
-func (u *unzip) link(l link) error {
-	depth := strings.Count(l.name, "/")
-	parts := strings.Split(l.target, "/")
+func (u *unzip) link(name string, entry *zip.File) error {
+	target, err := readLink(entry)
+	if err == nil {
+		err = u.spend(int64(len(target)))
+	}
+	if err != nil {
+		return err
+	}
+	depth := strings.Count(name, "/")
+	parts := strings.Split(target, "/")
 	for len(parts) > 0 && parts[0] == ".." && depth > 0 {
 		parts, depth = parts[1:], depth-1
 	}
@@ -178,10 +222,10 @@ func (u *unzip) link(l link) error {
 			return errors.New("link leaves the archive")
 		}
 	}
-	if l.target == "" || strings.HasPrefix(l.target, "/") {
+	if target == "" || strings.HasPrefix(target, "/") {
 		return errors.New("link leaves the archive")
 	}
-	return u.root.Symlink(l.target, l.name)
+	return u.root.Symlink(target, name)
 }
 
 func readLink(entry *zip.File) (string, error) {

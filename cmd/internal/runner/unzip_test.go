@@ -76,7 +76,13 @@ func TestUnzipRefuses(t *testing.T) {
 		{"an empty link", []entry{link("a", "")}, UnzipLimits{Links: true}},
 		{"an endless link", []entry{link("a", strings.Repeat("x", 5000))}, UnzipLimits{Links: true}},
 		{"a bomb", []entry{{name: "a", content: strings.Repeat("0", 1<<20)}}, UnzipLimits{Bytes: 1<<20 - 1}},
-		{"many small bombs", []entry{{name: "a", content: "12345"}, {name: "b", content: "12345"}}, UnzipLimits{Bytes: 9}},
+		{"many small bombs", []entry{{name: "a", content: "12345"}, {name: "b", content: "12345"}}, UnzipLimits{Bytes: 2*entryBytes + 11}},
+		{"a long name", []entry{{name: strings.Repeat("x", 200)}}, UnzipLimits{Bytes: entryBytes + 199}},
+		{"many empty files", []entry{{name: "a"}, {name: "b"}}, UnzipLimits{Bytes: 2 * entryBytes}},
+		{"many directories", []entry{{name: "a/"}, {name: "b/"}}, UnzipLimits{Bytes: 2 * entryBytes}},
+		{"many directories in a name", []entry{{name: "a/b/c"}}, UnzipLimits{Bytes: 3 * entryBytes}},
+		{"many directories in a link's name", []entry{link("a/b/c", "d")}, UnzipLimits{Bytes: 3 * entryBytes, Links: true}},
+		{"a long link", []entry{link("a", strings.Repeat("x", 3000))}, UnzipLimits{Bytes: entryBytes + 3000, Links: true}},
 		{"too many entries", []entry{{name: "a"}, {name: "b"}, {name: "c"}}, UnzipLimits{Files: 2}},
 	}
 	for _, tt := range tests {
@@ -87,6 +93,19 @@ func TestUnzipRefuses(t *testing.T) {
 			requireAlone(t, dir)
 		})
 	}
+}
+
+// The same archives within their limits.
+func TestUnzipCountsWhatItMakes(t *testing.T) {
+	t.Parallel()
+	link := entry{name: "a/link", content: "12345", mode: fs.ModeSymlink | 0o777}
+	raw := archive(t, entry{name: "a/"}, entry{name: "a/"}, entry{name: "a/b/c", content: "1234567"}, link)
+	const most = 4*entryBytes + 1 + 1 + 5 + 7 + 6 + 5
+	_, got, err := unpack(t, raw, UnzipLimits{Bytes: most, Files: 4, Links: true})
+	require.NoError(t, err)
+	require.Equal(t, Unzipped{Files: 4, Bytes: 7}, got)
+	_, _, err = unpack(t, raw, UnzipLimits{Bytes: most - 1, Links: true})
+	require.ErrorContains(t, err, "archive unpacks to more than")
 }
 
 func TestUnzipTrustsWhatComesOut(t *testing.T) {
