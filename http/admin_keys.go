@@ -71,8 +71,11 @@ func (h *keys) limit(ctx context.Context, in api.LimitKeyIn) (out api.Key, err e
 	if in.Body.MaxPending != nil {
 		how["max_pending"] = *in.Body.MaxPending
 	}
+	if in.Body.Worker != nil {
+		how["worker"] = *in.Body.Worker
+	}
 	err = h.audit.do(ctx, entry{"limit key", "key/" + name, in.Body.Reason, how}, func(ctx context.Context) error {
-		k, err := h.store.Limit(ctx, name, in.Body.Weight, in.Body.MaxPending)
+		k, err := h.store.Limit(ctx, name, in.Body.Weight, in.Body.MaxPending, in.Body.Worker)
 		out = api.NewKey(k)
 		return err
 	})

@@ -163,13 +163,16 @@ func (b *buildNamed) Check() error {
 	return nil
 }
 
-// named finds the build. A worker that names itself must be the one that holds it; else it
-// is the one that holds the build or held it last.
+// named finds the build. A worker that names itself, or whose key is for it alone, must be the one
+// that holds it; else it is the one that holds the build or held it last.
 func (h *holders) named(ctx context.Context, in namedIn) (b store.Build, beat store.Beat, err error) {
 	if b, err = h.store.Find(ctx, in.Body.id); err != nil {
 		return b, beat, err
 	}
 	beat = store.Beat{BuildID: in.Body.id, Attempt: in.Attempt, Instance: in.Instance}
+	if k := edge.CallerOf(ctx).Key; k != nil {
+		in.WorkerID = cmp.Or(in.WorkerID, k.Worker)
+	}
 	beat.WorkerID = cmp.Or(in.WorkerID, b.WorkerID, b.LastWorkerID)
 	switch {
 	case beat.WorkerID == "" && !b.State.Final():

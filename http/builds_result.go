@@ -103,7 +103,9 @@ func (h *holders) takeUpload(ctx context.Context, f *edge.Form, p *multipart.Par
 	case "build_id":
 		err = sameField(f, p, &in.beat.BuildID, "build_id differs from X-Build-Id")
 	case "worker_id":
-		err = sameField(f, p, &in.beat.WorkerID, "worker_id differs from X-Worker-Id")
+		if err = sameField(f, p, &in.beat.WorkerID, "worker_id differs from X-Worker-Id"); err == nil {
+			err = edge.CallerOf(ctx).Key.Of(in.beat.WorkerID)
+		}
 	case "success":
 		in.success, err = f.Field(p)
 	case "error_message":

@@ -58,7 +58,11 @@ type Workers interface {
 	// returns when to try again, and whether the conflict is to be reported.
 	Conflict(ctx context.Context, id, address string) (again time.Duration, report bool, err error)
 	Unregister(ctx context.Context, token store.WorkerToken) (store.Departure, error)
-	UnregisterID(ctx context.Context, id string) (store.Departure, error)
+	// UnregisterID returns DuplicateWorker if another process than instance, unless that is "",
+	// holds the worker.
+	UnregisterID(ctx context.Context, id, instance string) (store.Departure, error)
+	// IDOf returns the id of the worker with a number.
+	IDOf(ctx context.Context, number uint32) (string, error)
 	Show(ctx context.Context, id string) (store.WorkerDetail, error)
 	List(ctx context.Context, f store.WorkerFilter, p store.Page) ([]store.WorkerDetail, store.Cursor, error)
 	Drain(ctx context.Context, id string, draining bool) (store.WorkerStatus, error)
@@ -134,8 +138,10 @@ type Keys interface {
 	List(ctx context.Context) ([]store.NamedKey, error)
 	Create(ctx context.Context, k store.NamedKey) error
 	// Limit changes the limits that are not nil.
-	Limit(ctx context.Context, name string, weight, maxPending *int) (store.NamedKey, error)
+	Limit(ctx context.Context, name string, weight, maxPending *int, worker *string) (store.NamedKey, error)
 	Revoke(ctx context.Context, name string) error
+	// Refresh reads the keys if they have changed. An actor does it at each notification.
+	Refresh(ctx context.Context) error
 	// Enroll spends a token for k.
 	Enroll(ctx context.Context, token string, k store.NamedKey) error
 }

@@ -42,6 +42,9 @@ func (h *diagnostics) report(ctx context.Context, in map[string]json.RawMessage)
 	if err != nil {
 		return reply, err
 	}
+	if err := edge.CallerOf(ctx).Key.Of(r.WorkerID); err != nil {
+		return reply, err
+	}
 	w, err := h.store.Show(ctx, r.WorkerID) // before anything is written
 	if err != nil {
 		return reply, err

@@ -30,12 +30,13 @@ type polls struct {
 	cfg    Config
 	queue  Queue
 	tokens *store.WorkerTokens
+	bound  *bindings
 	quota  *edge.Quota // per worker; nil: no limit
 	parked prometheus.Gauge
 }
 
-func newPolls(s *edge.Server, cfg Config, queue Queue, tokens *store.WorkerTokens, parked prometheus.Gauge) *polls {
-	return &polls{edge: s, cfg: cfg, queue: queue, tokens: tokens, quota: edge.NewQuota("poll", cfg.PollRate), parked: parked}
+func newPolls(s *edge.Server, cfg Config, queue Queue, tokens *store.WorkerTokens, bound *bindings, parked prometheus.Gauge) *polls {
+	return &polls{edge: s, cfg: cfg, queue: queue, tokens: tokens, bound: bound, quota: edge.NewQuota("poll", cfg.PollRate), parked: parked}
 }
 
 func (h *polls) routes() []edge.Route {
@@ -59,7 +60,9 @@ func (h *polls) serve(c echo.Context, r *edge.Route) error {
 	}
 	var await store.AwaitReply
 	err = h.edge.Do(c, r, func(ctx context.Context) (err error) {
-		await, err = h.queue.Arrive(ctx, req, wait)
+		if err = h.bound.check(ctx, edge.KeyOf(c), req.Token); err == nil {
+			await, err = h.queue.Arrive(ctx, req, wait)
+		}
 		return err
 	})
 	if await == nil {

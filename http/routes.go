@@ -17,8 +17,9 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	submissions := &submissions{sh, cfg, builds, d.Builds, d.Queue, forms}
 	holders := &holders{sh, cfg, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms, edge.NewLimiter(unpackLimit)}
 	tails := newTails(sh, builds, s.logs, cfg)
-	polls := newPolls(sh, cfg, d.Queue, d.Tokens, s.parked)
-	workers := newWorkers(sh, audit, cfg, d)
+	bound := &bindings{store: d.Workers}
+	polls := newPolls(sh, cfg, d.Queue, d.Tokens, bound, s.parked)
+	workers := newWorkers(sh, audit, cfg, d, bound)
 	diagnostics := &diagnostics{sh, d.Workers, d.Files, d.Queue, d.Publish}
 	throttle := &throttle{sh, cfg, audit, d.Throttle, d.ThrottleStore, d.OAuth, edge.NewLimiter(edge.Limit{Rule: "installations", Most: 16, Each: 4})}
 	events := &events{sh, s.ring}

@@ -40,6 +40,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 			api.SourceBody: cfg.MaxSource + cfg.MaxCerts + edge.FormSlack, api.ResultBody: cfg.MaxResult + edge.FormSlack,
 			api.WebhookBody: min(maxAction, cfg.MaxJSON),
 		},
+		Misused: (&misuse{deps: deps}).report,
 		Report: func(e store.AuditEntry) {
 			deps.Background(func(ctx context.Context) {
 				ctx, cancel := context.WithTimeoutCause(ctx, auditPatience, errSlowAudit)

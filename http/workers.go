@@ -1,6 +1,7 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,11 +25,13 @@ type workers struct {
 	tokens    *store.WorkerTokens
 	queue     Queue
 	publish   Publish
+	keys      Keys
+	bindings  *bindings
 	quota     *edge.Quota // of registrations, per remote address; nil: no limit
 }
 
-func newWorkers(s *edge.Server, audit *audit, cfg Config, d Deps) *workers {
-	return &workers{s, audit, cfg.BaseImageID, d.Workers, d.Tokens, d.Queue, d.Publish, edge.NewQuota("register", cfg.RegisterRate)}
+func newWorkers(s *edge.Server, audit *audit, cfg Config, d Deps, bound *bindings) *workers {
+	return &workers{s, audit, cfg.BaseImageID, d.Workers, d.Tokens, d.Queue, d.Publish, d.Keys, bound, edge.NewQuota("register", cfg.RegisterRate)}
 }
 
 func (h *workers) routes() []edge.Route {
@@ -71,6 +74,15 @@ func (h *workers) register(ctx context.Context, in registration) (reply api.Regi
 	if err != nil {
 		return reply, err
 	}
+	if k := edge.CallerOf(ctx).Key; k.Binds() {
+		reg.ID, reg.Instance = cmp.Or(reg.ID, k.Worker), cmp.Or(reg.Instance, store.UnnamedInstance)
+		if k.Worker == "" {
+			reg.Key = k.Name
+		}
+		if err := k.Of(reg.ID); err != nil {
+			return reply, err
+		}
+	}
 	if reg.ID == "" {
 		reg.ID = store.NewID()
 	}
@@ -83,6 +95,9 @@ func (h *workers) register(ctx context.Context, in registration) (reply api.Regi
 	}
 	if err != nil {
 		return reply, fmt.Errorf("registering worker %s: %w", reg.ID, err)
+	}
+	if reg.Key != "" {
+		_ = h.keys.Refresh(ctx) // after an error, the actor does it
 	}
 	reply = api.Registered{
 		ID: reg.ID, AccessToken: h.tokens.Issue(known.Token), Status: "registered",
@@ -125,19 +140,32 @@ func (h *workers) unregister(ctx context.Context, in api.UnregisterIn) (api.Unre
 	if err != nil {
 		return api.Unregistered{}, err
 	}
+	if err := h.bindings.check(ctx, edge.CallerOf(ctx).Key, checked); err != nil {
+		return api.Unregistered{}, err
+	}
 	gone, err := h.store.Unregister(ctx, checked)
 	return h.left(ctx, gone, false, err)
 }
 
 // unregisterID is for the oldest workers.
 func (h *workers) unregisterID(ctx context.Context, in api.WorkerPath) (api.Unregistered, error) {
-	gone, err := h.store.UnregisterID(ctx, string(in.ID))
+	instance := ""
+	if k := edge.CallerOf(ctx).Key; k.Binds() {
+		if err := k.Of(string(in.ID)); err != nil {
+			return api.Unregistered{}, err
+		}
+		instance = store.UnnamedInstance // these workers have no name for their processes
+	}
+	gone, err := h.store.UnregisterID(ctx, string(in.ID), instance)
 	return h.left(ctx, gone, false, err)
 }
 
 func (h *workers) delete(ctx context.Context, in api.DeleteWorkerIn) (reply api.Unregistered, err error) {
 	err = h.audited(ctx, "delete", in.ID, in.Reason, func(ctx context.Context) error {
 		gone, err := h.store.Delete(ctx, string(in.ID))
+		if err == nil {
+			_ = h.keys.Refresh(ctx) // its own is free; after an error, the actor does it
+		}
 		gone.WorkerID = string(in.ID)
 		reply, err = h.left(ctx, gone, true, err)
 		return err

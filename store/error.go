@@ -16,6 +16,7 @@ const (
 	InvalidToken       Code = "invalid_token"        // a worker token is unknown or expired
 	Forbidden          Code = "forbidden"            // a credential is valid but does not reach this
 	MissingScope       Code = "missing_scope"        // a key with a name lacks the scope for this (403)
+	WorkerMismatch     Code = "worker_mismatch"      // a key belongs to another worker (403)
 	NotFound           Code = "not_found"            // no such thing
 	NotAssigned        Code = "not_assigned"         // the build is not held by this worker
 	StaleAttempt       Code = "stale_attempt"        // the build has a newer attempt

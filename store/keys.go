@@ -41,6 +41,27 @@ type NamedKey struct {
 	Weight int
 	// MaxPending is how many of its builds may be pending; 0 is any number.
 	MaxPending int
+	// Worker is the only worker that it may be; "" is any.
+	Worker string
+	// Enrolled keys were given for a token. The first worker that registers with one becomes its
+	// Worker.
+	Enrolled bool
+}
+
+// Binds reports whether k is for one worker only.
+func (k *NamedKey) Binds() bool { return k != nil && (k.Worker != "" || k.Enrolled) }
+
+// Of returns an error if k belongs to another worker than the one with this id.
+func (k *NamedKey) Of(worker string) error {
+	if k == nil || k.Worker == "" || k.Worker == worker {
+		return nil
+	}
+	return ErrWorkerMismatch()
+}
+
+// ErrWorkerMismatch returns the error of a key that belongs to another worker.
+func ErrWorkerMismatch() error {
+	return NewError(WorkerMismatch, "This key belongs to another worker. For a machine that was set up anew, free it: takt keys set NAME --worker ''")
 }
 
 // May reports whether k has a scope. A nil k has none.

@@ -28,6 +28,8 @@ type Registration struct {
 	// Number grows with each registration that Instance sends, so that one that is executed
 	// late changes nothing; 0 if they are not numbered.
 	Number int64
+	// Key is the name of the key that the worker becomes the only one of; "" for none.
+	Key string
 }
 
 // Limits of a registration's fields.

@@ -52,6 +52,10 @@ type Worker struct {
 // another process may take the id over.
 const WorkerSilence = 30 * time.Second
 
+// UnnamedInstance stands for a process that does not name itself, of a worker whose key is for
+// it alone: without a name it could pass for any process.
+const UnnamedInstance = "unnamed"
+
 // ErrDuplicateWorker returns the answer to a process whose worker id another one holds.
 func ErrDuplicateWorker() *Error {
 	return &Error{Code: DuplicateWorker, Message: "Another process uses this worker id", RetryAfter: WorkerSilence / 3}

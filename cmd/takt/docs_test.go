@@ -177,7 +177,8 @@ takt keys create ci --scope submit --expires 90d   # shows the key, once
 takt keys set ci --weight 3 --max-pending 100
 takt keys list
 takt keys revoke ci
-takt keys enroll                                   # a token for takt worker --enroll
+takt keys enroll                                   # a token for takt worker enroll
+takt keys set mini-01-4x7qk2aa --worker ''         # frees an enrolled key for another machine
 ` + "```" + `
 
 - Send a key in ` + "`X-API-Key`" + `; for ` + "`/admin`" + ` either that or ` + "`X-Admin-Key`" + `. A key without the scope
@@ -208,7 +209,22 @@ takt keys enroll                                   # a token for takt worker --e
 | ` + "`admin`" + ` | do everything that the other scopes allow, and use the tree, audit, keys, profiles and repairs |
 | ` + "`enroll`" + ` | get one worker's key, once; only the tokens of ` + "`takt keys enroll`" + ` have it |
 
-As with the API key, anyone who has a key with the scope worker can act as any worker.
+A key that was made with the scope worker can, like the API key, act as any worker, unless an
+operator binds it to one: ` + "`takt keys set NAME --worker ID`" + `. A key that a worker got for a token is
+bound by itself:
+
+- It belongs to the first worker id that registers with it (if it was enrolled before an upgrade
+  from a version without this, at the first registration after it). With another id every route
+  answers 403 ` + "`worker_mismatch`" + `.
+- While the worker's process lives, another one with the same key and id gets 409
+  ` + "`duplicate_worker`" + `, also if it sends no ` + "`X-Worker-Instance`" + `.
+- Both are in the audit and the log, once a minute for each key, and on the page Fleet.
+- When the worker's machine was set up anew, free the key: ` + "`takt keys set NAME --worker ''`" + `. Deleting
+  the worker frees it too.
+- Controllers learn of a binding as of a new key, within a second. 0.1.0 ignores it.
+- ` + "`takt worker enroll TOKEN`" + `, run once by root, writes the key where builds can't read it
+  (` + "`/etc/takt/worker.env`" + `). ` + "`takt worker --enroll TOKEN`" + ` keeps it in the state directory, which builds
+  that run as the worker's user can read. The worker, ` + "`takt doctor`" + ` and the page Fleet warn of that.
 
 ## Which route needs which scope
 
@@ -287,6 +303,7 @@ var results = [][2]string{
 	{"deployment retry", "`DeploymentRetried`"},
 	{"top", "none: it is for a terminal"},
 	{"worker", "its log"},
+	{"worker enroll", "`{name, file}`"},
 	{"ready", "`Status`"},
 	{"doctor", "`{check, result, found, mend}`, one a line; result is ok, warning or failed"},
 	{"debug bundle", "`{file, missing}`"},

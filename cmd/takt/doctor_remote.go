@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/runner"
 	"takt/http/api"
 	"takt/http/client"
 )
@@ -45,7 +47,26 @@ func (d *doctor) controller(ctx context.Context, c *client.Client, admin bool) {
 		return
 	}
 	d.well("keys", "the API key is right")
+	d.workers(c.Workers(ctx, client.WorkerFilter{}))
 	d.onTheWay(ctx, c)
+}
+
+// workers warns of those whose builds can read their keys.
+func (d *doctor) workers(all api.WorkerList, err error) {
+	const check = "workers"
+	if err != nil {
+		d.bad(check, "the message says why", "%s", cli.Message(err))
+		return
+	}
+	doubtful := d.doubtful
+	for _, w := range all.Workers {
+		if g := w.Diagnostics; g != nil && w.Status != "offline" && strings.HasPrefix(g.Message, api.KeyExposed) {
+			d.warn(check, runner.MendKey, "%s: %s", w.Name, api.KeyExposed)
+		}
+	}
+	if d.doubtful == doubtful {
+		d.well(check, "none of %d says that its builds can read its key", all.Total)
+	}
 }
 
 func (d *doctor) healthy(h api.Health) {

@@ -39,14 +39,14 @@ func newKeysListCommand(env environment) *cobra.Command {
 			return list.Keys, err
 		},
 		func(w io.Writer, keys []api.Key) {
-			cli.List(w, []string{"NAME", "STATE", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "WEIGHT", "MAX PENDING", "CREATED BY"}, keys, func(k api.Key) []string {
+			cli.List(w, []string{"NAME", "STATE", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "WEIGHT", "MAX PENDING", "WORKER", "CREATED BY"}, keys, func(k api.Key) []string {
 				at := func(v string) string {
 					if v == "" {
 						return "-"
 					}
 					return cli.TimeText(v)
 				}
-				return []string{k.Name, k.State, scopesText(k.Scopes), at(k.CreatedAt), at(k.ExpiresAt), at(k.LastUsedAt), strconv.Itoa(k.Weight), pendingText(k.MaxPending), store.Lines(k.CreatedBy)}
+				return []string{k.Name, k.State, scopesText(k.Scopes), at(k.CreatedAt), at(k.ExpiresAt), at(k.LastUsedAt), strconv.Itoa(k.Weight), pendingText(k.MaxPending), boundText(k), store.Lines(k.CreatedBy)}
 			})
 		})
 }
@@ -57,6 +57,14 @@ func pendingText(most int) string {
 		return "-"
 	}
 	return strconv.Itoa(most)
+}
+
+// boundText shows which worker a key may be.
+func boundText(k api.Key) string {
+	if k.Enrolled {
+		return cmp.Or(k.Worker, "the first")
+	}
+	return cmp.Or(k.Worker, "-")
 }
 
 func scopesText(scopes []store.Scope) string {
@@ -100,14 +108,19 @@ const (
 func newKeysSetCommand(env environment) *cobra.Command {
 	var in api.LimitKeyIn
 	var weight, most int
+	var worker string
 	var cmd *cobra.Command
 	cmd = ask(env, &cobra.Command{
-		Use: "set NAME", Short: "Set the weight of a key, and how many of its builds may be pending", Args: cobra.ExactArgs(1),
+		Use: "set NAME", Short: "Set the weight of a key, how many of its builds may be pending, and its worker", Args: cobra.ExactArgs(1),
 		Long: `Set the weight of a key, and how many of its builds may be pending. While builds of
 several keys wait for the same platform at the same priority, keys take turns, and a key
 of weight 3 has three turns for each turn of a key of weight 1. Builds that are pending keep
-their positions. Needs the admin key in TAKT_ADMIN_KEY.`,
-		Example: "  takt keys set ci --weight 3 --max-pending 100",
+their positions.
+
+A key that a worker has enrolled is for the first worker id that registers with it. Free
+it with --worker '' when its machine was set up anew, or bind any key to the ID of a worker.
+Needs the admin key in TAKT_ADMIN_KEY.`,
+		Example: "  takt keys set ci --weight 3 --max-pending 100\n  takt keys set mini-01-4x7qk2aa --worker ''",
 	}, func(ctx context.Context, c *client.Client, args []string) (api.Key, error) {
 		in.Name = args[0]
 		if cmd.Flags().Changed("weight") {
@@ -116,12 +129,16 @@ their positions. Needs the admin key in TAKT_ADMIN_KEY.`,
 		if cmd.Flags().Changed("max-pending") {
 			in.Body.MaxPending = &most
 		}
+		if cmd.Flags().Changed("worker") {
+			in.Body.Worker = &worker
+		}
 		return client.Call(ctx, c, api.LimitKey, in)
 	}, func(w io.Writer, k api.Key) {
-		fmt.Fprintf(w, "weight %d, max pending %s\n", k.Weight, pendingText(k.MaxPending))
+		fmt.Fprintf(w, "weight %d, max pending %s, worker %s\n", k.Weight, pendingText(k.MaxPending), boundText(k))
 	})
 	cmd.Flags().IntVar(&weight, "weight", 1, weightUsage)
 	cmd.Flags().IntVar(&most, "max-pending", 0, maxPendingUsage)
+	cmd.Flags().StringVar(&worker, "worker", "", "id of the only worker that the key may be; '' for any, or of an enrolled key for the next that registers")
 	cmd.Flags().StringVar(&in.Body.Reason, "reason", "", "why, for the audit")
 	return cmd
 }
@@ -133,8 +150,8 @@ func newKeysEnrollCommand(env environment) *cobra.Command {
 	in := api.CreateKeyIn{Scopes: []store.Scope{store.ScopeEnroll}}
 	cmd := order(env, &cobra.Command{
 		Use: "enroll", Short: "Make a token with which one worker gets a key of its own",
-		Long: `Make a token with which one worker gets a key of its own: takt worker --enroll TOKEN.
-It is shown once, can be used once, and expires. Needs the admin key in TAKT_ADMIN_KEY.`,
+		Long: `Make a token with which one worker gets a key of its own: takt worker --enroll TOKEN,
+or, as root, takt worker enroll TOKEN. It is shown once, can be used once, and expires. Needs the admin key in TAKT_ADMIN_KEY.`,
 	}, func(ctx context.Context, c *client.Client, _ []string) (api.MadeKey, error) {
 		in.Name = "enroll-" + strings.ToLower(rand.Text()[:12])
 		return client.Call(ctx, c, api.CreateKey, in)

@@ -22,6 +22,7 @@ import (
 
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/runner"
+	"takt/http/api"
 	"takt/store"
 	"takt/store/metrics"
 )
@@ -91,8 +92,10 @@ The worker sends a diagnostic report when it starts, when it becomes unable or a
 builds, and on SIGUSR1; takt workers shows the verdict. During a build, takt workers and
 the dashboard show the machine's processor, memory and disk, and the phase of the build.
 
-With --enroll the worker gets a key of its own, which permits only what a worker needs and
-can be revoked alone. The token can be used once, and is not needed again.
+With --enroll the worker gets a key of its own, which permits only to be this worker and
+can be revoked alone. The token can be used once, and is not needed again. The key is kept in
+--state-dir, where builds of the worker's own user can read it; takt worker enroll keeps it
+from them. The worker warns of a key that builds can read.
 
 On the first SIGTERM or SIGINT the worker takes no more builds, finishes those that it
 has, and unregisters. On the second it kills them and reports them as failed.`,
@@ -100,10 +103,12 @@ has, and unregisters. On the second it kills them and reports them as failed.`,
 	}
 	o.addFlags(cmd)
 	r.addFlags(cmd.Flags())
+	cmd.AddCommand(newWorkerEnrollCommand(env))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.complete(cmd.Context(), env); err != nil {
 			return cli.AsUsage(err)
 		}
+		given, _ := r.key()
 		if err := r.enrolled(cmd, strings.Clone(o.enroll), o.Name, o.StateDir); err != nil {
 			return err
 		}
@@ -112,6 +117,9 @@ has, and unregisters. On the second it kills them and reports them as failed.`,
 			return err
 		}
 		defer s.client.CloseIdle()
+		if o.image.Image == "" && len(o.Owners) == 0 {
+			o.KeyExposed = r.exposedKey(o.StateDir, strings.Clone(given))
+		}
 		hidden := r.hide(o.enroll)
 		if !strings.Contains(o.log, ",") && cli.Terminal(s.Err) && !s.JSON {
 			o.log += ",console"
@@ -125,6 +133,9 @@ has, and unregisters. On the second it kills them and reports them as failed.`,
 		}
 		if o.image.Image == "" && len(o.Owners) == 0 && os.Geteuid() == 0 {
 			log.Warn().Msg("builds run as root: they can read this worker's API key and everything else on this machine; use --user or --image")
+		}
+		if o.KeyExposed != "" {
+			log.Warn().Str("file", o.KeyExposed).Msg(api.KeyExposed + "; " + runner.MendKey)
 		}
 		if len(o.Owners) > 0 && runtime.GOOS != "linux" {
 			log.Warn().Msg("builds can use setuid programs such as sudo: preventing that needs Linux")
@@ -182,7 +193,7 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	durationFlag(f, &o.KillGrace, "kill-grace", 10*time.Second, "time between SIGTERM and SIGKILL")
 	durationFlag(f, &o.Patience, "patience", 6*time.Hour, "how long to try to reach an absent controller with a result")
 	o.Limits.Bytes = 8 << 30
-	f.Var((*size)(&o.Limits.Bytes), "unpack-limit", "maximum unpacked size of an archive")
+	f.Var((*size)(&o.Limits.Bytes), "unpack-limit", "maximum unpacked size of an archive: contents, names, and 4 kB for each file, link and directory")
 	f.StringVar(&o.log, "log", "info", "level and format: debug|info|warn|error[,json|console] (default format: console on a terminal, else json)")
 	f.StringVar(&o.otlp, "otlp", "", "collector to send traces to (OTLP over HTTP), such as http://127.0.0.1:4318 (OTEL_EXPORTER_OTLP_ENDPOINT)")
 	complete(cmd, "platform", "ios", "android")

@@ -25,6 +25,10 @@ type Key struct {
 	Weight int `json:"weight"`
 	// MaxPending is how many of its builds may be pending; 0 is any number.
 	MaxPending int `json:"max_pending"`
+	// Worker is the only worker that it may be. Without one it may be any, or if it is
+	// enrolled, the first that registers with it.
+	Worker   string `json:"worker,omitempty" schema:"ID"`
+	Enrolled bool   `json:"enrolled,omitempty"`
 }
 
 // NewKey converts a key.
@@ -38,6 +42,7 @@ func NewKey(k store.NamedKey) Key {
 	return Key{
 		Name: k.Name, Scopes: k.Scopes, State: k.State(), CreatedBy: k.CreatedBy, CreatedAt: at(k.CreatedAt),
 		ExpiresAt: at(k.ExpiresAt), RevokedAt: at(k.RevokedAt), LastUsedAt: at(k.LastUsedAt), Weight: max(k.Weight, 1), MaxPending: k.MaxPending,
+		Worker: k.Worker, Enrolled: k.Enrolled,
 	}
 }
 
@@ -84,6 +89,9 @@ type KeyLimits struct {
 	Weight *int `json:"weight,omitempty" min:"1" max:"1000"`
 	// MaxPending is how many of its builds may be pending: 1 to 1000000, or 0 for any number.
 	MaxPending *int `json:"max_pending,omitempty" max:"1000000"`
+	// Worker is the id of the only worker that the key may be. "" frees it: for any worker, or if
+	// it is enrolled, for the next that registers with it.
+	Worker *string `json:"worker,omitempty"`
 	// Reason goes into the audit.
 	Reason string `json:"reason,omitempty" max:"1000"`
 }
@@ -111,7 +119,7 @@ var CreateKey = declare[CreateKeyIn, MadeKey](operators, AdminKey, Ops, "POST /a
 
 // LimitKey is PATCH /admin/keys/:name.
 var LimitKey = declare[LimitKeyIn, Key](operators, AdminKey, Ops, "PATCH /admin/keys/:name", Route{
-	ID: "limitKey", Summary: "Set the weight of a key, and how many of its builds may be pending", Says: "The key as it is now.",
+	ID: "limitKey", Summary: "Set the weight of a key, how many of its builds may be pending, and its worker", Says: "The key as it is now.",
 })
 
 // RevokeKey is DELETE /admin/keys/:name.
@@ -166,8 +174,11 @@ func checkShare(weight, maxPending int) error {
 // Check implements [Checker].
 func (k *KeyLimits) Check() error {
 	weight, most := 1, 0
-	if k.Weight == nil && k.MaxPending == nil {
-		return invalid("weight or max_pending required")
+	if k.Weight == nil && k.MaxPending == nil && k.Worker == nil {
+		return invalid("weight, max_pending or worker required")
+	}
+	if k.Worker != nil && *k.Worker != "" && !store.ValidID(*k.Worker) {
+		return invalid("worker must be the id of a worker, or empty")
 	}
 	if k.Weight != nil {
 		weight = *k.Weight

@@ -143,6 +143,9 @@ type WorkerTelemetry struct {
 	UptimeSeconds *float64 `json:"uptime_seconds,omitempty"`
 }
 
+// KeyExposed begins the message of a worker's diagnostic check whose builds can read its key.
+const KeyExposed = "builds can read this worker's key"
+
 // WorkerDiagnostic is the verdict of a worker's last diagnostic report.
 type WorkerDiagnostic struct {
 	Status string `json:"status" schema:"Verdict"`
@@ -267,7 +270,7 @@ var UnregisterWorker = declare[UnregisterIn, Unregistered](workers, APIKey, Flee
 
 // UnregisterWorkerByID is POST /api/workers/:id/unregister.
 var UnregisterWorkerByID = declare[WorkerPath, Unregistered](workers, APIKey, Fleet, "POST /api/workers/:id/unregister", Route{
-	ID: "unregisterWorkerByID", Summary: "Unregister, for workers without a token",
+	ID: "unregisterWorkerByID", Errors: []int{409}, Summary: "Unregister, for workers without a token",
 })
 
 // ListWorkers is GET /api/workers.

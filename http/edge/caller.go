@@ -146,7 +146,7 @@ func (s *Server) WithCaller(ctx context.Context, c echo.Context) context.Context
 	if caller.Session, _ = ctx.Value(sessionKey{}).(*Session); caller.Session != nil {
 		caller.Key = caller.Session.named
 	} else {
-		caller.Key = keyOf(c)
+		caller.Key = KeyOf(c)
 	}
 	return context.WithValue(ctx, callerKey{}, caller)
 }
@@ -154,7 +154,8 @@ func (s *Server) WithCaller(ctx context.Context, c echo.Context) context.Context
 // namedKey is the name under which a request's [store.NamedKey] is kept in its echo.Context.
 const namedKey = "takt key"
 
-func keyOf(c echo.Context) *store.NamedKey {
+// KeyOf returns the named key of a request, nil if it has none.
+func KeyOf(c echo.Context) *store.NamedKey {
 	k, _ := c.Get(namedKey).(*store.NamedKey)
 	return k
 }

@@ -21,7 +21,7 @@ import (
 var statuses = map[store.Code]int{ //nolint:gochecknoglobals // a table
 	store.InvalidArgument: http.StatusBadRequest, store.InvalidState: http.StatusBadRequest,
 	store.Unauthorized: http.StatusUnauthorized, store.InvalidToken: http.StatusUnauthorized,
-	store.InvalidAPIKey: http.StatusForbidden, store.Forbidden: http.StatusForbidden, store.NotAssigned: http.StatusForbidden, store.MissingScope: http.StatusForbidden,
+	store.InvalidAPIKey: http.StatusForbidden, store.Forbidden: http.StatusForbidden, store.NotAssigned: http.StatusForbidden, store.MissingScope: http.StatusForbidden, store.WorkerMismatch: http.StatusForbidden,
 	store.NotFound: http.StatusNotFound, store.MethodNotAllowed: http.StatusMethodNotAllowed,
 	store.Conflict: http.StatusConflict, store.StaleAttempt: http.StatusConflict, store.DuplicateWorker: http.StatusConflict, store.LateRegistration: http.StatusConflict,
 	store.KeyExpired: http.StatusConflict, store.RetryWaiting: http.StatusConflict,

@@ -49,6 +49,9 @@ func (s *Server) wrap(r *Route, method string) echo.HandlerFunc {
 		if who != nil {
 			c.Set(namedKey, who)
 		}
+		if err == nil && r.Scope == store.ScopeWorker {
+			err = bind(who, c)
+		}
 		if store.CodeOf(err) == store.MissingScope {
 			s.metrics.missingScopes.Inc()
 		}
@@ -61,6 +64,9 @@ func (s *Server) wrap(r *Route, method string) echo.HandlerFunc {
 			}
 			defer r.trace(c, proven, start)()
 			err = guard(c, r)
+		}
+		if code := store.CodeOf(err); who.Binds() && (code == store.WorkerMismatch || code == store.DuplicateWorker) && s.misused != nil {
+			s.misused(who, printAddr(s.Addr(c)), err)
 		}
 		if err != nil && wrong && !c.Response().Committed {
 			err = cmp.Or(s.Wrong.Slow(c.Request().Context(), s.Addr(c), c.Response().Header()), err)
@@ -84,6 +90,26 @@ func (s *Server) wrap(r *Route, method string) echo.HandlerFunc {
 		}
 		return nil
 	}
+}
+
+// bind returns an error if a request with key k names another worker than k's, in its header or
+// query; handlers check bodies, paths and tokens. A process that names itself not gets the name
+// [store.UnnamedInstance], because one without a name is never another than the one that holds
+// the worker.
+func bind(k *store.NamedKey, c echo.Context) error {
+	if k == nil || k.Worker == "" {
+		return nil
+	}
+	h := c.Request().Header
+	if Header(h, HeaderInstance) == "" {
+		h[HeaderInstance] = []string{store.UnnamedInstance}
+	}
+	for _, id := range []string{h.Get(api.HeaderWorkerID), c.QueryParam("worker_id")} {
+		if err := k.Of(id); id != "" && err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // unescape decodes the parameters of a path with an escaped slash, which echo leaves as
@@ -220,5 +246,5 @@ func RequestID(c echo.Context) string { return Header(c.Response().Header(), key
 func (s *Server) logAccess(e *zerolog.Event, c echo.Context, r *Route, start time.Time) {
 	e.Str("method", c.Request().Method).Str("route", r.Path).Stringer("domain", r.Class).
 		Int("status", c.Response().Status).Int64("bytes", c.Response().Size).
-		Dur("duration", time.Since(start)).Str("key", Caller{Key: keyOf(c)}.KeyName()).Str("request_id", RequestID(c)).Msg("request")
+		Dur("duration", time.Since(start)).Str("key", Caller{Key: KeyOf(c)}.KeyName()).Str("request_id", RequestID(c)).Msg("request")
 }

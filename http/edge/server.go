@@ -36,6 +36,7 @@ type Server struct {
 	metrics  *serverMetrics
 	Observed *metrics.Metrics
 	requests Requests
+	misused  func(k *store.NamedKey, address string, refused error)
 	serving  func(ctx context.Context) (end func())
 
 	// plain holds the handlers that are plain functions, by the ids of their endpoints. It
@@ -90,6 +91,9 @@ type Deps struct {
 	Requests Requests
 	// Report writes an entry into the audit. It does not block.
 	Report func(e store.AuditEntry)
+	// Misused is called when a key that is for one worker was refused because another one, or
+	// another process of it, has sent it from address. It does not block. nil: nobody is told.
+	Misused func(k *store.NamedKey, address string, refused error)
 	// Serving is called when a Serve begins to accept connections, and end when it returns.
 	// ctx ends with the last request.
 	Serving func(ctx context.Context) (end func())
@@ -126,6 +130,7 @@ func New(deps Deps, cfg Config) *Server {
 		s.serving = func(context.Context) func() { return func() {} }
 	}
 	s.conns = newConnections(cfg, s.known, s.metrics.connections.Inc)
+	s.misused = deps.Misused
 	s.Wrong = &wrongKeys{delayed: NewLimiter(Limit{Most: maxDelayed, Each: maxDelayedOf}), most: cfg.WrongKeys, log: s.Log, count: s.metrics.wrongKeys, report: deps.Report}
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) {
 		if s.NoRoute == nil || !s.NoRoute(c, err) {

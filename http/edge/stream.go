@@ -72,7 +72,7 @@ func (s *Server) StreamAs(c echo.Context, contentType string, run func(ctx conte
 	ctx, w := c.Request().Context(), c.Response()
 	st := &Stream{
 		w: w, conn: http.NewResponseController(w.Writer), limit: s.Config.StreamTimeout,
-		revoked: func() bool { return keyOf(c) != nil && s.Keys.ring.Named(keyOf(c).Name) == nil },
+		revoked: func() bool { return KeyOf(c) != nil && s.Keys.ring.Named(KeyOf(c).Name) == nil },
 		gone:    ctx.Done(), stopped: Stopping(ctx), ping: time.NewTicker(s.Config.StreamPing),
 	}
 	defer st.ping.Stop()

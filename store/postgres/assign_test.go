@@ -173,7 +173,7 @@ func TestParkedPolls(t *testing.T) {
 		t.Parallel()
 		for name, end := range map[string]func(b *bundle, w *client) error{
 			"unregistering": func(b *bundle, w *client) error {
-				_, err := b.workers.UnregisterID(t.Context(), w.id)
+				_, err := b.workers.UnregisterID(t.Context(), w.id, "")
 				return err
 			},
 			"registering": func(b *bundle, w *client) error {
@@ -197,7 +197,7 @@ func TestRecordPresence(t *testing.T) {
 	b := setup(t)
 	present, gone, behind, far := b.worker(), b.worker(), b.worker(), b.worker()
 	b.exec(`UPDATE workers SET last_seen_at = now() - interval '1 hour', status = 'offline'`)
-	must(b.workers.UnregisterID(t.Context(), gone.id))(t)
+	must(b.workers.UnregisterID(t.Context(), gone.id, ""))(t)
 	behind.shown = 5
 	b.exec(`UPDATE workers SET used = 9 WHERE id = $1`, behind.id)
 	var beats []store.Presence

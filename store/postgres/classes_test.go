@@ -153,7 +153,7 @@ func TestBuildsThatNoWorkerCanTakeFail(t *testing.T) {
 	require.Equal(t, store.Failed, failed.State)
 	require.Equal(t, "No worker can take this build: it needs ios with gpu", failed.ErrorMessage)
 	require.Equal(t, failed.ErrorMessage, b.logs(gpu.ID)[1])
-	must(b.workers.UnregisterID(t.Context(), offline.id))(t)
+	must(b.workers.UnregisterID(t.Context(), offline.id, ""))(t)
 	require.Empty(t, fail(time.Minute), "until now there was one")
 	b.exec(`UPDATE build_classes SET unmatched_since = now() - interval '1 hour' WHERE unmatched_since IS NOT NULL`)
 	require.Equal(t, []string{plain.ID}, fail(time.Minute))

@@ -149,7 +149,7 @@ func TestContentionIsTriedAgainAndIsNoOutage(t *testing.T) {
 			return err
 		}},
 		"unregister": {"builds", func(ctx context.Context, b *bundle, w *client) error {
-			gone, err := b.workers.UnregisterID(ctx, "holder")
+			gone, err := b.workers.UnregisterID(ctx, "holder", "")
 			if err == nil {
 				require.Len(b.t, gone.Requeued, 1)
 			}

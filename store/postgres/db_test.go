@@ -31,7 +31,7 @@ func (b *bundle) methods(ctx context.Context) map[string]error {
 	_, errs["Counts"] = b.builds.Counts(ctx)
 	_, errs["Register"] = b.workers.Register(ctx, store.Registration{ID: "w"})
 	_, errs["Unregister"] = b.workers.Unregister(ctx, store.WorkerToken{Worker: 1})
-	_, errs["UnregisterID"] = b.workers.UnregisterID(ctx, "w")
+	_, errs["UnregisterID"] = b.workers.UnregisterID(ctx, "w", "")
 	_, errs["FindWorker"] = b.workers.Show(ctx, "w")
 	_, errs["Assign"] = b.queue.Assign(ctx, make([]store.Poll, 1))
 	_, errs["Recount"] = b.queue.Recount(ctx, 1, nil, nil)
@@ -219,7 +219,7 @@ func TestWorkersAreFoundAndRefused(t *testing.T) {
 	require.Equal(t, 3, found.Slots)
 	require.Equal(t, store.NotFound, codeOf(b.workers.Show(t.Context(), "none")))
 	require.Equal(t, store.InvalidToken, codeOf(b.workers.Unregister(t.Context(), store.WorkerToken{Worker: 1 << 31, Counter: 1})))
-	require.Equal(t, store.NotFound, codeOf(b.workers.UnregisterID(t.Context(), "none")))
+	require.Equal(t, store.NotFound, codeOf(b.workers.UnregisterID(t.Context(), "none", "")))
 	require.Equal(t, store.RegistrationFailed, codeOf(b.workers.Register(t.Context(), store.Registration{ID: "x", Capabilities: []byte(`{"a": "\u0000"}`)})))
 }
 
@@ -227,7 +227,7 @@ func TestAnUnregisteredWorkerMayPollByItsID(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.worker()
-	must(b.workers.UnregisterID(t.Context(), w.id))(t)
+	must(b.workers.UnregisterID(t.Context(), w.id, ""))(t)
 	require.Equal(t, store.PollInvalidToken, w.lost().Outcome)
 	w.gets("", w.byID())
 	require.Equal(t, store.Idle, w.find().Status, "it polls by its id, so it is back")

@@ -62,7 +62,7 @@ func TestFinishRules(t *testing.T) {
 	assigned := func(w world) { w.worker.gets(w.build.ID) }
 	lost := func(w world) {
 		assigned(w)
-		must(w.workers.UnregisterID(t.Context(), w.worker.id))(t)
+		must(w.workers.UnregisterID(t.Context(), w.worker.id, ""))(t)
 	}
 	reassigned := func(w world) { lost(w); w.other.gets(w.build.ID) }
 	ended := func(r func(build, worker string) store.Result) func(world) {

@@ -134,7 +134,7 @@ func TestSilentWorkersAndThoseThatLeft(t *testing.T) {
 	}
 	closed := func(age time.Duration) func(*bundle, *client) { return writes(age, true) }
 	leaves := func(_ *bundle, w *client) {
-		must(w.workers.UnregisterID(t.Context(), w.id))(t)
+		must(w.workers.UnregisterID(t.Context(), w.id, ""))(t)
 	}
 	for name, c := range map[string]struct {
 		do     []func(*bundle, *client)

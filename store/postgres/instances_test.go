@@ -92,7 +92,7 @@ func TestAWorkerIDIsFreeAtOnce(t *testing.T) {
 		instance string
 	}{
 		"for the same process":                {instance: "a"},
-		"when the other has unregistered":     {before: func(w *client) { _, err := w.workers.UnregisterID(t.Context(), w.id); require.NoError(t, err) }, instance: "b"},
+		"when the other has unregistered":     {before: func(w *client) { _, err := w.workers.UnregisterID(t.Context(), w.id, ""); require.NoError(t, err) }, instance: "b"},
 		"for a process that names itself not": {},
 		"when the other has named itself not": {before: func(w *client) { require.NoError(t, w.registers("")) }, instance: "b"},
 	} {

@@ -47,7 +47,7 @@ func TestTimelineIsReadFromFacts(t *testing.T) {
 	deleted.gets(build.ID)
 	must(b.workers.Delete(t.Context(), deleted.id))(t)
 	last.gets(build.ID)
-	must(b.workers.UnregisterID(t.Context(), last.id))(t)
+	must(b.workers.UnregisterID(t.Context(), last.id, ""))(t)
 	require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
 	again := b.build(func(s *store.Submission) { s.RetryOf = build.ID })
 

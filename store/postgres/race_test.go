@@ -153,7 +153,7 @@ func TestFirstInFirstOutAcrossMarks(t *testing.T) {
 	urgent := b.build(priority(5))
 	third := b.worker()
 	third.gets(urgent.ID)
-	must(b.workers.UnregisterID(t.Context(), first.id))(t)
+	must(b.workers.UnregisterID(t.Context(), first.id, ""))(t)
 	b.worker().gets(order[0])
 	b.worker().gets(order[2])
 }
@@ -275,7 +275,7 @@ func TestEverythingAtOnce(t *testing.T) {
 					allow("finish", err, store.NotAssigned, store.NotFound, store.Conflict)
 				case 4:
 					allow("cancel", b.builds.Cancel(ctx, id), store.InvalidState, store.NotFound)
-					_, err := b.workers.UnregisterID(ctx, w.id)
+					_, err := b.workers.UnregisterID(ctx, w.id, "")
 					allow("unregister", err)
 				case 5:
 					_, err := b.queue.Sweep(ctx, store.Sweep{

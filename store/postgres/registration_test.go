@@ -102,7 +102,7 @@ func TestTheOrderOfRegistrationsIsThatOfOneProcess(t *testing.T) {
 	w.late("b", ordered(1))
 	require.NoError(t, w.registers("b", ordered(2)))
 
-	must(b.workers.UnregisterID(t.Context(), w.id))(t)
+	must(b.workers.UnregisterID(t.Context(), w.id, ""))(t)
 	w.late("b", ordered(2))
 	require.Equal(t, store.Offline, w.find().Status, "a late one does not bring back a worker that has left")
 	require.NoError(t, w.registers("b", ordered(3)))

@@ -76,7 +76,7 @@ func TestSubmitTellsOtherControllersAtTheCommit(t *testing.T) {
 	w := b.worker(slots(2))
 	w.poll()
 	w.poll()
-	must(b.workers.UnregisterID(t.Context(), w.id))(t)
+	must(b.workers.UnregisterID(t.Context(), w.id, ""))(t)
 	require.Equal(t, fmt.Sprint("worker:changed ", w.number), next())
 	require.Equal(t, "job:available", next(), "once for both platforms")
 	require.NoError(t, b.queue.SaveTimeouts(t.Context(), store.Timeouts{}))
@@ -127,7 +127,7 @@ func TestQueueLimitIsExact(t *testing.T) {
 	fill()
 	require.EqualValues(t, limit+1+len(held), accepted.Load(), "what was claimed makes room")
 
-	back := must(b.workers.UnregisterID(t.Context(), w.id))(t)
+	back := must(b.workers.UnregisterID(t.Context(), w.id, ""))(t)
 	var requeued []string
 	for _, b := range back.Requeued {
 		requeued = append(requeued, b.ID)

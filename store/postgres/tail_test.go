@@ -116,7 +116,7 @@ func TestTheEndOfALogComesWhenTheAttemptEnds(t *testing.T) {
 			return err
 		},
 		"requeued":     func(build, _ string) error { _, err := b.builds.Requeue(t.Context(), build); return err },
-		"unregistered": func(_, worker string) error { _, err := b.workers.UnregisterID(t.Context(), worker); return err },
+		"unregistered": func(_, worker string) error { _, err := b.workers.UnregisterID(t.Context(), worker, ""); return err },
 		"silent": func(build, _ string) error {
 			b.exec(`UPDATE builds SET last_seen_at = now() - interval '1 h' WHERE id = $1`, build)
 			_, err := b.queue.Sweep(t.Context(), store.Sweep{Timeouts: store.Timeouts{BuildTimeout: time.Minute, WorkerTimeout: time.Hour}, Rule: store.LostRule{MaxAttempts: 3}, Patience: time.Hour})

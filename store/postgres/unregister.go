@@ -12,6 +12,9 @@ const (
 	// sqlLockByToken locks worker number $1 unless it has used a counter above $2.
 	sqlLockByToken = `/* lock_by_token */ SELECT id FROM workers WHERE number = $1 AND used <= $2 FOR NO KEY UPDATE`
 	sqlLockByID    = `/* lock_by_id */ SELECT id FROM workers WHERE id = $1 FOR NO KEY UPDATE`
+	// sqlLockProcess returns the process that holds worker $1 too, "" if it was silent for $2.
+	sqlLockProcess = `/* lock_process */ SELECT id, CASE WHEN last_seen_at > now() - $2::interval THEN coalesce(instance, '') ELSE '' END
+FROM workers WHERE id = $1 FOR NO KEY UPDATE`
 	// sqlLockIdentity locks a worker's identity, which a registration also locks first.
 	sqlLockIdentity = `/* lock_identity */ SELECT FROM worker_details WHERE worker_id = $1 FOR UPDATE`
 	// sqlLockTelemetry comes before the lock of the worker, as in Builds.Telemetry.
@@ -44,21 +47,28 @@ SELECT pg_notify('takt', 'worker:changed ' || number) FROM w`
 // has checked the token's signature. Error: InvalidToken if the token was superseded or the
 // worker is deleted.
 func (w *Workers) Unregister(ctx context.Context, token store.WorkerToken) (store.Departure, error) {
-	return w.unregister(ctx, sqlLockByToken, store.ErrInvalidToken, int64(token.Worker), int64(token.Counter))
-}
-
-// UnregisterID does the same for the worker with this id. Error: NotFound.
-func (w *Workers) UnregisterID(ctx context.Context, id string) (store.Departure, error) {
-	return w.unregister(ctx, sqlLockByID, errNoWorker, id)
-}
-
-// unregister takes offline the worker that the statement lock locks and returns. If there is
-// none, it returns none().
-func (w *Workers) unregister(ctx context.Context, lock string, none func() error, args ...any) (store.Departure, error) {
-	return w.leave(ctx, "unregistering", store.LostUnregistered, func(ctx context.Context, tx pgx.Tx) (id string, err error) {
-		err = orNone(tx.QueryRow(ctx, lock, args...).Scan(&id), none)
+	return w.unregister(ctx, func(ctx context.Context, tx pgx.Tx) (id string, err error) {
+		err = orNone(tx.QueryRow(ctx, sqlLockByToken, int64(token.Worker), int64(token.Counter)).Scan(&id), store.ErrInvalidToken)
 		return id, err
-	}, sqlTakeOffline, registrationStep)
+	})
+}
+
+// UnregisterID does the same for the worker with this id. Errors: NotFound; DuplicateWorker if
+// instance is not "" and another process holds the worker.
+func (w *Workers) UnregisterID(ctx context.Context, id, instance string) (store.Departure, error) {
+	return w.unregister(ctx, func(ctx context.Context, tx pgx.Tx) (string, error) {
+		var holder string
+		err := orNone(tx.QueryRow(ctx, sqlLockProcess, id, store.WorkerSilence).Scan(&id, &holder), errNoWorker)
+		if err == nil && instance != "" && holder != "" && holder != instance {
+			err = errDuplicate()
+		}
+		return id, err
+	})
+}
+
+// unregister takes offline the worker that lock locks and returns.
+func (w *Workers) unregister(ctx context.Context, lock func(context.Context, pgx.Tx) (id string, err error)) (store.Departure, error) {
+	return w.leave(ctx, "unregistering", store.LostUnregistered, lock, sqlTakeOffline, registrationStep)
 }
 
 // Delete deletes a worker, which voids its tokens, and makes its builds pending again at
@@ -73,8 +83,26 @@ func (w *Workers) Delete(ctx context.Context, id string) (store.Departure, error
 		if err == nil {
 			err = tx.QueryRow(ctx, sqlLockByID, id).Scan(nil)
 		}
+		if err == nil {
+			err = freeKeys(ctx, tx, id)
+		}
 		return id, orNone(err, errNoWorker)
 	}, sqlDeleteWorker)
+}
+
+func freeKeys(ctx context.Context, tx pgx.Tx, worker string) error {
+	tag, err := tx.Exec(ctx, sqlFreeKeys, worker)
+	if err == nil && tag.RowsAffected() > 0 {
+		_, err = tx.Exec(ctx, sqlKeysChanged)
+	}
+	return err
+}
+
+const sqlIDOf = `/* id_of */ SELECT id FROM workers WHERE number = $1`
+
+// IDOf returns the id of the worker with a number. Error: NotFound.
+func (w *Workers) IDOf(ctx context.Context, number uint32) (id string, err error) {
+	return id, w.db.read("reading a worker's id").scan(ctx, errNoWorker, []any{&id}, sqlIDOf, int64(number))
 }
 
 // leave makes the builds of the worker that lock locks pending again, and runs the statement

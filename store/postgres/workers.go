@@ -117,7 +117,8 @@ const registrationStep = 1 << 20
 // Register adds a worker or updates a known one, which keeps its builds unless r.Reports says
 // that it no longer runs them. Errors: RegistrationFailed if the database refuses its data,
 // Overloaded if there are too many workers, DuplicateWorker while another process holds the
-// worker, LateRegistration if r is not newer than the last of its process. An error means that
+// worker, LateRegistration if r is not newer than the last of its process, WorkerMismatch if
+// r.Key belongs to another worker. An error means that
 // nothing was changed, unless the outcome is unknown.
 func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store.Registered, err error) {
 	platforms := append([]store.Platform{}, r.Platforms...)
@@ -154,6 +155,15 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 			return nil, err // rolls sqlIdentify back
 		}
 		batch = &pgx.Batch{}
+		if r.Key != "" {
+			batch.Queue(sqlBindKey, r.Key, r.ID).Exec(func(tag pgconn.CommandTag) error {
+				if tag.RowsAffected() == 0 {
+					return store.ErrWorkerMismatch()
+				}
+				return nil
+			})
+			batch.Queue(sqlKeysChanged)
+		}
 		if r.Reports {
 			batch.Queue(sqlLoseUnlisted, r.ID, append([]string{}, r.Running...), max(w.Rule.MaxAttempts, 1), store.MessageLost).
 				Query(func(rows pgx.Rows) (err error) {

@@ -88,7 +88,7 @@ func ExitCode(err error) int {
 		return ExitUsage
 	case store.NotFound:
 		return ExitNotFound
-	case store.Unauthorized, store.InvalidAPIKey, store.InvalidToken, store.Forbidden, store.NotAssigned, store.MissingScope:
+	case store.Unauthorized, store.InvalidAPIKey, store.InvalidToken, store.Forbidden, store.NotAssigned, store.MissingScope, store.WorkerMismatch:
 		return ExitRefused
 	case store.Unavailable, store.Overloaded, store.QueueFull, store.KeyQueueFull, store.DiskFull, store.Timeout:
 		return ExitUnavailable

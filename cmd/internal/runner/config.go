@@ -58,6 +58,8 @@ type Config struct {
 	Patience time.Duration
 	// Backoff paces every repeat. Defaults to 500 ms … 30 s.
 	Backoff backoff.Backoff
+	// KeyExposed is a file in which builds can read a key of the worker; "" for none.
+	KeyExposed string
 	// Limits bound what an archive may unpack to.
 	Limits UnzipLimits
 	// Logs tunes the log stream.

@@ -70,6 +70,7 @@ func (w *Worker) report(ctx context.Context) (fit bool, err error) {
 		run         func(context.Context) (said string, err error)
 	}{
 		{"runner", "fail", func(ctx context.Context) (string, error) { return "builds can be run", w.fit(ctx) }},
+		{"key", "warn", w.checkKey}, // an early one, because lists show the first that warns
 		{"slots", "warn", w.checkSlots},
 		{"limits", "warn", w.checkLimits},
 		{"cpu", "warn", checkCPU},
@@ -94,6 +95,16 @@ func (w *Worker) report(ctx context.Context) (fit bool, err error) {
 	r.DurationMS = time.Since(r.RunAt.Time()).Milliseconds()
 	_, err = w.api.Report(ctx, r)
 	return r.Status != "critical", err
+}
+
+// MendKey says how to keep the worker's key from builds.
+const MendKey = "run takt worker enroll as root and remove the file, or use --user or --image"
+
+func (w *Worker) checkKey(context.Context) (string, error) {
+	if w.cfg.KeyExposed != "" {
+		return "", fmt.Errorf("%s in %s: %s", api.KeyExposed, w.cfg.KeyExposed, MendKey)
+	}
+	return "builds find no key of this worker in files", nil
 }
 
 func (w *Worker) checkLimits(context.Context) (string, error) {

@@ -1,0 +1,1 @@
+ALTER TABLE access_keys DROP COLUMN IF EXISTS worker, DROP COLUMN IF EXISTS enrolled;
