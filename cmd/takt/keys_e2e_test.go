@@ -159,7 +159,7 @@ func TestAWorkerWhoseBuildsCanReadItsKey(t *testing.T) {
 		said = all.Workers[0].Diagnostics.Message
 		return true
 	})
-	require.Equal(t, api.KeyExposed+" in "+filepath.Join(s.WorkerState("forge"), "key")+": "+runner.MendKey, said)
+	require.Contains(t, said, api.KeyExposed+": "+runner.MendKey[:40]) // lists cut it off
 	found, _ := s.takt(c, "doctor", "--url", c.URL, "--poll-wait", "1s")
 	require.Contains(t, found, "forge: "+api.KeyExposed)
 	require.NoError(t, worker.Stop(t.Context(), patience))

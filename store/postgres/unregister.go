@@ -98,11 +98,11 @@ func freeKeys(ctx context.Context, tx pgx.Tx, worker string) error {
 	return err
 }
 
-const sqlIDOf = `/* id_of */ SELECT id FROM workers WHERE number = $1`
+const sqlWorkerOfNumber = `/* worker_of_number */ SELECT id FROM workers WHERE number = $1`
 
 // IDOf returns the id of the worker with a number. Error: NotFound.
 func (w *Workers) IDOf(ctx context.Context, number uint32) (id string, err error) {
-	return id, w.db.read("reading a worker's id").scan(ctx, errNoWorker, []any{&id}, sqlIDOf, int64(number))
+	return id, w.db.read("reading a worker's id").scan(ctx, errNoWorker, []any{&id}, sqlWorkerOfNumber, int64(number))
 }
 
 // leave makes the builds of the worker that lock locks pending again, and runs the statement

@@ -102,7 +102,7 @@ const MendKey = "run takt worker enroll as root and remove the file, or use --us
 
 func (w *Worker) checkKey(context.Context) (string, error) {
 	if w.cfg.KeyExposed != "" {
-		return "", fmt.Errorf("%s in %s: %s", api.KeyExposed, w.cfg.KeyExposed, MendKey)
+		return "", fmt.Errorf("%s: %s (%s)", api.KeyExposed, MendKey, w.cfg.KeyExposed)
 	}
 	return "builds find no key of this worker in files", nil
 }
