@@ -27,8 +27,8 @@ func TestDiagnosticReportAtTheStartAndOnRequest(t *testing.T) {
 		require.Contains(t, status, name)
 		delete(status, name)
 	}
-	require.Equal(t, map[string]string{"runner": "pass", "slots": "pass", "limits": "pass", "disk": "warn"}, status)
-	require.Contains(t, r.Checks[5].Message, "builds may need 1.0 EiB of disk")
+	require.Equal(t, map[string]string{"runner": "pass", "slots": "pass", "key": "pass", "limits": "pass", "disk": "warn"}, status)
+	require.Contains(t, r.Checks[6].Message, "builds may need 1.0 EiB of disk")
 
 	require.Equal(t, 1, reports())
 	b.worker.Report()
