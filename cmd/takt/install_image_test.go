@@ -122,7 +122,7 @@ func TestDeployImages(t *testing.T) { //nolint:paralleltest // each takes the wh
 	_, err = p.try("exec", "--env", "TAKT_URL=http://127.0.0.1:1", "controller", "takt", "ready")
 	require.ErrorContains(t, err, "exit status 5", "the check fails without a controller")
 
-	start("worker", "container:controller", image+"-worker:"+version, "--init")
+	start("worker", "container:controller", image+"-worker:"+version)
 	requireConfined(t, p, "worker")
 	got := p.run("exec", "worker", "sh", "-euc", `cd "$(mktemp -d)"
 mkdir source

@@ -27,5 +27,8 @@ func main() {
 	if code, ran := runner.Helper(os.Args); ran {
 		os.Exit(code)
 	}
+	if code, ran := runner.Init(os.Args); ran {
+		os.Exit(code)
+	}
 	os.Exit(run(context.Background(), os.Args[1:]))
 }

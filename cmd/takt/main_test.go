@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	}
 	if os.Getenv(reexec) == "1" {
+		if code, ran := runner.Init(os.Args); ran {
+			os.Exit(code)
+		}
 		os.Exit(run(context.Background(), os.Args[1:]))
 	}
 	// Tests wait for processes most of the time. On two cores, two at once took twice as long.

@@ -14,12 +14,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/controllertest"
 	"takt/http/api"
 	"takt/store"
+	"takt/store/storetest/needs"
 )
 
 func TestWorkerCommand(t *testing.T) {
@@ -139,6 +141,69 @@ func TestWorkerHidesItsKeys(t *testing.T) {
 			require.Contains(t, log, "worker-id: Permission denied")
 		}
 	}
+}
+
+// In a container the worker is the first process, and builds have its user.
+func TestTheFirstProcessOfAContainerHidesTheKeysOfItsWorker(t *testing.T) {
+	t.Parallel()
+	needs.Root(t)
+	needs.Linux(t)
+	uid := strconv.Itoa(1<<30 + 1<<29 + os.Getpid()) // nobody else has it
+	d := newTerminal(t)
+	state := t.TempDir()
+	require.NoError(t, os.Chown(state, 1<<30+1<<29+os.Getpid(), -1))
+	for dir := state; dir != "/"; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		require.NoError(t, err)
+		require.NoError(t, os.Chmod(dir, info.Mode()|0o711))
+	}
+	const look = `{ for p in 1 $PPID; do tr '\0' '\n' < /proc/$p/environ; tr '\0' '\n' < /proc/$p/cmdline; done; id -u; } 2>&1
+		for i in 1 2; do (setsid sleep 0.01 &); done; echo x > "$TAKT_OUTPUT"`
+	program, err := os.Open("/proc/self/exe") // which may be in a directory of root's
+	require.NoError(t, err)
+	defer program.Close()
+	worker := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "setpriv", "--reuid", uid, "--clear-groups",
+		"/proc/self/fd/3", "worker", "--name", "w", "--api-key", controllertest.APIKey, "--state-dir", filepath.Join(state, "w"), "--exec", look)
+	worker.ExtraFiles = []*os.File{program}
+	worker.Env = append(os.Environ(), reexec+"=1", "TAKT_API_KEY="+controllertest.APIKey, "TMPDIR="+state)
+	for name, value := range d.env {
+		worker.Env = append(worker.Env, name+"="+value)
+	}
+	worker.Stderr = t.Output()
+	needs.Allowed(t, "namespaces of processes", exec.Command("unshare", "--pid", "--fork", "--mount-proc", "true").Run())
+	require.NoError(t, worker.Start())
+	children := func(pid int) (all []int) {
+		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+		require.NoError(t, err)
+		for _, list := range lists {
+			text, _ := os.ReadFile(list) // the thread may have ended
+			for _, child := range strings.Fields(string(text)) {
+				n, err := strconv.Atoi(child)
+				require.NoError(t, err)
+				all = append(all, n)
+			}
+		}
+		return all
+	}
+	t.Cleanup(func() {
+		for _, first := range children(worker.Process.Pid) { // with it all go that are in its namespace
+			_ = syscall.Kill(first, syscall.SIGKILL)
+		}
+		_ = worker.Wait()
+	})
+	id := d.Submit("ios", emptyZip(t), nil)
+	d.AwaitState(t, id, store.Completed)
+	log := fmt.Sprint(d.Build(id).Logs)
+	require.NotContains(t, log, controllertest.APIKey)
+	require.Contains(t, log, "{info "+uid+"}")
+	require.Equal(t, 2, strings.Count(log, "environ: Permission denied"), log)
+	require.Equal(t, 2, strings.Count(log, "{info --api-key}"), "it could look at the arguments")
+
+	first := children(worker.Process.Pid)[0]
+	require.Eventually(t, func() bool { return len(children(first)) == 1 }, 20*time.Second, 10*time.Millisecond, "what the build left behind is gone")
+	require.NoError(t, syscall.Kill(first, syscall.SIGTERM))
+	require.NoError(t, worker.Wait(), "the worker has left, and its exit code is that of the first process")
+	require.True(t, d.Workers()[0].Gone)
 }
 
 func emptyZip(t *testing.T) []byte {
