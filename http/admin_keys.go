@@ -40,7 +40,7 @@ func (h *keys) list(ctx context.Context, _ api.None) (api.Keys, error) {
 }
 
 func (h *keys) create(ctx context.Context, in api.CreateKeyIn) (api.MadeKey, error) {
-	k := store.NamedKey{Name: in.Name, Scopes: in.Scopes, CreatedBy: edge.CallerOf(ctx).Actor(), Weight: in.Weight, MaxPending: in.MaxPending}
+	k := store.NamedKey{Name: in.Name, Scopes: in.Scopes, CreatedBy: edge.CallerOf(ctx).Actor(), Weight: in.Weight, MaxPending: in.MaxPending, MaxPriority: in.MaxPriority}
 	life, _ := api.ParseDays(in.Expires) // Check has read it
 	if slices.Contains(in.Scopes, store.ScopeEnroll) && life == 0 {
 		life = tokenLife
@@ -48,7 +48,7 @@ func (h *keys) create(ctx context.Context, in api.CreateKeyIn) (api.MadeKey, err
 	if life > 0 {
 		k.ExpiresAt = time.Now().Add(life)
 	}
-	return h.make(ctx, entry{"create key", "key/" + in.Name, in.Reason, map[string]any{"scopes": in.Scopes, "expires": in.Expires, "weight": max(in.Weight, 1), "max_pending": in.MaxPending}}, k, h.store.Create)
+	return h.make(ctx, entry{"create key", "key/" + in.Name, in.Reason, map[string]any{"scopes": in.Scopes, "expires": in.Expires, "weight": max(in.Weight, 1), "max_pending": in.MaxPending, "max_priority": in.MaxPriority}}, k, h.store.Create)
 }
 
 // make makes up a key and stores its digest.
@@ -71,11 +71,14 @@ func (h *keys) limit(ctx context.Context, in api.LimitKeyIn) (out api.Key, err e
 	if in.Body.MaxPending != nil {
 		how["max_pending"] = *in.Body.MaxPending
 	}
+	if in.Body.MaxPriority != nil {
+		how["max_priority"] = *in.Body.MaxPriority
+	}
 	if in.Body.Worker != nil {
 		how["worker"] = *in.Body.Worker
 	}
 	err = h.audit.do(ctx, entry{"limit key", "key/" + name, in.Body.Reason, how}, func(ctx context.Context) error {
-		k, err := h.store.Limit(ctx, name, in.Body.Weight, in.Body.MaxPending, in.Body.Worker)
+		k, err := h.store.Limit(ctx, name, store.KeyLimits{Weight: in.Body.Weight, MaxPending: in.Body.MaxPending, MaxPriority: in.Body.MaxPriority, Worker: in.Body.Worker})
 		out = api.NewKey(k)
 		return err
 	})

@@ -137,7 +137,7 @@ func (h *submissions) read(ctx context.Context, c echo.Context, in *submission) 
 	case !slices.Contains(h.cfg.Platforms, in.platform):
 		return wrongPlatform(h.cfg.Platforms)
 	}
-	return nil
+	return edge.CallerOf(ctx).Key.Submits(in.priority)
 }
 
 // wrongPlatform returns the error for a platform that is not among those given.
@@ -227,9 +227,12 @@ func (h *submissions) retry(ctx context.Context, in api.RetryBuildIn) (reply api
 	if err != nil {
 		return reply, err
 	}
-	by := edge.CallerOf(ctx).KeyName()
+	key, by := edge.CallerOf(ctx).Key, edge.CallerOf(ctx).KeyName()
 	if caller := edge.CallerOf(ctx); !caller.APIKey && caller.Key == nil && caller.Session == nil { // a build's token
-		by = old.Submitter
+		key, by = h.edge.Keys.Called(old.Submitter), old.Submitter
+	}
+	if err := key.Submits(old.Priority); err != nil { // it may have been raised, or the key's limit lowered
+		return reply, err
 	}
 	if err := h.room(ctx, by); err != nil { // before files are copied; Submit decides
 		return reply, err

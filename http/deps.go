@@ -138,7 +138,7 @@ type Keys interface {
 	List(ctx context.Context) ([]store.NamedKey, error)
 	Create(ctx context.Context, k store.NamedKey) error
 	// Limit changes the limits that are not nil.
-	Limit(ctx context.Context, name string, weight, maxPending *int, worker *string) (store.NamedKey, error)
+	Limit(ctx context.Context, name string, to store.KeyLimits) (store.NamedKey, error)
 	Revoke(ctx context.Context, name string) error
 	// Refresh reads the keys if they have changed. An actor does it at each notification.
 	Refresh(ctx context.Context) error

@@ -324,3 +324,51 @@ func TestSessionsOfKeysWithNames(t *testing.T) {
 	require.Equal(t, 303, d.act("/keys/boss/revoke", "reason=x").status)
 	require.Contains(t, d.get("/builds").header.Get("Location"), "/login", "the session ended with its key")
 }
+
+// A key submits with no higher priority than it may, and what is higher is refused, not lowered. An
+// operator's key and the API key may submit with any.
+func TestAKeySubmitsUpToItsPriority(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	admin := map[string]string{"X-Admin-Key": adminKey}
+	ci, operator := shownKey(b.named("ci", store.ScopeSubmit).Key), shownKey(b.named("ops", store.ScopeSubmit, store.ScopeOperate).Key)
+	require.Contains(t, b.send("GET", "/admin/keys", admin, "").body, `"max_pending":0,"max_priority":0`, "of a new key")
+	submit := func(header map[string]string, priority string) reply {
+		return b.form("/api/builds", header, source("source code"), part{name: "platform", content: "ios"}, part{name: "priority", content: priority})
+	}
+	refused := func(r reply, most string) {
+		t.Helper()
+		require.Equal(t, 403, r.status, r.body)
+		require.Contains(t, r.body, `"code":"priority_too_high"`)
+		require.Contains(t, r.body, "Key ci may submit builds with a priority of at most "+most)
+	}
+	refused(submit(ci.headers(), "1"), "0")
+	for _, header := range []map[string]string{operator.headers(), key()} {
+		require.Equal(t, 201, submit(header, "10").status)
+	}
+	require.Equal(t, 201, submit(ci.headers(), "-3").status)
+	first := decode[api.Submitted](t, submit(ci.headers(), ""))
+
+	require.Equal(t, 200, b.json("PATCH", "/admin/keys/ci", admin, `{"max_priority":5}`).status)
+	high := decode[api.Submitted](t, submit(ci.headers(), "5"))
+	refused(submit(ci.headers(), "6"), "5")
+	require.Equal(t, 200, b.json("PATCH", "/admin/keys/ci", admin, `{"max_priority":-1}`).status)
+	refused(submit(ci.headers(), ""), "-1")
+	for _, build := range []api.Submitted{first, high} {
+		retry := "/api/builds/" + build.ID + "/retry"
+		refused(b.send("POST", retry, ci.headers(), ""), "-1")
+		refused(b.send("POST", retry, map[string]string{"X-Build-Token": build.AccessToken}, ""), "-1")
+	}
+	require.Equal(t, 200, b.send("POST", "/api/builds/"+high.ID+"/retry", operator.headers(), "").status)
+
+	require.Equal(t, 201, b.json("POST", "/admin/keys", admin, `{"name":"fast","scopes":["submit"],"max_priority":10}`).status)
+	require.Contains(t, b.send("GET", "/admin/audit", admin, "").body, `"max_priority":10`)
+	for _, bad := range []string{`{"max_priority":11}`, `{"max_priority":-11}`} {
+		require.Equal(t, 400, b.json("PATCH", "/admin/keys/ci", admin, bad).status, bad)
+	}
+	require.Equal(t, 400, b.json("POST", "/admin/keys", admin, `{"name":"a","scopes":["read"],"max_priority":11}`).status)
+
+	_, err := b.pool.Exec(t.Context(), `INSERT INTO access_keys (name, digest, scopes, created_by) VALUES ('old', 'x', '{submit}', 'x')`)
+	require.NoError(t, err)
+	require.Regexp(t, `"name":"old"[^}]*"max_priority":10\}`, b.send("GET", "/admin/keys", admin, "").body, "of a key of before")
+}

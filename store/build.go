@@ -158,6 +158,27 @@ func ErrKeyQueueFull(key string, most int) error {
 	}
 }
 
+// ErrKeyClassesFull returns the answer to a submitter whose key's pending builds are of as many
+// classes as they may be; key is "" for the API key.
+func ErrKeyClassesFull(key string, own int) error {
+	name := "key " + key
+	if key == "" {
+		name = "the API key"
+	}
+	return &Error{
+		Code: KeyClassesFull, RetryAfter: 5 * time.Second,
+		Message: "Builds of " + name + " with " + strconv.Itoa(own) + " different platforms and requirements wait already, and the rest is left to other keys: " +
+			"use requirements that more builds share, wait until some start, or cancel some",
+	}
+}
+
+// ErrPriorityTooHigh returns the answer to a submitter whose key may have builds of a priority
+// of most only.
+func ErrPriorityTooHigh(key string, most int) error {
+	return NewError(PriorityTooHigh, "Key "+key+" may submit builds with a priority of at most "+strconv.Itoa(most)+
+		": submit with that one, or ask an operator to raise the build's priority or the key's limit")
+}
+
 // ErrQueueFull returns the answer to a submitter while the queue is full.
 func ErrQueueFull() error {
 	return &Error{Code: QueueFull, Message: "Build queue full, try again later", RetryAfter: 5 * time.Second}

@@ -22,7 +22,20 @@ const (
 	AndroidClass = 2
 	// MaxClasses is how many classes may have pending builds.
 	MaxClasses = 256
+	// classReserve is how many of them the API key leaves to keys with names.
+	classReserve = 32
 )
+
+// ClassShare reports whether a key may add builds of one more class while its pending builds
+// are of own classes, and all pending builds of all classes. A key with a name may have as many
+// as it leaves to others, so that each further key that takes what it can halves what is left;
+// the API key, which is "", may have all but a reserve. The plain classes don't count as own.
+func ClassShare(key string, own, all int) bool {
+	if key == "" {
+		return own < MaxClasses-classReserve
+	}
+	return own+1 <= MaxClasses-(all+1)
+}
 
 // PlainClass returns the number of the class of builds for p without requirements, 0 if it
 // is not the same in each installation.

@@ -38,6 +38,8 @@ const (
 	TooLarge           Code = "too_large"             // a part is over its limit
 	QueueFull          Code = "queue_full"            // more than the queue limit is pending
 	KeyQueueFull       Code = "key_queue_full"        // as many builds of this key are pending as may be (429)
+	KeyClassesFull     Code = "key_classes_full"      // builds of this key wait with as many requirements as may be (429)
+	PriorityTooHigh    Code = "priority_too_high"     // this key may not submit builds of this priority (403)
 	Overloaded         Code = "overloaded"            // admission refused
 	RateLimited        Code = "rate_limited"          // this caller sends too many requests
 	DiskFull           Code = "disk_full"             // storage has no room

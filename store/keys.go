@@ -41,6 +41,8 @@ type NamedKey struct {
 	Weight int
 	// MaxPending is how many of its builds may be pending; 0 is any number.
 	MaxPending int
+	// MaxPriority is the highest priority with which it may submit.
+	MaxPriority int
 	// Worker is the only worker that it may be; "" is any.
 	Worker string
 	// Enrolled keys were given for a token. The first worker that registers with one becomes its
@@ -62,6 +64,21 @@ func (k *NamedKey) Of(worker string) error {
 // ErrWorkerMismatch returns the error of a key that belongs to another worker.
 func ErrWorkerMismatch() error {
 	return NewError(WorkerMismatch, "This key belongs to another worker. For a machine that was set up anew, free it: takt keys set NAME --worker ''")
+}
+
+// Submits returns PriorityTooHigh unless k may submit builds of a priority. A key that may
+// change the priority of every build may submit with any; so may a nil k, the API key.
+func (k *NamedKey) Submits(priority int) error {
+	if k == nil || priority <= k.MaxPriority || k.May(ScopeOperate) {
+		return nil
+	}
+	return ErrPriorityTooHigh(k.Name, k.MaxPriority)
+}
+
+// KeyLimits are changes of a key; nil leaves a value as it is.
+type KeyLimits struct {
+	Weight, MaxPending, MaxPriority *int
+	Worker                          *string
 }
 
 // May reports whether k has a scope. A nil k has none.

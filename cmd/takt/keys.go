@@ -39,14 +39,14 @@ func newKeysListCommand(env environment) *cobra.Command {
 			return list.Keys, err
 		},
 		func(w io.Writer, keys []api.Key) {
-			cli.List(w, []string{"NAME", "STATE", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "WEIGHT", "MAX PENDING", "WORKER", "CREATED BY"}, keys, func(k api.Key) []string {
+			cli.List(w, []string{"NAME", "STATE", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "WEIGHT", "MAX PENDING", "MAX PRIORITY", "WORKER", "CREATED BY"}, keys, func(k api.Key) []string {
 				at := func(v string) string {
 					if v == "" {
 						return "-"
 					}
 					return cli.TimeText(v)
 				}
-				return []string{k.Name, k.State, scopesText(k.Scopes), at(k.CreatedAt), at(k.ExpiresAt), at(k.LastUsedAt), strconv.Itoa(k.Weight), pendingText(k.MaxPending), boundText(k), store.Lines(k.CreatedBy)}
+				return []string{k.Name, k.State, scopesText(k.Scopes), at(k.CreatedAt), at(k.ExpiresAt), at(k.LastUsedAt), strconv.Itoa(k.Weight), pendingText(k.MaxPending), strconv.Itoa(k.MaxPriority), boundText(k), store.Lines(k.CreatedBy)}
 			})
 		})
 }
@@ -94,6 +94,7 @@ second on other controllers. Needs the admin key in TAKT_ADMIN_KEY.`,
 	cmd.Flags().StringVar(&in.Expires, "expires", "", "when the key expires, such as 90d or 12h from now (default: never)")
 	cmd.Flags().IntVar(&in.Weight, "weight", 1, weightUsage)
 	cmd.Flags().IntVar(&in.MaxPending, "max-pending", 0, maxPendingUsage)
+	cmd.Flags().IntVar(&in.MaxPriority, "max-priority", 0, maxPriorityUsage)
 	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the audit")
 	complete(cmd, "scope", strings.Split(scopesText(store.Scopes()), ",")...)
 	return cmd
@@ -103,17 +104,20 @@ second on other controllers. Needs the admin key in TAKT_ADMIN_KEY.`,
 const (
 	weightUsage     = "turns that the key has for each turn of a key of weight 1: 1 to 1000"
 	maxPendingUsage = "maximum number of the key's builds that may be pending; further submits are refused; 0: no limit"
+	// With the scope operate a key may submit with any priority.
+	maxPriorityUsage = "highest priority with which the key may submit: -10 to 10; higher ones are refused"
 )
 
 func newKeysSetCommand(env environment) *cobra.Command {
 	var in api.LimitKeyIn
-	var weight, most int
+	var weight, most, priority int
 	var worker string
 	var cmd *cobra.Command
 	cmd = ask(env, &cobra.Command{
-		Use: "set NAME", Short: "Set the weight of a key, how many of its builds may be pending, and its worker", Args: cobra.ExactArgs(1),
-		Long: `Set the weight of a key, and how many of its builds may be pending. While builds of
-several keys wait for the same platform at the same priority, keys take turns, and a key
+		Use: "set NAME", Short: "Set the limits of a key (weight, pending builds, priority) and its worker", Args: cobra.ExactArgs(1),
+		Long: `Set the weight of a key, how many of its builds may be pending, and the highest
+priority with which it may submit. While builds of several keys wait for the same
+platform at the same priority, keys take turns, and a key
 of weight 3 has three turns for each turn of a key of weight 1. Builds that are pending keep
 their positions.
 
@@ -129,15 +133,19 @@ Needs the admin key in TAKT_ADMIN_KEY.`,
 		if cmd.Flags().Changed("max-pending") {
 			in.Body.MaxPending = &most
 		}
+		if cmd.Flags().Changed("max-priority") {
+			in.Body.MaxPriority = &priority
+		}
 		if cmd.Flags().Changed("worker") {
 			in.Body.Worker = &worker
 		}
 		return client.Call(ctx, c, api.LimitKey, in)
 	}, func(w io.Writer, k api.Key) {
-		fmt.Fprintf(w, "weight %d, max pending %s, worker %s\n", k.Weight, pendingText(k.MaxPending), boundText(k))
+		fmt.Fprintf(w, "weight %d, max pending %s, max priority %d, worker %s\n", k.Weight, pendingText(k.MaxPending), k.MaxPriority, boundText(k))
 	})
 	cmd.Flags().IntVar(&weight, "weight", 1, weightUsage)
 	cmd.Flags().IntVar(&most, "max-pending", 0, maxPendingUsage)
+	cmd.Flags().IntVar(&priority, "max-priority", 0, maxPriorityUsage)
 	cmd.Flags().StringVar(&worker, "worker", "", "id of the only worker that the key may be; '' for any, or of an enrolled key for the next that registers")
 	cmd.Flags().StringVar(&in.Body.Reason, "reason", "", "why, for the audit")
 	return cmd

@@ -195,7 +195,7 @@ func send(ctx context.Context, s *session, in client.Submit) (api.Submitted, err
 	in.Progress = bar.Progress()
 	s.retry.Attempts, s.retry.Patience = submitTries, 0
 	s.retry.Temporary = func(err error) bool {
-		return cli.Heals(err) && !slices.Contains([]store.Code{store.QueueFull, store.KeyQueueFull}, store.CodeOf(err))
+		return cli.Heals(err) && !slices.Contains([]store.Code{store.QueueFull, store.KeyQueueFull, store.KeyClassesFull}, store.CodeOf(err))
 	}
 	build, err := again(ctx, s, func(ctx context.Context) (api.Submitted, error) { return s.client.Submit(ctx, in) })
 	bar.Done()

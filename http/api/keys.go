@@ -25,6 +25,8 @@ type Key struct {
 	Weight int `json:"weight"`
 	// MaxPending is how many of its builds may be pending; 0 is any number.
 	MaxPending int `json:"max_pending"`
+	// MaxPriority is the highest priority with which it may submit.
+	MaxPriority int `json:"max_priority"`
 	// Worker is the only worker that it may be. Without one it may be any, or if it is
 	// enrolled, the first that registers with it.
 	Worker   string `json:"worker,omitempty" schema:"ID"`
@@ -41,7 +43,7 @@ func NewKey(k store.NamedKey) Key {
 	}
 	return Key{
 		Name: k.Name, Scopes: k.Scopes, State: k.State(), CreatedBy: k.CreatedBy, CreatedAt: at(k.CreatedAt),
-		ExpiresAt: at(k.ExpiresAt), RevokedAt: at(k.RevokedAt), LastUsedAt: at(k.LastUsedAt), Weight: max(k.Weight, 1), MaxPending: k.MaxPending,
+		ExpiresAt: at(k.ExpiresAt), RevokedAt: at(k.RevokedAt), LastUsedAt: at(k.LastUsedAt), Weight: max(k.Weight, 1), MaxPending: k.MaxPending, MaxPriority: k.MaxPriority,
 		Worker: k.Worker, Enrolled: k.Enrolled,
 	}
 }
@@ -66,6 +68,9 @@ type CreateKeyIn struct {
 	Weight int `json:"weight,omitempty" max:"1000"`
 	// MaxPending is how many of its builds may be pending: 1 to 1000000, or 0 for any number.
 	MaxPending int `json:"max_pending,omitempty" max:"1000000"`
+	// MaxPriority is the highest priority with which it may submit. With the scope operate it
+	// may submit with any.
+	MaxPriority int `json:"max_priority,omitempty" min:"-10" max:"10" default:"0"`
 	// Reason goes into the audit.
 	Reason string `json:"reason,omitempty" max:"1000"`
 }
@@ -89,6 +94,8 @@ type KeyLimits struct {
 	Weight *int `json:"weight,omitempty" min:"1" max:"1000"`
 	// MaxPending is how many of its builds may be pending: 1 to 1000000, or 0 for any number.
 	MaxPending *int `json:"max_pending,omitempty" max:"1000000"`
+	// MaxPriority is the highest priority with which it may submit. Builds that wait keep theirs.
+	MaxPriority *int `json:"max_priority,omitempty" min:"-10" max:"10"`
 	// Worker is the id of the only worker that the key may be. "" frees it: for any worker, or if
 	// it is enrolled, for the next that registers with it.
 	Worker *string `json:"worker,omitempty"`
@@ -153,7 +160,7 @@ func (k *CreateKeyIn) Check() error {
 			return err
 		}
 	}
-	if err := checkShare(max(k.Weight, 1), k.MaxPending); err != nil || k.Weight < 0 {
+	if err := checkShare(max(k.Weight, 1), k.MaxPending, k.MaxPriority); err != nil || k.Weight < 0 {
 		return cmp.Or(err, wrongWeight())
 	}
 	return cleanReason(&k.Reason)
@@ -161,21 +168,24 @@ func (k *CreateKeyIn) Check() error {
 
 func wrongWeight() error { return invalid("weight must be 1 to 1000") }
 
-func checkShare(weight, maxPending int) error {
+func checkShare(weight, maxPending, maxPriority int) error {
 	if weight < 1 || weight > 1000 {
 		return wrongWeight()
 	}
 	if maxPending < 0 || maxPending > 1_000_000 {
 		return invalid("max_pending must be 0 to 1000000")
 	}
+	if maxPriority < store.MinPriority || maxPriority > store.MaxPriority {
+		return invalid("max_priority must be -10 to 10")
+	}
 	return nil
 }
 
 // Check implements [Checker].
 func (k *KeyLimits) Check() error {
-	weight, most := 1, 0
-	if k.Weight == nil && k.MaxPending == nil && k.Worker == nil {
-		return invalid("weight, max_pending or worker required")
+	weight, most, priority := 1, 0, 0
+	if k.Weight == nil && k.MaxPending == nil && k.MaxPriority == nil && k.Worker == nil {
+		return invalid("weight, max_pending, max_priority or worker required")
 	}
 	if k.Worker != nil && *k.Worker != "" && !store.ValidID(*k.Worker) {
 		return invalid("worker must be the id of a worker, or empty")
@@ -186,7 +196,10 @@ func (k *KeyLimits) Check() error {
 	if k.MaxPending != nil {
 		most = *k.MaxPending
 	}
-	if err := checkShare(weight, most); err != nil {
+	if k.MaxPriority != nil {
+		priority = *k.MaxPriority
+	}
+	if err := checkShare(weight, most, priority); err != nil {
 		return err
 	}
 	return cleanReason(&k.Reason)

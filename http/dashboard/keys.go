@@ -32,6 +32,11 @@ func (d *Dashboard) makeKey(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	in := api.CreateKeyIn{Name: fields.Get("name"), Expires: fields.Get("expires"), Reason: why}
+	if v := fields.Get("max_priority"); v != "" {
+		if in.MaxPriority, err = store.ParsePriority(v); err != nil {
+			return nil, err
+		}
+	}
 	for _, s := range fields["scope"] {
 		in.Scopes = append(in.Scopes, store.Scope(s))
 	}

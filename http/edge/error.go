@@ -21,14 +21,14 @@ import (
 var statuses = map[store.Code]int{ //nolint:gochecknoglobals // a table
 	store.InvalidArgument: http.StatusBadRequest, store.InvalidState: http.StatusBadRequest,
 	store.Unauthorized: http.StatusUnauthorized, store.InvalidToken: http.StatusUnauthorized,
-	store.InvalidAPIKey: http.StatusForbidden, store.Forbidden: http.StatusForbidden, store.NotAssigned: http.StatusForbidden, store.MissingScope: http.StatusForbidden, store.WorkerMismatch: http.StatusForbidden,
+	store.InvalidAPIKey: http.StatusForbidden, store.Forbidden: http.StatusForbidden, store.NotAssigned: http.StatusForbidden, store.MissingScope: http.StatusForbidden, store.WorkerMismatch: http.StatusForbidden, store.PriorityTooHigh: http.StatusForbidden,
 	store.NotFound: http.StatusNotFound, store.MethodNotAllowed: http.StatusMethodNotAllowed,
 	store.Conflict: http.StatusConflict, store.StaleAttempt: http.StatusConflict, store.DuplicateWorker: http.StatusConflict, store.LateRegistration: http.StatusConflict,
 	store.KeyExpired: http.StatusConflict, store.RetryWaiting: http.StatusConflict,
 	store.PreconditionFailed: http.StatusPreconditionFailed, store.TooLarge: http.StatusRequestEntityTooLarge,
 	store.UnsupportedMedia: http.StatusUnsupportedMediaType, store.RangeNotSatisfied: http.StatusRequestedRangeNotSatisfiable,
 	store.Unprocessable: http.StatusUnprocessableEntity, store.RegistrationFailed: http.StatusUnprocessableEntity, store.SecretsNeeded: http.StatusUnprocessableEntity, store.KeyMismatch: http.StatusUnprocessableEntity,
-	store.RateLimited: http.StatusTooManyRequests, store.KeyQueueFull: http.StatusTooManyRequests,
+	store.RateLimited: http.StatusTooManyRequests, store.KeyQueueFull: http.StatusTooManyRequests, store.KeyClassesFull: http.StatusTooManyRequests,
 	store.QueueFull: http.StatusServiceUnavailable, store.Overloaded: http.StatusServiceUnavailable, store.Unavailable: http.StatusServiceUnavailable,
 	store.Timeout: http.StatusGatewayTimeout, store.DiskFull: http.StatusInsufficientStorage,
 }

@@ -66,6 +66,9 @@ func (k *Keys) Named(sent string) *store.NamedKey {
 	return found
 }
 
+// Called returns the valid key with a name, nil if there is none.
+func (k *Keys) Called(name string) *store.NamedKey { return k.ring.Named(name) }
+
 // Shown reports whether X-API-Key is the API key or a valid named key.
 func (k *Keys) Shown(h http.Header) bool {
 	sent := Header(h, HeaderAPI)

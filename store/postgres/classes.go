@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,8 +26,7 @@ type classes struct {
 	// sorted is the result of all, by number; nil before the first use. It is replaced as a
 	// whole, so readers need no lock.
 	sorted []store.Class
-	// numbers caches the numbers of classes by platform and requirement. A class never
-	// changes its number.
+	// numbers caches the numbers of classes by nameOf. A class never changes its number.
 	numbers map[string]int32
 }
 
@@ -103,41 +103,59 @@ func setOf(all []store.Class, s *store.WorkerSession) (set classSet) {
 	return set
 }
 
-const sqlFindClass = `/* find_class */
-WITH k AS (
-	SELECT id FROM build_classes WHERE platform = $1 AND require = $2
-), n AS (
-	INSERT INTO build_classes (platform, require) SELECT $1, $2 WHERE NOT EXISTS (SELECT FROM k)
-	ON CONFLICT (platform, require) DO UPDATE SET platform = excluded.platform RETURNING id
+const (
+	sqlFindClass = `/* find_class */ SELECT id FROM build_classes WHERE platform = $1 AND require = $2`
+	sqlAddClass  = `/* add_class */ INSERT INTO build_classes (platform, require) VALUES ($1, $2) RETURNING id`
 )
-SELECT id FROM k UNION ALL SELECT id FROM n`
 
-// classOf returns the class of builds of a platform with a requirement. If there is none
-// yet, it is created, and stays even if no build of it is added.
+// classOf returns the class of builds of a platform with a requirement. Its number is 0 if no
+// build was ever added to it, see numberClasses.
 func (db *DB) classOf(ctx context.Context, p store.Platform, require store.Require) (class store.Class, err error) {
 	class = store.Class{Platform: p, Require: require}
 	if len(require) == 0 && store.PlainClass(p) > 0 {
 		class.ID = store.PlainClass(p)
 		return class, nil
 	}
-	c, key := &db.classes, string(p)+" "+require.String()
-	c.mu.Lock()
-	class.ID = c.numbers[key]
-	c.mu.Unlock()
-	if class.ID > 0 {
+	if class.ID = db.classes.number(class); class.ID > 0 {
 		return class, nil
 	}
-	if class.ID, err = valueOf[int32](ctx, db.write("finding a class"), sqlFindClass, string(p), require.String()); err != nil {
-		return class, err
+	err = db.read("finding a class").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		return findClass(ctx, c, &class)
+	})
+	return class, err
+}
+
+// findClass sets the number of a class, unless it has none yet.
+func findClass(ctx context.Context, q querier, c *store.Class) error {
+	err := q.QueryRow(ctx, sqlFindClass, string(c.Platform), c.Require.String()).Scan(&c.ID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	return err
+}
+
+// number returns the number of a class, 0 if it is not cached.
+func (c *classes) number(class store.Class) int32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.numbers[nameOf(class)]
+}
+
+// keep caches the number of a class of which a build was committed.
+func (c *classes) keep(class store.Class) {
+	if class.ID == store.PlainClass(class.Platform) {
+		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.numbers == nil || len(c.numbers) >= maxNumbers {
 		c.numbers = map[string]int32{}
 	}
-	c.numbers[key] = class.ID
-	return class, nil
+	c.numbers[nameOf(class)] = class.ID
 }
+
+// nameOf returns a class's platform and requirement, which no other class has.
+func nameOf(c store.Class) string { return string(c.Platform) + " " + c.Require.String() }
 
 // pendingClasses finds the classes that have pending builds, with one look-up in the index
 // for each.
@@ -154,38 +172,114 @@ const (
 
 	sqlNewClasses   = `/* new_classes */ SELECT c FROM unnest($1::int[]) c WHERE NOT EXISTS (SELECT FROM builds WHERE state = 'pending' AND class > 0 AND class = c)`
 	sqlCountClasses = `/* count_classes */ WITH ` + pendingClasses + ` SELECT count(class) FROM (SELECT class FROM c LIMIT $1) c`
+
+	// sqlCountOwnClasses counts the classes of the pending builds of each submitter, with one
+	// look-up in builds_by_submitter_class for each class. Its conditions leave the planner no
+	// other index, as in claimSQL.
+	sqlCountOwnClasses = `/* count_own_classes */ SELECT (
+	WITH RECURSIVE c AS (
+		(SELECT class FROM builds WHERE state >= 'pending' AND state <= 'pending' AND class > 2 AND coalesce(submitter, '') = k.name ORDER BY class LIMIT 1)
+		UNION ALL
+		SELECT (SELECT b.class FROM builds b WHERE b.state >= 'pending' AND b.state <= 'pending' AND b.class > 2 AND coalesce(b.submitter, '') = k.name AND b.class > c.class ORDER BY b.class LIMIT 1)
+		FROM c WHERE c.class IS NOT NULL
+	) SELECT count(class)::int FROM c
+) FROM unnest($1::text[]) WITH ORDINALITY AS k(name, nr) ORDER BY nr`
 )
 
 // limitClasses refuses additions after which more than store.MaxClasses classes would have
-// pending builds. It counts the classes only if one of the additions has a requirement and
-// no build of its class is pending yet.
+// pending builds, or those of one key more classes than its share. It counts only if one of
+// the additions has a requirement and no build of its class is pending yet. Then it locks, so
+// that no other transaction adds such a build meanwhile.
 func limitClasses(ctx context.Context, tx pgx.Tx, all []*addition) error {
-	var labelled []int32
-	for _, a := range all {
-		if c := a.class; c.ID != store.PlainClass(c.Platform) && !slices.Contains(labelled, c.ID) {
-			labelled = append(labelled, c.ID)
-		}
-	}
-	if labelled == nil {
-		return nil
-	}
-	fresh, err := collect(ctx, tx, pgx.RowTo[int32], sqlNewClasses, labelled)
+	fresh, err := freshClasses(ctx, tx, all)
 	if err != nil || len(fresh) == 0 {
 		return err
 	}
 	if _, err := tx.Exec(ctx, sqlHoldLimit, int64(classesKey)); err != nil {
 		return err
 	}
+	for _, a := range all {
+		if a.class.ID == 0 { // unless another transaction has added it before the lock
+			if err := findClass(ctx, tx, &a.class); err != nil {
+				return err
+			}
+		}
+	}
+	if fresh, err = freshClasses(ctx, tx, all); err != nil {
+		return err
+	}
 	var have int
 	if err := tx.QueryRow(ctx, sqlCountClasses, store.MaxClasses+1).Scan(&have); err != nil {
 		return err
 	}
-	room := max(store.MaxClasses-have, 0)
+	keys := []string{}
 	for _, a := range all {
-		if i := slices.Index(fresh, a.class.ID); i >= room {
+		if fresh[nameOf(a.class)] && !slices.Contains(keys, a.Submitter) {
+			keys = append(keys, a.Submitter)
+		}
+	}
+	own, err := collect(ctx, tx, pgx.RowTo[int], sqlCountOwnClasses, keys)
+	if err != nil {
+		return err
+	}
+	for _, a := range all {
+		i := slices.Index(keys, a.Submitter)
+		switch name := nameOf(a.class); {
+		case !fresh[name]:
+		case have >= store.MaxClasses:
 			a.err = store.NewError(store.Unprocessable, "Builds of "+strconv.Itoa(store.MaxClasses)+
 				" different platforms and requirements wait already: use requirements that more builds share, or wait")
+		case !store.ClassShare(a.Submitter, own[i], have):
+			a.err = store.ErrKeyClassesFull(a.Submitter, own[i])
+		default:
+			have, own[i], fresh[name] = have+1, own[i]+1, false
 		}
+	}
+	return nil
+}
+
+// freshClasses returns the classes of additions, by nameOf, of which no build is pending. The
+// plain classes of ios and android don't count.
+func freshClasses(ctx context.Context, tx pgx.Tx, all []*addition) (map[string]bool, error) {
+	fresh, numbers := map[string]bool{}, []int32{}
+	for _, a := range all {
+		switch id := a.class.ID; {
+		case id == 0:
+			fresh[nameOf(a.class)] = true
+		case id != store.PlainClass(a.class.Platform) && !slices.Contains(numbers, id):
+			numbers = append(numbers, id)
+		}
+	}
+	if len(numbers) == 0 {
+		return fresh, nil
+	}
+	found, err := collect(ctx, tx, pgx.RowTo[int32], sqlNewClasses, numbers)
+	for _, a := range all {
+		if a.class.ID > 0 && slices.Contains(found, a.class.ID) {
+			fresh[nameOf(a.class)] = true
+		}
+	}
+	return fresh, err
+}
+
+// numberClasses adds the classes that have no number. limitClasses has locked, so no other
+// transaction adds them; and only builds that are about to be added get here, so that what is
+// refused leaves no class and takes no number.
+func numberClasses(ctx context.Context, tx pgx.Tx, all []*addition) error {
+	added := map[string]int32{}
+	for _, a := range all {
+		if a.class.ID > 0 {
+			continue
+		}
+		name := nameOf(a.class)
+		if added[name] == 0 {
+			var id int32
+			if err := tx.QueryRow(ctx, sqlAddClass, string(a.class.Platform), a.class.Require.String()).Scan(&id); err != nil {
+				return err
+			}
+			added[name] = id
+		}
+		a.class.ID = added[name]
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,7 +113,7 @@ func TestClassesWithPendingBuildsAreLimited(t *testing.T) {
 	b := setup(t)
 	b.except = append(b.except, "build_source", "lines")
 	b.exec(`INSERT INTO build_classes (platform, require) SELECT 'ios', 'n=' || i FROM generate_series(2, $1) i`, store.MaxClasses)
-	b.exec(`WITH b AS (INSERT INTO builds (id, platform, class, token_hash) SELECT 'b' || id, 'ios', id, '\x00' FROM build_classes WHERE require <> '' RETURNING id, seq)
+	b.exec(`WITH b AS (INSERT INTO builds (id, platform, class, token_hash, submitter) SELECT 'b' || id, 'ios', id, '\x00', 'key' || id FROM build_classes WHERE require <> '' RETURNING id, seq)
 		INSERT INTO build_ids (id, seq) SELECT id, seq FROM b`)
 	submit := func(require string) error {
 		id := store.NewID()
@@ -126,6 +128,84 @@ func TestClassesWithPendingBuildsAreLimited(t *testing.T) {
 	require.NoError(t, submit(""), "without requirements there is no limit")
 	b.exec(`UPDATE builds SET state = 'cancelled', completed_at = now() WHERE class = (SELECT id FROM build_classes WHERE require = 'n=7')`)
 	require.Equal(t, store.Unprocessable, store.CodeOf(submit("too=many")), "the plain class of android waits, too")
+}
+
+// However many submit at once on two controllers, in whatever batches, a key leaves as many classes
+// to others as it has. What is refused leaves no class behind and takes no number.
+func TestAKeyLeavesClassesToOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	another := postgres.NewBuilds(storetest.Another(t, b.Database).DB, postgres.BuildsConfig{QueueLimit: 1000})
+	var n atomic.Int64
+	submit := func(builds *postgres.Builds, key string) error {
+		_, err := builds.Submit(t.Context(), edited(t, by(key, 0), requires(fmt.Sprint("n=", n.Add(1)))))
+		return err
+	}
+	fill := func(key string, want int) {
+		t.Helper()
+		var accepted atomic.Int64
+		var all sync.WaitGroup
+		for i := range want + 20 {
+			all.Go(func() {
+				switch err := submit([]*postgres.Builds{b.builds, another}[i%2], key); store.CodeOf(err) {
+				case "":
+					accepted.Add(1)
+				case store.KeyClassesFull:
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, want, accepted.Load(), key)
+	}
+	fill("greedy", 128)
+	classes, numbers := b.count(`SELECT count(*) FROM build_classes`), b.count(`SELECT last_value FROM build_classes_id_seq`)
+	require.Equal(t, []int{128 + 2, 16 + 127}, []int{classes, numbers})
+	require.ErrorContains(t, submit(b.builds, "greedy"), "key_classes_full: Builds of key greedy with 128 different platforms and requirements wait already, and the rest is left to other keys: "+
+		"use requirements that more builds share, wait until some start, or cancel some")
+	b.build(by("greedy", 0)) // without a requirement
+	fill("second", 63)
+	first := func(key string) (found store.Build) {
+		all, _, err := b.builds.List(t.Context(), store.BuildFilter{}, store.Page{Limit: 300})
+		require.NoError(t, err)
+		return all[slices.IndexFunc(all, func(x store.Build) bool { return x.Submitter == key && len(x.Require) > 0 })]
+	}
+	ours := first("greedy")
+	b.build(by("greedy", 0), on(first("second").Platform), requires(first("second").Require.String())) // another key's builds wait with it
+	fill("third", 32)
+
+	require.NoError(t, b.builds.Cancel(t.Context(), ours.ID))
+	require.Equal(t, store.KeyClassesFull, store.CodeOf(submit(b.builds, "greedy")), "it still has more than what is free")
+	retry := edited(t, by("greedy", 0), requires(ours.Require.String()))
+	retry.RetryOf = ours.ID
+	_, err := b.builds.Submit(t.Context(), retry)
+	require.Equal(t, store.KeyClassesFull, store.CodeOf(err), "or cancelling and retrying would get around it")
+	require.NoError(t, submit(b.builds, ""), "the API key may have the rest")
+	require.NoError(t, submit(b.builds, "newcomer"))
+}
+
+// A transaction that adds a class and is rolled back adds it again when it is repeated, for the
+// submits that are left.
+func TestAClassOfABuildThatWasRolledBackIsAddedAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused'; END $$`)
+	b.exec(`CREATE TRIGGER refuse BEFORE INSERT ON builds FOR EACH ROW WHEN (NEW.id LIKE 'bad%') EXECUTE FUNCTION refuse()`)
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			s := edited(t, requires("gpu"))
+			if i%4 == 0 {
+				s.ID = fmt.Sprint("bad", i)
+			}
+			if _, err := b.builds.Submit(t.Context(), s); (err == nil) != (i%4 > 0) {
+				t.Error(s.ID, err)
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, 15, b.count(`SELECT count(*) FROM builds JOIN build_classes k ON k.id = class AND require = 'gpu'`))
 }
 
 func TestBuildsThatNoWorkerCanTakeFail(t *testing.T) {

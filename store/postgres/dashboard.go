@@ -69,9 +69,11 @@ SELECT platforms, labels, ` + fleetState + `, count(*)::int, sum(slots), sum(hel
 FROM workers w GROUP BY 1, 2, 3`
 
 	sqlPendingByClass = `/* pending_by_class */
-SELECT k.id, k.platform, k.require, coalesce(n.n, 0)::int
-FROM (SELECT class, count(*) AS n FROM builds WHERE state = 'pending' GROUP BY 1) n RIGHT JOIN build_classes k ON k.id = n.class
-WHERE n.n > 0 OR k.id IN (1, 2) ORDER BY 1`
+SELECT k.id, k.platform, k.require, n.n FROM (
+	SELECT class, sum(n)::int AS n FROM (
+		SELECT class, count(*) AS n FROM builds WHERE state = 'pending' GROUP BY 1 UNION ALL VALUES (1, 0), (2, 0)
+	) b GROUP BY 1
+) n JOIN build_classes k ON k.id = n.class ORDER BY 1`
 )
 
 // FleetSummary counts workers and pending builds. The first element counts all of them; the

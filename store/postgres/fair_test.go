@@ -284,11 +284,11 @@ func TestAKeyHasNoMoreBuildsPendingThanItMay(t *testing.T) {
 	_, err := b.builds.Submit(t.Context(), edited(t, by("ci", 0)))
 	require.ErrorContains(t, err, "Key ci may have 20 pending builds at most: wait until one starts, or cancel some")
 	more := most + 5
-	n := must(keys.Limit(t.Context(), "ci", nil, &more, nil))(t)
+	n := must(keys.Limit(t.Context(), "ci", store.KeyLimits{MaxPending: &more}))(t)
 	require.Equal(t, []int{1, more}, []int{n.Weight, n.MaxPending})
 	fill()
 	require.EqualValues(t, more, accepted.Load())
-	_, err = keys.Limit(t.Context(), "nobody", nil, &more, nil)
+	_, err = keys.Limit(t.Context(), "nobody", store.KeyLimits{MaxPending: &more})
 	require.Equal(t, store.NotFound, store.CodeOf(err))
 }
 

@@ -30,7 +30,7 @@ WITH s AS (
 )
 SELECT pg_notify('takt', 'settings:changed keys')`
 
-const namedKeyColumns = `name, digest, scopes, created_by, created_at, expires_at, last_used_at, revoked_at, weight, max_pending, coalesce(worker, ''), enrolled`
+const namedKeyColumns = `name, digest, scopes, created_by, created_at, expires_at, last_used_at, revoked_at, weight, max_pending, max_priority, coalesce(worker, ''), enrolled`
 
 const sqlLiveKeys = `/* live_keys */ SELECT ` + namedKeyColumns + ` FROM access_keys WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())`
 
@@ -52,7 +52,7 @@ func (k *Keys) Refresh(ctx context.Context) error {
 
 func scanKey(row pgx.CollectableRow) (n store.NamedKey, err error) {
 	var digest []byte
-	err = row.Scan(&n.Name, &digest, &n.Scopes, &n.CreatedBy, &n.CreatedAt, &n.ExpiresAt, &n.LastUsedAt, &n.RevokedAt, &n.Weight, &n.MaxPending, &n.Worker, &n.Enrolled)
+	err = row.Scan(&n.Name, &digest, &n.Scopes, &n.CreatedBy, &n.CreatedAt, &n.ExpiresAt, &n.LastUsedAt, &n.RevokedAt, &n.Weight, &n.MaxPending, &n.MaxPriority, &n.Worker, &n.Enrolled)
 	copy(n.Digest[:], digest)
 	return n, err
 }
@@ -66,7 +66,7 @@ func (k *Keys) List(ctx context.Context) ([]store.NamedKey, error) {
 }
 
 const sqlCreateKey = `/* create_key */
-INSERT INTO access_keys (name, digest, scopes, created_by, expires_at, weight, max_pending, enrolled) VALUES ($1, $2, $3, $4, $5, greatest($6, 1), $7, $8)
+INSERT INTO access_keys (name, digest, scopes, created_by, expires_at, weight, max_pending, max_priority, enrolled) VALUES ($1, $2, $3, $4, $5, greatest($6, 1), $7, $8, $9)
 ON CONFLICT (name) DO NOTHING RETURNING name`
 
 // Create adds a key. Error: Conflict if another key has its name, even a revoked one.
@@ -75,22 +75,22 @@ func (k *Keys) Create(ctx context.Context, n store.NamedKey) error {
 }
 
 func createKey(ctx context.Context, tx pgx.Tx, n store.NamedKey) error {
-	err := tx.QueryRow(ctx, sqlCreateKey, n.Name, n.Digest[:], n.Scopes, store.Text(n.CreatedBy), orNull(n.ExpiresAt), n.Weight, n.MaxPending, n.Enrolled).Scan(&n.Name)
+	err := tx.QueryRow(ctx, sqlCreateKey, n.Name, n.Digest[:], n.Scopes, store.Text(n.CreatedBy), orNull(n.ExpiresAt), n.Weight, n.MaxPending, n.MaxPriority, n.Enrolled).Scan(&n.Name)
 	return orNone(err, func() error {
 		return store.NewError(store.Conflict, "There is a key of this name, or there was one: take another name")
 	})
 }
 
 const sqlLimitKey = `/* limit_key */
-UPDATE access_keys SET weight = coalesce($2, weight), max_pending = coalesce($3, max_pending), worker = nullif(coalesce($4, worker), '') WHERE name = $1 AND revoked_at IS NULL
+UPDATE access_keys SET weight = coalesce($2, weight), max_pending = coalesce($3, max_pending), max_priority = coalesce($4, max_priority), worker = nullif(coalesce($5, worker), '')
+WHERE name = $1 AND revoked_at IS NULL
 RETURNING ` + namedKeyColumns
 
-// Limit changes the weight of a key, how many of its builds may be pending, and its worker; nil
-// leaves a value unchanged. Pending builds keep their positions. Error: NotFound, also if the key is
-// revoked.
-func (k *Keys) Limit(ctx context.Context, name string, weight, maxPending *int, worker *string) (n store.NamedKey, err error) {
+// Limit changes the limits of a key and its worker. Pending builds keep their positions. Error:
+// NotFound, also if the key is revoked.
+func (k *Keys) Limit(ctx context.Context, name string, to store.KeyLimits) (n store.NamedKey, err error) {
 	return n, k.change(ctx, "limiting key "+name, func(ctx context.Context, tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, sqlLimitKey, name, weight, maxPending, worker) // its error is that of the rows
+		rows, _ := tx.Query(ctx, sqlLimitKey, name, to.Weight, to.MaxPending, to.MaxPriority, to.Worker) // its error is that of the rows
 		n, err = pgx.CollectExactlyOneRow(rows, scanKey)
 		return orNone(err, func() error { return store.NewError(store.NotFound, "Key not found") })
 	})

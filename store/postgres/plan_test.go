@@ -27,7 +27,7 @@ func TestAssignmentsNeverSortOrScanTheQueue(t *testing.T) {
 	must(conn.Exec(t.Context(), constants["sqlSession"]))(t)
 	statements := map[string]string{ // and the indexes by which they find their rows
 		"sqlLockWorkers": "Backward using workers_number", "sqlLockRepeats": "using builds_held", "claimOne": "using builds_by_class", "claimSeveral": "using builds_in_order", "sqlPending": "using builds_by_class",
-		"sqlAssignBuilds": "using builds_pkey", "sqlAssignWorkers": "Backward using workers_number", "sqlPresence": "using workers_number", "sqlChanged": "using workers_number",
+		"sqlAssignBuilds": "using builds_pkey", "sqlAssignWorkers": "Backward using workers_number", "sqlPresence": "using workers_number", "sqlCountOwnClasses": "using builds_by_submitter_class", "sqlChanged": "using workers_number",
 	}
 	judge := func(when string) {
 		for name, index := range statements {

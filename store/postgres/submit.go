@@ -43,7 +43,7 @@ func (b *Builds) Submit(ctx context.Context, s store.Submission, files ...store.
 	if err != nil {
 		return store.Build{}, op.failure(err)
 	}
-	a := &addition{Submission: s, class: class, request: trace.SpanContextFromContext(ctx)}
+	a := &addition{Submission: s, class: class, unnumbered: class.ID == 0, request: trace.SpanContextFromContext(ctx)}
 	if s.Once != nil || s.RetryOf != "" { // may wait for another submission, so it has a transaction of its own
 		err = b.insert(ctx, op, []*addition{a})
 	} else if err = op.failure(b.additions.Do(ctx, a)); errors.Is(err, batching.ErrUnknown) {
@@ -56,20 +56,24 @@ func (b *Builds) Submit(ctx context.Context, s store.Submission, files ...store.
 		return store.Build{}, err
 	}
 	b.db.head.lower(a.position) // its turn or its priority may put it below the marks
-	b.db.classes.note(time.Now(), class)
+	b.db.classes.keep(a.class)
+	b.db.classes.note(time.Now(), a.class)
 	return a.build, nil
 }
 
 // addition is a submission that waits to be added or is being added.
 type addition struct {
 	store.Submission
-	class    store.Class
-	request  trace.SpanContext
-	build    store.Build
-	position int64
-	root     int64  // the first of the builds of which this one is a retry; 0: it is none
-	last     string // the last worker of the build that it retries
-	err      error  // QueueFull, KeyQueueFull or Unprocessable, although others of the same transaction were added
+	class store.Class
+	// unnumbered is true if the class had no number before; a transaction that is rolled back
+	// leaves it without one.
+	unnumbered bool
+	request    trace.SpanContext
+	build      store.Build
+	position   int64
+	root       int64  // the first of the builds of which this one is a retry; 0: it is none
+	last       string // the last worker of the build that it retries
+	err        error  // QueueFull, KeyQueueFull, KeyClassesFull or Unprocessable, although others of the same transaction were added
 }
 
 // additionsAtOnce is how transactions add builds: each the builds of many submissions.
@@ -115,6 +119,9 @@ func (b *Builds) insertIn(ctx context.Context, op operation, all []*addition, co
 			}
 		}
 		for i, a := range all {
+			if a.unnumbered {
+				a.class.ID = 0
+			}
 			if a.err = nil; i >= room {
 				a.err = store.ErrQueueFull()
 			}
@@ -133,6 +140,9 @@ func (b *Builds) insertIn(ctx context.Context, op operation, all []*addition, co
 			if err := soleRetry(ctx, tx, a); err != nil {
 				return err
 			}
+		}
+		if err := numberClasses(ctx, tx, all); err != nil {
+			return err
 		}
 		if err := insertBuilds(ctx, tx, all); err != nil {
 			return err

@@ -90,7 +90,7 @@ func ExitCode(err error) int {
 		return ExitNotFound
 	case store.Unauthorized, store.InvalidAPIKey, store.InvalidToken, store.Forbidden, store.NotAssigned, store.MissingScope, store.WorkerMismatch:
 		return ExitRefused
-	case store.Unavailable, store.Overloaded, store.QueueFull, store.KeyQueueFull, store.DiskFull, store.Timeout:
+	case store.Unavailable, store.Overloaded, store.QueueFull, store.KeyQueueFull, store.KeyClassesFull, store.DiskFull, store.Timeout:
 		return ExitUnavailable
 	default:
 		return ExitFailure
