@@ -94,7 +94,11 @@ func (h *builds) why(ctx context.Context, in api.BuildAccess) (reply api.BuildWh
 	waits, why, err := h.forecast.Why(ctx, b.ID)
 	if waits != nil {
 		reply.State, reply.Number, reply.Reason, reply.Start = string(store.Pending), waits.Number, why.Text, why.Start
-		reply.Unmatched, reply.Nearest = why.Kind == "unmatched", append(reply.Nearest, why.Near...)
+		near := why.Near
+		if caller := edge.CallerOf(ctx); !caller.APIKey && caller.Session == nil && !caller.Key.May(store.ScopeRead) {
+			near = why.Counts
+		}
+		reply.Unmatched, reply.Nearest = why.Kind == "unmatched", append(reply.Nearest, near...)
 	}
 	return reply, err
 }

@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -113,6 +114,15 @@ func TestPagesShowLabelsAndRequirements(t *testing.T) {
 	why := decode[api.BuildWhy](t, d.send("GET", "/api/builds/"+s.ID+"/why", key(), ""))
 	require.True(t, why.Unmatched)
 	require.Equal(t, []string{"w lacks xcode>=16", "w and 1 other lack xcode>=16 (it has xcode=15.4)", "w lacks platform ios, xcode>=16 (it has xcode=15.4)"}, why.Nearest)
+	ci := shownKey(d.named("ci", store.ScopeSubmit).Key)
+	own := d.form("/api/builds", ci.headers(), source("x"), part{name: "platform", content: "ios"}, part{name: "require", content: "xcode>=16"})
+	require.Equal(t, 201, own.status, own.body)
+	theirs := decode[api.Submitted](t, own)
+	counts := []string{"3 workers lack xcode>=16", "1 worker lacks platform ios, xcode>=16"}
+	for header, want := range map[string][]string{"X-API-Key " + string(ci): counts, "X-Build-Token " + theirs.AccessToken: counts, "X-API-Key " + d.named("reader", store.ScopeRead).Key: why.Nearest} {
+		name, value, _ := strings.Cut(header, " ")
+		require.Equal(t, want, decode[api.BuildWhy](t, d.send("GET", "/api/builds/"+theirs.ID+"/why", map[string]string{name: value}, "")).Nearest, "names and labels of workers need the scope read")
+	}
 	require.Contains(t, d.get("/builds/"+s.ID).body, "<br>w lacks xcode&gt;=16<br>w and 1 other lack xcode&gt;=16 (it has xcode=15.4)<br>w lacks platform ios")
 	for _, page := range []string{"/fleet", "/fleet/" + mac.ID} {
 		require.Contains(t, d.get(page).body, "xcode=15.4", page)

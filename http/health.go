@@ -109,8 +109,8 @@ const metricsAge = time.Second
 type metricsForm struct {
 	format expfmt.FormatType
 	gzip   bool
-	// traces includes exemplars, which need a key: who knows a build's id could find its
-	// times by them.
+	// traces includes exemplars, which need the scope read: who knows a build's id could find
+	// its times by them.
 	traces bool
 }
 
@@ -128,9 +128,9 @@ func (h *health) metrics(k *edge.Keys) edge.Handler {
 		sent := c.Request().Header
 		form := metricsForm{
 			expfmt.NegotiateAccept(sent, formats...).FormatType(), strings.Contains(sent.Get("Accept-Encoding"), "gzip"),
-			k.Shown(sent) || k.Admin.Is(edge.Header(sent, edge.HeaderAdmin)),
+			k.Reads(sent),
 		}
-		if !form.traces && (edge.Header(sent, edge.HeaderAPI) != "" || edge.Header(sent, edge.HeaderAdmin) != "") {
+		if !form.traces && k.Wrong(sent) {
 			return nil, h.edge.Wrong.Note(h.edge.Addr(c), edge.ErrWrongKey, time.Now())
 		}
 		body, err := rendered[form].Get(ctx, func(context.Context) ([]byte, error) { return form.render(h.gatherer) })

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -312,6 +314,22 @@ func TestSessionsOfKeysWithNames(t *testing.T) {
 	require.Equal(t, 403, d.get("/keys").status)
 	require.Equal(t, 403, d.act("/builds/"+build+"/cancel", "").status)
 	require.Equal(t, 403, d.act("/builds/"+build+"/priority", "priority=3").status)
+
+	// A page needs the scope of the endpoint that gives the same data, and links need that of their page.
+	nav := regexp.MustCompile(`(?s)<nav.*</nav>`)
+	for scope, may := range map[store.Scope]string{store.ScopeRead: "", store.ScopeOperate: "/throttle /heijunka /system /notices", store.ScopeAdmin: "/throttle /heijunka /system /notices /tree /audit /keys"} {
+		log(d.named("page-"+string(scope), store.ScopeRead, scope))
+		overview := nav.FindString(d.get("/overview").body)
+		require.Contains(t, overview, `href="/fleet"`)
+		for path := range strings.FieldsSeq("/throttle /heijunka /system /notices /tree /audit /keys") {
+			open := slices.Contains(strings.Fields(may), path)
+			require.Equal(t, map[bool]int{true: 200, false: 403}[open], d.get(path).status, "%s with %s", path, scope)
+			if !open {
+				require.Equal(t, 403, d.ask("GET", path, nil, map[string]string{"Accept": "text/event-stream"}).status, "%s followed with %s", path, scope)
+				require.NotContains(t, overview, `href="`+path+`"`, "%s with %s", path, scope)
+			}
+		}
+	}
 
 	log(d.named("boss", store.ScopeAdmin))
 	require.Contains(t, d.get("/keys").body, "reader")

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
+	"takt/store"
 )
 
 func TestRequestsAreCounted(t *testing.T) {
@@ -92,6 +93,29 @@ func TestMetricsAreRenderedOnceASecondForEverybody(t *testing.T) {
 			time.Sleep(time.Second) //nolint:forbidigo // fake time
 		}
 	})
+}
+
+// Exemplars show whose trace took how long, so a key needs the scope read; a valid key without it
+// gets the metrics as everybody does.
+func TestExemplarsNeedTheScopeRead(t *testing.T) {
+	t.Parallel()
+	gatherer, _ := measured()
+	b := setupWith(t, func(d *takthttp.Deps) { d.Metrics = gatherer })
+	keys := map[string]bool{apiKey: true, "": false}
+	for _, scope := range append(store.Scopes(), store.ScopeEnroll) {
+		keys[b.named("only-"+string(scope), scope).Key] = scope == store.ScopeRead || scope == store.ScopeAdmin
+	}
+	build := b.submit()
+	for key, sees := range keys {
+		for _, header := range []string{"X-API-Key", "X-Admin-Key"} {
+			if key == apiKey && header == "X-Admin-Key" {
+				continue
+			}
+			r := b.send("GET", "/metrics", map[string]string{"Accept": "application/openmetrics-text;version=1.0.0", header: key, "X-Build-Token": build.AccessToken}, "")
+			require.Equal(t, 200, r.status, r.body)
+			require.Equal(t, sees, strings.Contains(r.body, "trace_id"), "%s %s", header, key)
+		}
+	}
 }
 
 func TestExemplarsNeedAKey(t *testing.T) {

@@ -58,10 +58,12 @@ func (c *Class) TakenBy(platforms []Platform, labels Labels) bool {
 	return c.Require.Match(labels)
 }
 
-// Lacks returns what a worker with these platforms and labels lacks for builds of c.
-func (c *Class) Lacks(platforms []Platform, labels Labels) (lacks []string) {
+// Lacks returns what a worker with these platforms and labels lacks for builds of c: lacks says
+// what it has in its place, missing does not.
+func (c *Class) Lacks(platforms []Platform, labels Labels) (lacks, missing []string) {
 	if only := (Class{Platform: c.Platform}); !only.TakenBy(platforms, labels) {
-		lacks = append(lacks, "platform "+string(c.Platform))
+		missing = append(missing, "platform "+string(c.Platform))
+		lacks = append(lacks, missing...)
 	}
 	for i := range c.Require {
 		want := &c.Require[i]
@@ -69,12 +71,13 @@ func (c *Class) Lacks(platforms []Platform, labels Labels) (lacks []string) {
 			continue
 		}
 		lack := want.String()
+		missing = append(missing, lack)
 		if is, has := labels[want.name]; has && want.op != "!" {
 			lack += " (it has " + want.name + "=" + is + ")"
 		}
 		lacks = append(lacks, lack)
 	}
-	return lacks
+	return lacks, missing
 }
 
 // String names c for people.

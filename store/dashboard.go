@@ -63,11 +63,11 @@ type FleetSummary struct {
 const maxNear = 3
 
 // NearMiss is N workers that can't take a class of work, one of them by name, and what they
-// lack.
+// lack: with the labels that they have in its place, and without.
 type NearMiss struct {
-	Name  string
-	N     int
-	Lacks []string
+	Name           string
+	N              int
+	Lacks, Missing []string
 }
 
 // Miss counts workers that can't take the class.
@@ -75,7 +75,8 @@ func (f *FleetSummary) Miss(w *WorkerSession, state, name string, n int) {
 	if state == WorkerLeft {
 		return
 	}
-	miss := NearMiss{name, n, f.Class.Lacks(w.Platforms, w.Labels)}
+	miss := NearMiss{Name: name, N: n}
+	miss.Lacks, miss.Missing = f.Class.Lacks(w.Platforms, w.Labels)
 	for i := range f.Near { // another state of the same workers
 		if slices.Equal(f.Near[i].Lacks, miss.Lacks) {
 			f.Near[i].N += n

@@ -37,7 +37,7 @@ var IsHealthy = declare[None, Status](health, Public, Ops, "GET HEAD /healthz", 
 // ShowMetrics is GET /metrics.
 var ShowMetrics = declare[None, None](health, Public, Ops, "GET /metrics", Route{
 	ID: "showMetrics", Errors: []int{403}, Media: []string{"text/plain", "application/openmetrics-text"}, Summary: "Show metrics for Prometheus",
-	Says: "In the form that `Accept` asks for, at most a second old. With a right `X-API-Key` or `X-Admin-Key` it has exemplars.",
+	Says: "In the form that `Accept` asks for, at most a second old. With the API key, the admin key or a key with the scope read it has exemplars.",
 })
 
 // ShowOpenAPI is GET /openapi.yaml.

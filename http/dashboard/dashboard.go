@@ -126,8 +126,8 @@ func (d *Dashboard) Routes() []edge.Route {
 		d.rawLogRoute(),
 	}
 	for _, p := range d.pages {
-		r := d.route(get, p.Path, p.access, func(ctx context.Context, c echo.Context) (any, error) { return d.showPage(ctx, c, newView(c, p)) })
-		r.Serve = d.pageOrStream(p)
+		r := d.route(get, p.Path, p.access, func(ctx context.Context, c echo.Context) (any, error) { return d.showPage(ctx, c, d.newView(c, p)) })
+		r.Scope, r.Serve = p.scope(), d.pageOrStream(p)
 		routes = append(routes, r)
 	}
 	return slices.DeleteFunc(append(routes, d.acts()...), func(r edge.Route) bool { return !d.runs(r.Service) })

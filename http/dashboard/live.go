@@ -194,7 +194,7 @@ func (d *Dashboard) refresh(ctx context.Context, lv *liveView) error {
 		return err
 	default:
 		s = &screen{View: lv.view, Section: lv.page.section(), Stale: awayText, Asof: asof}
-		d.frame(ctx, s, lv.Admin)
+		d.frame(ctx, s, lv.open)
 		if !isAway(err) {
 			s.Stale = edge.FailureOf(err).Message + "."
 		}

@@ -16,7 +16,7 @@ func TestOpenViewsAreBounded(t *testing.T) {
 	l, p := newLive(), &page{name: "builds", params: []string{"platform", "state", "age", "label", "after"}}
 	open := func(query string) (*liveView, func()) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/builds"+query, http.NoBody)
-		return l.join(newView(echo.New().NewContext(r, httptest.NewRecorder()), p))
+		return l.join((&Dashboard{}).newView(echo.New().NewContext(r, httptest.NewRecorder()), p))
 	}
 	first, leave := open("?state=failed&q=1&done=x")
 	for _, same := range []string{"?state=failed", "?q=2&state=failed", "?state=failed&platform=", "?state=failed&state="} {

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"takt/http/api"
@@ -92,11 +93,11 @@ func (d *Dashboard) readProcess(s *situation) {
 
 // frame sets what every page of a screen shows: the links to pages, and what needs attention.
 // Services that were never used have no link, unless an operator chose them.
-func (d *Dashboard) frame(ctx context.Context, s *screen, admin bool) {
+func (d *Dashboard) frame(ctx context.Context, s *screen, open []string) {
 	s.Now = d.situationNow(ctx)
 	unused := map[string]bool{"throttle": !s.Now.Throttled, "deployments": !s.Now.Deployed}
 	for _, p := range d.pages {
-		if p.Key != "" && (admin || !p.Operators()) && (!unused[p.name] || len(d.services) > 0 || s.Now.Now.IsZero()) {
+		if p.Key != "" && slices.Contains(open, p.Path) && (!unused[p.name] || len(d.services) > 0 || s.Now.Now.IsZero()) {
 			s.Nav = append(s.Nav, p)
 		}
 	}

@@ -30,15 +30,19 @@ type view struct {
 	page  *page
 	id    string
 	query url.Values
-	Admin bool   // has the rights of the admin key
-	Host  string // the scheme and host that the browser uses
+	Admin bool     // has the rights of the admin key
+	open  []string // the paths of the pages that the visitor may open
+	Host  string   // the scheme and host that the browser uses
 	// tail is the end of the log that an open view sends on; nil for a page. It belongs to
 	// the goroutine that makes the view's parts.
 	tail *logTail
 }
 
 // key identifies a view.
-func (v *view) key() string { return fmt.Sprint(v.data(), "\x00", v.Admin, v.Host) }
+func (v *view) key() string { return fmt.Sprint(v.data(), "\x00", v.Admin, v.open, v.Host) }
+
+// Opens reports whether the visitor may open the page at a path.
+func (v *view) Opens(path string) bool { return slices.Contains(v.open, path) }
 
 // data returns the part of key that the page's data depends on.
 func (v *view) data() string { return fmt.Sprint(v.page.name, "\x00", v.id, "\x00", v.query.Encode()) }
@@ -131,7 +135,7 @@ type screen struct {
 	Now *situation
 }
 
-func newView(c echo.Context, p *page) *view {
+func (d *Dashboard) newView(c echo.Context, p *page) *view {
 	id := c.Param("id")
 	if id == "" {
 		id = c.Param("*")
@@ -144,7 +148,7 @@ func newView(c echo.Context, p *page) *view {
 			}
 		}
 	}
-	return &view{page: p, id: store.Text(id), query: q, Admin: sessionOf(c).Admin(), Host: c.Scheme() + "://" + c.Request().Host}
+	return &view{page: p, id: store.Text(id), query: q, Admin: sessionOf(c).Admin(), open: d.openTo(sessionOf(c)), Host: c.Scheme() + "://" + c.Request().Host}
 }
 
 func (d *Dashboard) showPage(ctx context.Context, c echo.Context, v *view) (any, error) {
@@ -181,7 +185,7 @@ func (d *Dashboard) screen(ctx context.Context, v *view) (*screen, error) {
 	s := &screen{Title: v.page.Title, Section: v.page.section(), View: v, Asof: time.Now(), Version: d.version}
 	reading, cancel := context.WithTimeoutCause(ctx, pageLimit, errSlowPage)
 	defer cancel()
-	d.frame(ctx, s, v.Admin)
+	d.frame(ctx, s, v.open)
 	data, err := v.page.load(reading, v)
 	if err == nil {
 		d.known.keep(v.data(), data, s.Asof)

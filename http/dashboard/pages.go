@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"takt/http/api"
+	"takt/http/edge"
+	"takt/store"
 )
 
 // page is one page of the dashboard.
@@ -15,6 +17,9 @@ type page struct {
 	name    string // of its template
 	service string // that it belongs to; "" for all
 	access  api.Access
+	// like is an endpoint of the API that gives this data. A session of a key with a name needs
+	// its scope, so that pages and API show a key the same.
+	like api.Route
 	// params names the parameters that load reads. Others do not make another view, because
 	// each view costs memory.
 	params []string
@@ -31,25 +36,44 @@ func (d *Dashboard) allPages() []*page {
 	const builds, throttle, deployments = api.ServiceBuilds, api.ServiceThrottle, api.ServiceDeployments
 	list := func(params ...string) []string { return append(params, "after") }
 	return []*page{
-		{"/overview", "Overview", "o", "overview", "", api.Reader, nil, d.loadOverview},
-		{"/fleet", "Fleet", "f", "fleet", builds, api.Reader, list("q", "state", "platform", "sort"), d.loadFleet},
-		{"/fleet/:id", "Worker", "", "worker", builds, api.Reader, nil, d.loadWorker},
-		{"/queue", "Queue", "q", "queue", builds, api.Reader, list("running", "range"), d.loadQueue},
-		{"/builds", "Builds", "b", "builds", builds, api.Reader, list("platform", "state", "age", "label", "q"), d.loadBuilds},
-		{"/builds/:id", "Build", "", "build", builds, api.Reader, []string{"time"}, d.loadBuild},
-		{"/builds/:id/log", "Log", "", "log", builds, api.Reader, list("before", "line", "to", "q", "time"), d.loadLog},
-		{"/tree", "Tree", "t", "tree", "", api.Reader, nil, d.loadTree},
-		{"/tree/order", "Order", "", "order", "", api.Operator, []string{"path", "action"}, d.loadOrder},
-		{"/throttle", "Throttle", "r", "throttle", throttle, api.Reader, list("q"), d.loadThrottle},
-		{"/deployments", "Deployments", "d", "deployments", deployments, api.Reader, list(), d.loadDeployments},
-		{"/deployments/:id", "Deployment", "", "deployment", deployments, api.Reader, list(), d.loadDeployment},
-		{"/heijunka", "Heijunka", "h", "heijunka", "", api.Reader, []string{"range"}, d.loadHeijunka},
-		{"/system", "System", "s", "system", "", api.Reader, nil, d.loadSystem},
-		{"/keys", "Keys", "", "keys", "", api.Operator, nil, d.loadKeys},
-		{"/notices", "Notices", "", "notices", "", api.Operator, nil, d.loadNotices},
-		{"/audit", "Audit", "a", "audit", "", api.Operator, list("q"), d.loadAudit},
+		{"/overview", "Overview", "o", "overview", "", api.Reader, api.ListBuilds.Route, nil, d.loadOverview},
+		{"/fleet", "Fleet", "f", "fleet", builds, api.Reader, api.ListWorkers.Route, list("q", "state", "platform", "sort"), d.loadFleet},
+		{"/fleet/:id", "Worker", "", "worker", builds, api.Reader, api.ShowWorker.Route, nil, d.loadWorker},
+		{"/queue", "Queue", "q", "queue", builds, api.Reader, api.ListBuilds.Route, list("running", "range"), d.loadQueue},
+		{"/builds", "Builds", "b", "builds", builds, api.Reader, api.ListBuilds.Route, list("platform", "state", "age", "label", "q"), d.loadBuilds},
+		{"/builds/:id", "Build", "", "build", builds, api.Reader, api.ShowBuild.Route, []string{"time"}, d.loadBuild},
+		{"/builds/:id/log", "Log", "", "log", builds, api.Reader, api.ReadLogs.Route, list("before", "line", "to", "q", "time"), d.loadLog},
+		{"/tree", "Tree", "t", "tree", "", api.Reader, api.ShowTree.Route, nil, d.loadTree},
+		{"/tree/order", "Order", "", "order", "", api.Operator, api.RestartNode.Route, []string{"path", "action"}, d.loadOrder},
+		{"/throttle", "Throttle", "r", "throttle", throttle, api.Reader, api.ShowQueues.Route, list("q"), d.loadThrottle},
+		{"/deployments", "Deployments", "d", "deployments", deployments, api.Reader, api.ListDeployments.Route, list(), d.loadDeployments},
+		{"/deployments/:id", "Deployment", "", "deployment", deployments, api.Reader, api.ShowDeployment.Route, list(), d.loadDeployment},
+		{"/heijunka", "Heijunka", "h", "heijunka", "", api.Reader, api.ShowHeijunka.Route, []string{"range"}, d.loadHeijunka},
+		{"/system", "System", "s", "system", "", api.Reader, api.ShowTimeouts.Route, nil, d.loadSystem},
+		{"/keys", "Keys", "", "keys", "", api.Operator, api.ListKeys.Route, nil, d.loadKeys},
+		{"/notices", "Notices", "", "notices", "", api.Operator, api.ListSubscriptions.Route, nil, d.loadNotices},
+		{"/audit", "Audit", "a", "audit", "", api.Operator, api.ShowAudit.Route, list("q"), d.loadAudit},
 	}
 }
 
-// Operators reports whether only operators may open the page.
-func (p *page) Operators() bool { return p.access == api.Operator }
+// scope returns the scope that the session of a key with a name needs. Whose build it is makes no
+// difference: such a session has the scope read.
+func (p *page) scope() store.Scope {
+	scope, _ := p.like.Scope()
+	return scope
+}
+
+// PageScopes returns the scopes that sessions of keys with names need for pages, by path.
+func PageScopes() [][2]string {
+	return edge.Each((&Dashboard{}).allPages(), func(p *page) [2]string { return [2]string{p.Path, string(p.scope())} })
+}
+
+// openTo returns the paths of the pages that a session may open.
+func (d *Dashboard) openTo(s *session) (paths []string) {
+	for _, p := range d.pages {
+		if s != nil && s.opens(p.access, p.scope()) == nil {
+			paths = append(paths, p.Path)
+		}
+	}
+	return paths
+}

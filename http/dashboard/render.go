@@ -104,7 +104,7 @@ func (d *Dashboard) render(ctx context.Context, c echo.Context, status int, name
 		s.Who = sessionOf(c)
 	}
 	if s.Who != nil && s.Nav == nil {
-		d.frame(ctx, s, s.Who.Admin())
+		d.frame(ctx, s, d.openTo(s.Who))
 	}
 	var b bytes.Buffer
 	if err := templates()[name].ExecuteTemplate(&b, "layout.html", s); err != nil {

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
@@ -68,7 +69,7 @@ func (d *Dashboard) pageOrStream(p *page) func(c echo.Context, r *edge.Route) er
 		if err := d.permit(c, r); err != nil {
 			return err
 		}
-		return d.follow(c, newView(c, p))
+		return d.follow(c, d.newView(c, p))
 	}
 }
 
@@ -138,19 +139,21 @@ func (d *Dashboard) permit(c echo.Context, r *edge.Route) error {
 	d.server.Trust(c, time.Now())
 	s.Bear(c)
 	c.SetRequest(req.WithContext(edge.WithSession(req.Context(), &s.Session)))
-	if s.Role == edge.RoleKey {
-		scope := r.Scope
-		switch {
-		case r.Own && s.Needs(store.ScopeSubmit) == nil: // the endpoint asks whose build it is
-			return nil
-		case scope == "" && r.Access == api.Operator:
-			scope = store.ScopeAdmin
-		case scope == "":
-			scope = store.ScopeRead
-		}
-		return s.Needs(scope)
+	if r.Own && s.Role == edge.RoleKey && s.Needs(store.ScopeSubmit) == nil { // the endpoint asks whose build it is
+		return nil
 	}
-	if r.Access == api.Operator && !s.Admin() {
+	return s.opens(r.Access, r.Scope)
+}
+
+// opens returns an error if the session may not open what has an access and a scope. That of a key
+// with a name needs the scope: without one admin for what is for operators, else read.
+func (s *session) opens(access api.Access, scope store.Scope) error {
+	switch {
+	case s.Role == edge.RoleKey && scope == "" && access == api.Operator:
+		return s.Needs(store.ScopeAdmin)
+	case s.Role == edge.RoleKey:
+		return s.Needs(cmp.Or(scope, store.ScopeRead))
+	case access == api.Operator && !s.Admin():
 		return store.NewError(store.Forbidden, "This needs a session with the admin key: log out, and log in with it")
 	}
 	return nil

@@ -75,6 +75,19 @@ func (k *Keys) Shown(h http.Header) bool {
 	return k.API.Is(sent) || k.Named(sent) != nil
 }
 
+// Reads reports whether a key was sent that may see every build: the API key, the admin key, or a
+// named key in either header.
+func (k *Keys) Reads(h http.Header) bool {
+	api, admin := Header(h, HeaderAPI), Header(h, HeaderAdmin)
+	return k.API.Is(api) || k.Admin.Is(admin) || k.Named(api).May(store.ScopeRead) || k.Named(admin).May(store.ScopeRead)
+}
+
+// Wrong reports whether a key was sent, in either header, but none that is valid there.
+func (k *Keys) Wrong(h http.Header) bool {
+	admin := Header(h, HeaderAdmin)
+	return (admin != "" || Header(h, HeaderAPI) != "") && !k.Shown(h) && !k.Admin.Is(admin) && k.Named(admin) == nil
+}
+
 // missing is the error of a key that lacks a scope.
 func missing(s store.Scope) error {
 	return store.NewError(store.MissingScope, "This key needs the scope "+string(s))

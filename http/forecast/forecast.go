@@ -44,6 +44,9 @@ type Reason struct {
 	Kind, Text, Start string
 	// Near are the workers that come nearest to taking the build, if no worker can.
 	Near []string
+	// Counts say the same to those who may not see workers: how many, and what of the build's
+	// requirement they lack; neither names nor labels.
+	Counts []string
 }
 
 // Unable says why no worker for the class gets builds.
@@ -77,7 +80,7 @@ func Why(b store.PendingBuild, p Queue) Reason {
 	case p.Able == 0 && p.Draining+p.Critical+p.Quarantined > 0:
 		return Reason{Kind: "paused", Text: Unable(p)}
 	case p.Known == 0:
-		return Reason{Kind: "unmatched", Text: Unable(p), Near: nearest(p.Near)}
+		return Reason{Kind: "unmatched", Text: Unable(p), Near: nearest(p.Near), Counts: counts(p.Near)}
 	case p.Able == 0:
 		return Reason{Kind: "worker", Text: Unable(p)}
 	case number <= p.Free:
@@ -108,6 +111,27 @@ func nearest(misses []store.NearMiss) (near []string) {
 			who, lack = who+" and "+Count(m.N-1, "other", "others"), " lack "
 		}
 		near = append(near, who+lack+strings.Join(m.Lacks, ", "))
+	}
+	return near
+}
+
+// counts says how many workers lack what.
+func counts(misses []store.NearMiss) (near []string) {
+	var lacks []string
+	number := map[string]int{}
+	for _, m := range misses {
+		lack := strings.Join(m.Missing, ", ")
+		if number[lack] == 0 {
+			lacks = append(lacks, lack)
+		}
+		number[lack] += m.N
+	}
+	for _, lack := range lacks {
+		verb := " lack "
+		if number[lack] == 1 {
+			verb = " lacks "
+		}
+		near = append(near, Count(number[lack], "worker", "workers")+verb+lack)
 	}
 	return near
 }

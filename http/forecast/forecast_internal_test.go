@@ -28,27 +28,27 @@ func TestWhyABuildWaits(t *testing.T) {
 		fleet Queue
 		want  Reason
 	}{
-		"nobody":            {fleet(store.FleetSummary{}), Reason{"unmatched", "There is no worker for ios.", "", nil}},
-		"all offline":       {fleet(store.FleetSummary{Known: 3}), Reason{"worker", "No worker for ios is online (3 known).", "", nil}},
-		"all draining":      {fleet(store.FleetSummary{Known: 3, Draining: 2}), Reason{"paused", "No worker for ios gets builds: 2 draining.", "", nil}},
-		"some quarantined":  {fleet(store.FleetSummary{Known: 3, Quarantined: 2, Silent: 1}), Reason{"paused", "No worker for ios gets builds: 2 quarantined, 1 silent.", "", nil}},
-		"all silent":        {fleet(store.FleetSummary{Known: 3, Silent: 3}), Reason{"worker", "No worker for ios gets builds: 3 silent.", "", nil}},
-		"a slot free":       {fleet(store.FleetSummary{Known: 3, Able: 3, Slots: 6, Held: 1, Free: 5}), Reason{"next", "A slot is free: the next poll of a worker gets it.", "any moment", nil}},
-		"no poll":           {fleet(store.FleetSummary{Known: 3, Able: 3, Slots: 6, Held: 1, Free: 4}), Reason{"busy", "A slot is free, but its worker does not poll now.", "", nil}},
-		"just begun":        {fleet(full, 0, 0), Reason{"busy", busy, "3 min to 12 min", nil}},
-		"half done":         {fleet(full, time.Minute, time.Minute), Reason{"busy", busy, "2 min to 11 min", nil}},
-		"one runs too long": {fleet(full, time.Minute, long), Reason{"busy", busy, "2 min to 19 min", nil}},
-		"all run too long":  {fleet(full, long, long), Reason{"busy", busy, "unknown: 2 builds run much longer than usual", nil}},
-		"shared":            {shared, Reason{"busy", busy, "3 min to 16 min", nil}},
+		"nobody":            {fleet(store.FleetSummary{}), Reason{"unmatched", "There is no worker for ios.", "", nil, nil}},
+		"all offline":       {fleet(store.FleetSummary{Known: 3}), Reason{"worker", "No worker for ios is online (3 known).", "", nil, nil}},
+		"all draining":      {fleet(store.FleetSummary{Known: 3, Draining: 2}), Reason{"paused", "No worker for ios gets builds: 2 draining.", "", nil, nil}},
+		"some quarantined":  {fleet(store.FleetSummary{Known: 3, Quarantined: 2, Silent: 1}), Reason{"paused", "No worker for ios gets builds: 2 quarantined, 1 silent.", "", nil, nil}},
+		"all silent":        {fleet(store.FleetSummary{Known: 3, Silent: 3}), Reason{"worker", "No worker for ios gets builds: 3 silent.", "", nil, nil}},
+		"a slot free":       {fleet(store.FleetSummary{Known: 3, Able: 3, Slots: 6, Held: 1, Free: 5}), Reason{"next", "A slot is free: the next poll of a worker gets it.", "any moment", nil, nil}},
+		"no poll":           {fleet(store.FleetSummary{Known: 3, Able: 3, Slots: 6, Held: 1, Free: 4}), Reason{"busy", "A slot is free, but its worker does not poll now.", "", nil, nil}},
+		"just begun":        {fleet(full, 0, 0), Reason{"busy", busy, "3 min to 12 min", nil, nil}},
+		"half done":         {fleet(full, time.Minute, time.Minute), Reason{"busy", busy, "2 min to 11 min", nil, nil}},
+		"one runs too long": {fleet(full, time.Minute, long), Reason{"busy", busy, "2 min to 19 min", nil, nil}},
+		"all run too long":  {fleet(full, long, long), Reason{"busy", busy, "unknown: 2 builds run much longer than usual", nil, nil}},
+		"shared":            {shared, Reason{"busy", busy, "3 min to 16 min", nil, nil}},
 	} {
 		require.Equal(t, c.want, Why(store.PendingBuild{Platform: "ios", Number: 5, Place: 7}, c.fleet), name)
 	}
 	for own, turns := range map[int]string{4: "", 1: " Keys take turns: 1 of its own key and 3 of others are before it."} {
 		require.Equal(t, busy+turns, Why(store.PendingBuild{Number: 5, Own: &own}, fleet(full, 0, 0)).Text)
 	}
-	unmatched := fleet(store.FleetSummary{Near: []store.NearMiss{{Name: "Mini", N: 1, Lacks: []string{"gpu"}}, {Name: "Pro", N: 3, Lacks: []string{"gpu", "cuda>=12 (it has cuda=11)"}}}})
+	unmatched := fleet(store.FleetSummary{Near: []store.NearMiss{{Name: "Mini", N: 1, Lacks: []string{"gpu"}, Missing: []string{"gpu"}}, {Name: "Pro", N: 3, Lacks: []string{"gpu", "cuda>=12 (it has cuda=11)"}, Missing: []string{"gpu", "cuda>=12"}}}})
 	unmatched.Class = store.Class{ID: 20, Platform: "linux", Require: store.StoredRequire("gpu,cuda>=12")}
-	require.Equal(t, Reason{"unmatched", "There is no worker for linux with cuda>=12,gpu.", "", []string{"Mini lacks gpu", "Pro and 2 others lack gpu, cuda>=12 (it has cuda=11)"}}, Why(store.PendingBuild{Platform: "linux", Number: 1}, unmatched))
+	require.Equal(t, Reason{"unmatched", "There is no worker for linux with cuda>=12,gpu.", "", []string{"Mini lacks gpu", "Pro and 2 others lack gpu, cuda>=12 (it has cuda=11)"}, []string{"1 worker lacks gpu", "3 workers lack gpu, cuda>=12"}}, Why(store.PendingBuild{Platform: "linux", Number: 1}, unmatched))
 	soon := fleet(full, time.Minute, 3*time.Minute+40*time.Second)
 	require.Equal(t, "within 20 s", Why(store.PendingBuild{Platform: "ios", Number: 1, Place: 1}, soon).Start)
 	many := fleet(store.FleetSummary{Known: 9, Able: 9, Slots: 4000, Held: 4000}, make([]time.Duration, store.MaxRunning)...)

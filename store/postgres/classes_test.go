@@ -195,7 +195,7 @@ func TestAClassOfABuildThatWasRolledBackIsAddedAgain(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {
-			s := edited(t, requires("gpu"))
+			s := edited(t, requires(fmt.Sprint("n=", i)))
 			if i%4 == 0 {
 				s.ID = fmt.Sprint("bad", i)
 			}
@@ -205,7 +205,7 @@ func TestAClassOfABuildThatWasRolledBackIsAddedAgain(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Equal(t, 15, b.count(`SELECT count(*) FROM builds JOIN build_classes k ON k.id = class AND require = 'gpu'`))
+	require.Equal(t, 15, b.count(`SELECT count(*) FROM builds JOIN build_classes k ON k.id = class AND require <> ''`))
 }
 
 func TestBuildsThatNoWorkerCanTakeFail(t *testing.T) {
