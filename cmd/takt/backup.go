@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
@@ -190,6 +191,8 @@ settings or keys, and changes nothing.`,
 func newRestoreCommand() *cobra.Command {
 	var name string
 	var partial bool
+	keys := postgres.RestoredKeys{}
+	var replaced string
 	cmd := &cobra.Command{
 		Use:   "restore DIR",
 		Short: "Restore a backup into an empty database",
@@ -199,10 +202,16 @@ database is filled in one transaction. If interrupted, run it again. Needs the
 encryption key of the backup, in TAKT_ENCRYPTION_KEY or DATA_DIR/encryption-key.
 
 The database gets a new installation id, which makes workers' tokens invalid; workers
-register again by themselves. Whatever happened after the backup is lost.`,
+register again by themselves. Whatever happened after the backup is lost.
+
+Keys that were revoked after the backup stay revoked as far as the newer backups in DIR
+and the database of --replaced know of them, and every enrolment token ends. The output
+names the keys that are valid: revoke again what else was revoked since.`,
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringVar(&name, "backup", "", "backup to restore (default: the newest)")
+	cmd.Flags().StringVar(&replaced, "replaced", "", "URL of the database that this one replaces, if it can still be read: its revoked keys stay revoked")
+	cmd.Flags().BoolVar(&keys.Revive, "revive-keys", false, "leave keys and enrolment tokens as they were in the backup, also those revoked or spent since")
 	cmd.Flags().BoolVar(&partial, "partial", false, "restore even if files are missing or damaged, without those files")
 	check := func(cfg Config) error {
 		if _, err := os.Stat(filepath.Join(cfg.DataDir, "encryption-key")); err != nil && cfg.EncryptionKey == "" {
@@ -219,7 +228,10 @@ register again by themselves. Whatever happened after the backup is lost.`,
 		if err != nil {
 			return err
 		}
-		return u.restore(ctx, dir, m, partial)
+		if keys.Revoked, err = revokedSince(ctx, dir, m, replaced); err != nil {
+			return err
+		}
+		return u.restore(ctx, dir, m, partial, &keys, replaced != "")
 	})
 }
 
@@ -239,7 +251,38 @@ func chooseBackup(dir *backup.Dir, name string) (m backup.Manifest, err error) {
 	return m, err
 }
 
-func (u *upkeep) restore(ctx context.Context, dir *backup.Dir, m backup.Manifest, partial bool) (err error) {
+// revokedSince returns the names of the keys that are revoked in the backups that are newer than
+// m, or in the database at a URL.
+func revokedSince(ctx context.Context, dir *backup.Dir, m backup.Manifest, url string) (names []string, err error) {
+	all, err := dir.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, newer := range all {
+		if newer.At.After(m.At) {
+			err := dir.ReadDump(newer, func(r io.Reader) error {
+				more, err := postgres.ReadRevokedKeys(r)
+				names = append(names, more...)
+				return err
+			})
+			if err != nil {
+				return nil, fmt.Errorf("reading the revoked keys of backup %s: %w", newer.Name, err)
+			}
+		}
+	}
+	if url == "" {
+		return names, nil
+	}
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, cli.Usage("--replaced: %v", err)
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	more, err := postgres.RevokedKeys(ctx, conn)
+	return append(names, more...), err
+}
+
+func (u *upkeep) restore(ctx context.Context, dir *backup.Dir, m backup.Manifest, partial bool, keys *postgres.RestoredKeys, all bool) (err error) {
 	if err := openDataDir(u.cfg.DataDir, zerolog.Nop()); err != nil {
 		return err
 	}
@@ -264,11 +307,15 @@ func (u *upkeep) restore(ctx context.Context, dir *backup.Dir, m backup.Manifest
 	}
 	bar := cli.NewBar(u.Err, "restoring files", u.JSON)
 	defer bar.Done()
+	to.Keys = keys
 	var sum struct {
 		Name  string `json:"name"`
 		Files int64  `json:"files"`
 		Bytes int64  `json:"bytes"`
 		Lost  int    `json:"lost"`
+		// The names of the keys that stay revoked, and of those that are valid.
+		Revoked []string `json:"revoked_keys"`
+		Valid   []string `json:"valid_keys"`
 	}
 	bad := 0
 	_, err = dir.Rows(m, func(row store.FileRow) error {
@@ -306,11 +353,20 @@ func (u *upkeep) restore(ctx context.Context, dir *backup.Dir, m backup.Manifest
 	if err = dir.ReadDump(m, func(r io.Reader) error { return postgres.Load(ctx, conn, r, to.Finish) }); err != nil {
 		return err
 	}
-	sum.Name, sum.Lost = m.Name, len(to.Lost)
+	sum.Name, sum.Lost, sum.Revoked, sum.Valid = m.Name, len(to.Lost), keys.Kept, keys.Valid
 	err = u.Result(summary{sum}, func(w io.Writer) {
 		fmt.Fprintf(w, "backup %s of %s is restored: %d files of %s; %d files that it names are not in it\n",
 			m.Name, cli.Time(m.At), sum.Files, humanize.IBytes(uint64(sum.Bytes)), sum.Lost)
 	})
+	if len(keys.Kept) > 0 {
+		u.Note("keys that stay revoked, and enrolment tokens that end: %s", strings.Join(keys.Kept, ", "))
+	}
+	if len(keys.Valid) > 0 {
+		u.Note("keys that are valid: %s", strings.Join(keys.Valid, ", "))
+	}
+	if len(keys.Valid) > 0 && !all {
+		u.Note("whether one of them was revoked after the last backup can't be known here: revoke again what was revoked since %s", cli.Time(m.At))
+	}
 	u.Note("start takt serve with the same settings and encryption key; workers register again by themselves")
 	return err
 }

@@ -496,3 +496,43 @@ func TestFilesThatChangeDuringABackup(t *testing.T) {
 	require.Contains(t, said.String(), "damaged  local "+rows[4].Name)
 	require.Len(t, dir.Find(rows[0]), 1)
 }
+
+// A restore leaves keys revoked that were revoked after the backup, as far as a newer backup or the
+// database that is replaced knows, and ends enrolment tokens; and it names the others.
+func TestARestoreRevivesNoKeyThatItKnowsToBeRevoked(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	source := externalDatabase(t)
+	key := newKey()
+	old := s.controller("old", "TAKT_DATABASE_URL="+source, "TAKT_ENCRYPTION_KEY="+key)
+	settings := []string{"TAKT_DATA_DIR=" + old.DataDir, "TAKT_DATABASE_URL=" + source, "TAKT_ENCRYPTION_KEY=" + key}
+	call := func(c *process.Controller, args ...string) string {
+		return strings.TrimSpace(s.succeeds([]string{"TAKT_URL=" + c.URL, "TAKT_API_KEY=" + c.APIKey, "TAKT_ADMIN_KEY=" + c.AdminKey}, append([]string{"keys"}, args...)...))
+	}
+	for _, name := range []string{"early", "late", "kept"} {
+		call(old, "create", name, "--scope", "read")
+	}
+	call(old, "enroll")
+	dir := filepath.Join(s.Dir, "backups")
+	s.succeeds(settings, "backup", dir)
+	call(old, "revoke", "early")
+	s.succeeds(settings, "backup", dir)
+	call(old, "revoke", "late")
+	require.NoError(t, old.Stop(t.Context(), patience))
+	list, err := backup.Open(dir).List()
+	require.NoError(t, err)
+
+	restore := func(more ...string) string {
+		target := []string{"TAKT_DATA_DIR=" + filepath.Join(t.TempDir(), "new"), "TAKT_DATABASE_URL=" + externalDatabase(t), settings[2]}
+		return s.succeeds(target, append([]string{"restore", dir, "--backup", list[0].Name}, more...)...)
+	}
+	text := restore()
+	require.Regexp(t, `stay revoked, and enrolment tokens that end: (early, enroll-\w+|enroll-\w+, early)\n`, text)
+	require.Contains(t, text, "keys that are valid: kept, late\n")
+	require.Contains(t, text, "revoke again what was revoked since")
+	text = restore("--replaced", source)
+	require.Contains(t, text, "keys that are valid: kept\n")
+	require.NotContains(t, text, "revoke again what was revoked since")
+	text = restore("--revive-keys")
+	require.Regexp(t, `keys that are valid: early, enroll-\w+, kept, late\n`, text)
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"takt/http/edge"
 	"takt/store/seal"
 )
 
@@ -90,6 +91,30 @@ func fillKeys(cfg *Config) (made []string, err error) {
 		}
 	}
 	return made, nil
+}
+
+// newInstallation reports whether nothing was ever stored with the settings. It can't know that of
+// an external database.
+func (c *Config) newInstallation() bool {
+	_, err := os.Stat(filepath.Join(c.DataDir, "postgres"))
+	return c.DatabaseURL == "" && errors.Is(err, fs.ErrNotExist)
+}
+
+// checkGuessable refuses keys that are easy to guess in a new installation. One that has such a key
+// already goes on, because a new key would shut out its workers; the log warns.
+func (c *Config) checkGuessable(log zerolog.Logger) (err error) {
+	raw, _ := base64.StdEncoding.DecodeString(c.EncryptionKey) // it was read before
+	for _, k := range [][2]string{{"api-key", c.APIKey}, {"admin-key", c.AdminKey}, {"encryption-key", string(raw)}} {
+		why := edge.Guessable(k[1])
+		switch {
+		case why == "":
+		case c.newInstallation():
+			err = errors.Join(err, fmt.Errorf("%s: this key is easy to guess: %s (leave it out, and takt makes one; or: head -c 32 /dev/urandom | base64 | tr +/ -_ | tr -d =)", k[0], why))
+		default:
+			log.Warn().Str("key", k[0]).Str("why", why).Msg("a key is easy to guess; replace it, see docs/security.md")
+		}
+	}
+	return err
 }
 
 // oldKeys returns the keys that are used only to decrypt.

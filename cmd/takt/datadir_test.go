@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -95,4 +98,42 @@ func TestFilesAreTaktsOwnWhateverTheUmask(t *testing.T) {
 	cancel(nil)
 	_ = wait() // it says that the context ended
 	require.True(t, cmd.ProcessState.Success(), out.String())
+}
+
+// A new installation refuses keys that are easy to guess; one that has them goes on and warns.
+func TestGuessableKeysAreRefusedOnce(t *testing.T) {
+	t.Parallel()
+	random, plain := base64.StdEncoding.EncodeToString([]byte(rand.Text()[:26]+"h7Gk2p")), base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("password"), 4))
+	for name, c := range map[string]Config{
+		"api-key":        {APIKey: "my-secret-api-key-1", AdminKey: rand.Text(), EncryptionKey: random},
+		"admin-key":      {APIKey: rand.Text(), AdminKey: "takt-admin-0123456789", EncryptionKey: random},
+		"encryption-key": {APIKey: rand.Text(), AdminKey: rand.Text(), EncryptionKey: plain},
+	} {
+		var log bytes.Buffer
+		c.DataDir = t.TempDir()
+		err := c.checkGuessable(zerolog.New(&log))
+		require.ErrorContains(t, err, name+": this key is easy to guess", name)
+		require.Empty(t, log.String())
+		if name == "api-key" {
+			c.Listen, c.Log = "127.0.0.1:0", "error"
+			require.ErrorContains(t, serve(t.Context(), c, io.Discard), "easy to guess")
+		}
+		require.NoError(t, os.MkdirAll(filepath.Join(c.DataDir, "postgres"), 0o700))
+		require.NoError(t, c.checkGuessable(zerolog.New(&log)))
+		require.Contains(t, log.String(), `"key":"`+name+`"`)
+		require.NoError(t, os.Remove(filepath.Join(c.DataDir, "postgres")))
+		c.DatabaseURL = "postgres://elsewhere"
+		require.NoError(t, c.checkGuessable(zerolog.Nop()), "whose installation may be old")
+	}
+	c := Config{DataDir: t.TempDir(), APIKey: rand.Text(), AdminKey: rand.Text(), EncryptionKey: random}
+	require.NoError(t, c.checkGuessable(zerolog.Nop()))
+}
+
+func TestRekeyRefusesAGuessableKey(t *testing.T) {
+	t.Parallel()
+	cmd := newRekeyCommand()
+	cmd.SetArgs([]string{"--data-dir", t.TempDir(), "--encryption-key", base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("password"), 4))})
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(io.Discard)
+	require.ErrorContains(t, cmd.ExecuteContext(t.Context()), "the new key is easy to guess")
 }

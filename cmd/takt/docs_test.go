@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"takt/http/api"
+	"takt/http/dashboard"
 )
 
 //go:generate env TAKT_TEST_WRITE_DOCS=1 go test -count=1 -run DocsOf -timeout 2m .
@@ -174,7 +175,7 @@ its scopes allow, and can end alone: when it expires, or by ` + "`takt keys revo
 
 ` + "```" + `
 takt keys create ci --scope submit --expires 90d   # shows the key, once
-takt keys set ci --weight 3 --max-pending 100
+takt keys set ci --weight 3 --max-pending 100 --max-priority 2
 takt keys list
 takt keys revoke ci
 takt keys enroll                                   # a token for takt worker enroll
@@ -195,9 +196,22 @@ takt keys set mini-01-4x7qk2aa --worker ''         # frees an enrolled key for a
 - While several keys have pending builds of the same platform and priority, they take turns. A key
   of weight 3 has three turns for each turn of a key of weight 1. ` + "`--max-pending`" + ` limits the
   pending builds of a key; further submits get 429 ` + "`key_queue_full`" + `.
+- A key submits with a priority of at most ` + "`--max-priority`" + `, by default 0; a higher one gets 403
+  ` + "`priority_too_high`" + `, also for a retry of a build that has one. Keys from before this limit have
+  10, and those with the scope operate, like the API key, may submit with any.
+- Builds of at most 256 different platforms and requirements can be pending. One key may have as
+  many of them as it leaves to others (so at most 128), the API key all but 32. Further
+  requirements get 429 ` + "`key_classes_full`" + `; requirements for which builds wait already are always
+  taken.
 - The time of a key's last use is recorded once a minute.
-- To log in to the dashboard a key needs the scope read. Its pages allow what the key's scopes
-  allow; the audit and the page Keys need admin.
+- To log in to the dashboard a key needs the scope read. A page then needs the scope of the API's
+  endpoint that gives the same data, see the last table, and its forms that of the endpoint that
+  they call. A session of the API key opens all pages but Keys, Notices, the audit and orders to the
+  tree, which need the admin key; the forms of Heijunka, Throttle and System do as well.
+- Only those who may list workers are told their names and labels by ` + "`/why`" + `: with submit alone, or
+  with a build's token, it says how many workers lack what. The worker that has a build, or had it,
+  is named to whoever may see the build.
+- Exemplars in ` + "`/metrics`" + ` need the scope read.
 
 | scope | allows to |
 |---|---|
@@ -238,6 +252,10 @@ not listed need no key.
 		if scope, own := r.Scope(); scope != "" {
 			fmt.Fprintf(&out, "| `%s %s` | `%s` | %s |\n", r.Method, r.Path, scope, map[bool]string{true: "yes"}[own])
 		}
+	}
+	out.WriteString("\n## Which page needs which scope\n\nFor a session of a key with a name.\n\n| page | scope |\n|---|---|\n")
+	for _, p := range dashboard.PageScopes() {
+		fmt.Fprintf(&out, "| `%s` | `%s` |\n", p[0], p[1])
 	}
 	generated(t, "keys.md", out.String())
 }

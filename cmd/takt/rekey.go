@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"takt/cmd/internal/cli"
+	"takt/http/edge"
 	"takt/storage"
 	"takt/store"
 	"takt/store/postgres"
@@ -40,7 +42,14 @@ old keys can be removed. Start every controller with the new key first; see
 docs/operate.md.`,
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only count what each key has sealed")
-	return upkeepCommand(cmd, "", sameUser, func(ctx context.Context, u *upkeep, _ []string) error {
+	check := func(cfg Config) error {
+		raw, _ := base64.StdEncoding.DecodeString(cfg.EncryptionKey) // load has checked it; one that takt made is in a file
+		if why := edge.Guessable(string(raw)); len(raw) > 0 && why != "" && !dryRun {
+			return fmt.Errorf("encryption-key: the new key is easy to guess: %s (make one: head -c 32 /dev/urandom | base64)", why)
+		}
+		return sameUser(cfg)
+	}
+	return upkeepCommand(cmd, "", check, func(ctx context.Context, u *upkeep, _ []string) error {
 		r := &rekeying{
 			upkeep: u, dryRun: dryRun, values: postgres.NewSealed(u.db), rows: postgres.NewFiles(u.db), begun: time.Now(),
 			bar: cli.NewCountBar(u.Err, "sealing", u.JSON),

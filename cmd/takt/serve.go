@@ -127,6 +127,9 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := cfg.checkGuessable(log); err != nil {
+		return cli.AsUsage(err)
+	}
 	for _, f := range made {
 		log.Info().Str("file", f).Msg("made a random key")
 	}

@@ -126,9 +126,9 @@ const leastVaried = 8
 
 // VariedKey reports whether a key has enough different characters.
 func VariedKey(key string) bool {
-	seen := map[rune]bool{}
-	for _, r := range key {
-		seen[r] = true
+	seen := map[byte]bool{}
+	for i := range len(key) {
+		seen[key[i]] = true
 	}
 	return len(seen) >= leastVaried
 }

@@ -250,6 +250,8 @@ type Restored struct {
 	// Report writes the file of a diagnostic report. Backups leave these files out, because
 	// they can be made from the rows.
 	Report func(store.DiagnosticReport) error
+	// Keys are the keys with names, if not nil.
+	Keys *RestoredKeys
 	// Audit is appended to the audit.
 	Audit store.AuditEntry
 }
@@ -297,6 +299,11 @@ func (r Restored) Finish(ctx context.Context, tx pgx.Tx) error {
 	})
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("recording where files are: %w", err)
+	}
+	if r.Keys != nil {
+		if err := r.Keys.finish(ctx, tx); err != nil {
+			return fmt.Errorf("revoking keys: %w", err)
+		}
 	}
 	return RenewInstallation(ctx, tx, r.Audit)
 }
