@@ -196,6 +196,7 @@ func pathFor(at, build, held string) string {
 // lets asks a route with a credential and reports whether it was let in: a request that
 // is wrong otherwise was.
 func lets(t *testing.T, d *dash, at string, c credential, held, worker string) (in bool, what string) {
+	t.Helper()
 	method, _, _ := strings.Cut(at, " ")
 	path := pathFor(at, c.build, held)
 	header := map[string]string{"X-Worker-Id": worker, "X-Build-Id": held, "X-Worker-Token": "made-up", "Sec-Fetch-Site": "same-origin"}

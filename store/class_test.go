@@ -140,8 +140,15 @@ func TestAKeyHasAShareOfTheClasses(t *testing.T) {
 		own, all int
 		may      bool
 	}{
-		{"ci", 127, 127, true}, {"ci", 128, 128, false}, {"ci", 0, 254, true}, {"ci", 0, 255, false}, {"ci", 63, 191, true}, {"ci", 64, 192, false},
-		{"", 223, 223, true}, {"", 224, 224, false}, {"", 0, 255, true},
+		{"ci", 127, 127, true},
+		{"ci", 128, 128, false},
+		{"ci", 0, 254, true},
+		{"ci", 0, 255, false},
+		{"ci", 63, 191, true},
+		{"ci", 64, 192, false},
+		{"", 223, 223, true},
+		{"", 224, 224, false},
+		{"", 0, 255, true},
 	} {
 		require.Equal(t, c.may, store.ClassShare(c.key, c.own, c.all), c)
 	}
