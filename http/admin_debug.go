@@ -53,7 +53,7 @@ func (h *debugHandler) show(ctx context.Context, _ api.None) (api.Debug, error) 
 // trace, which record for a while. It reports whether the profile is text.
 func (h *debugHandler) profile(ctx context.Context, in api.TakeProfileIn) (content []byte, text bool, err error) {
 	level := in.Debug
-	release, err := h.profiles.Take(ctx, "", nil)
+	release, err := h.profiles.Take(ctx, edge.Share{}, nil)
 	if err != nil {
 		return nil, false, err
 	}

@@ -172,8 +172,8 @@ func (h *builds) serveDownload(c echo.Context, r *edge.Route) error {
 		return h.edge.Transfer(c, r)
 	}
 	ctx := c.Request().Context()
-	return h.perBuild.Do(ctx, c.Param("id"), func() error {
-		return h.edge.Guests.Do(ctx, h.edge.Addr(c), func() error { return h.edge.Admit(c, r) }) //nolint:contextcheck // that of the request
+	return h.perBuild.Do(ctx, edge.Share{Part: c.Param("id")}, func() error {
+		return h.edge.Guests.Do(ctx, edge.Share{Part: h.edge.Addr(c)}, func() error { return h.edge.Admit(c, r) }) //nolint:contextcheck // that of the request
 	})
 }
 

@@ -105,6 +105,7 @@ func (h *holders) sendTo(ctx context.Context, c echo.Context, beat store.Beat, d
 		if err := h.touch(ctx, beat); err != nil {
 			return nil, err
 		}
+		h.edge.Belongs(edge.CallerOf(ctx), beat.WorkerID)
 	}
 	d.ContentType, d.Moved = "application/zip", h.presence(ctx, beat)
 	return nil, h.edge.SendDownload(c, d)
@@ -149,7 +150,7 @@ const unpackPatience = 20 * time.Second
 // unpackLimit is how many replies with unpacked certificates are made and sent at once. The
 // largest allowed archive takes some 80 MiB of memory.
 var unpackLimit = edge.Limit{ //nolint:gochecknoglobals // a constant
-	Most: 4, Wait: unpackPatience, Refusal: store.Error{Message: "Too many certificates are being unpacked, try again later"},
+	Most: 4, Fair: true, Wait: unpackPatience, Refusal: store.Error{Message: "Too many certificates are being unpacked, try again later"},
 }
 
 // keychainBytes is how many random bytes a keychain's password has.
@@ -163,7 +164,7 @@ func (h *holders) certsSecure(ctx context.Context, c echo.Context, in api.Holdin
 	if err != nil {
 		return nil, err
 	}
-	leave, err := h.unpacks.Take(ctx, "", nil)
+	leave, err := h.unpacks.Take(ctx, h.edge.ShareOf(c), nil)
 	if err != nil {
 		return nil, err
 	}

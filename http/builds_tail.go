@@ -100,7 +100,7 @@ func (h *tails) share(c echo.Context) (leave func(), err error) {
 	if h.edge.Keys.Shown(c.Request().Header) {
 		return func() {}, nil
 	}
-	return h.tokens.Take(c.Request().Context(), "", nil)
+	return h.tokens.Take(c.Request().Context(), edge.Share{}, nil)
 }
 
 // serveLines answers with the lines so far, page by page. It has no default limit because
@@ -221,7 +221,7 @@ func (h *tails) send(ctx context.Context, st *edge.Stream, id string, after int6
 
 // read reads a page.
 func (h *tails) read(ctx context.Context, id string, after int64, limit int) (t store.Tail, err error) {
-	err = h.reads.Do(ctx, "", func() (err error) {
+	err = h.reads.Do(ctx, edge.Share{}, func() (err error) {
 		t, err = h.builds.store.Tail(ctx, id, after, limit)
 		return err
 	})

@@ -52,7 +52,7 @@ func (h *polls) serve(c echo.Context, r *edge.Route) error {
 	if err != nil {
 		return err
 	}
-	if err := h.quota.Admit(c.Response().Header(), quotaKey(req)); err != nil {
+	if err := h.quota.Admit(c.Response().Header(), h.quotaKey(c, req)); err != nil {
 		return err
 	}
 	if b := edge.Watched(c.Request()); b != nil {
@@ -81,12 +81,12 @@ func (h *polls) serve(c echo.Context, r *edge.Route) error {
 
 // quotaKey is the key under which a poll is counted. A worker with a token has its own
 // quota. A worker without one shares the quota of its id with everybody who names that
-// id, because ids can be read in lists.
-func quotaKey(req store.PollRequest) string {
+// id with the same key, because ids can be read in lists.
+func (h *polls) quotaKey(c echo.Context, req store.PollRequest) string {
 	if n := req.Token.Worker; n != 0 {
 		return string([]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
 	}
-	return req.WorkerID
+	return h.edge.ShareOf(c).Credential + " " + req.WorkerID
 }
 
 // wait waits for the reply of a poll. When the server closes, a poll without one is answered

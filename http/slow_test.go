@@ -95,11 +95,13 @@ func TestConnectionsHaveALimit(t *testing.T) {
 		write(t, c, adminHead)
 		require.Equal(t, 200, read(t, c.answers).status)
 	}
+	require.True(t, lives(t, url), "not even an operator has all")
+	requireCut(t, first)
 	for range 5 {
-		require.False(t, lives(t, url), "who is known stays in")
+		require.True(t, lives(t, url))
 	}
-	require.NoError(t, first.Close())
-	require.Eventually(t, func() bool { return lives(t, url) }, waitFor, tick, "there is room again")
+	write(t, third, adminHead)
+	require.Equal(t, 200, read(t, third.answers).status, "who has shown a key stays in")
 	for range 20 {
 		require.Eventually(t, func() bool { return lives(t, url) }, waitFor, tick, "and it is given back each time")
 	}

@@ -3,6 +3,7 @@ package http_test
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -248,56 +249,100 @@ func dialFrom(t *testing.T, local, url string) (net.Conn, *bufio.Reader) {
 
 func TestOneAddressDoesNotHoldAllConnections(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{Tree: bigTree(1), Ready: func() bool { return false }}, func(c *takthttp.Config) {
+	const blind = "takt_blind-0123456789"
+	ring := &store.KeyRing{}
+	ring.Set([]store.NamedKey{{Name: "blind", Digest: sha256.Sum256([]byte(blind)), Scopes: []store.Scope{store.ScopeSubmit}}})
+	s, _ := newServer(t, takthttp.Deps{Tree: bigTree(1), Ready: func() bool { return false }, Ring: ring}, func(c *takthttp.Config) {
 		c.MaxConnections, c.MaxPerAddress = 100, 3
 	})
 	address, _ := serve(t, s, listen(t))
-	const live = "GET /livez HTTP/1.1\r\nHost: takt\r\n\r\n"
-	lives := func(local string) bool {
+	type held struct {
+		net.Conn
+		answers *bufio.Reader
+	}
+	of := map[string][]*held{} // by address, oldest first
+	open := func(local string) *held {
 		c, r := dialFrom(t, local, address)
-		defer c.Close()
-		_, err := io.WriteString(c, live)
-		if err == nil {
-			_, err = r.ReadByte()
-		}
-		return err == nil
+		write(t, c, livezHead)
+		require.Equal(t, 200, read(t, r).status)
+		of[local] = append(of[local], &held{c, r})
+		return of[local][len(of[local])-1]
 	}
-	held, answers := net.Conn(nil), (*bufio.Reader)(nil)
+	requireLimit := func(local string, why ...any) *held { // the next takes the place of the slowest
+		newest := open(local)
+		requireCut(t, of[local][0].answers)
+		of[local] = of[local][1:]
+		require.Len(t, of[local], 3, why...)
+		return newest
+	}
+	ask := func(c *held, path, header string) int {
+		write(t, c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: none\r\n"+header+"\r\n\r\n")
+		return read(t, c.answers).status
+	}
 	for range 3 {
-		held, answers = dialFrom(t, "127.0.0.1", address)
-		write(t, held, live)
-		require.Equal(t, 200, read(t, answers).status)
+		open("127.0.0.1")
 	}
-	require.False(t, lives("127.0.0.1"))
-	require.True(t, lives("127.0.0.2"), "others have room")
-	write(t, held, strings.Replace(adminHead, adminKey, apiKey, 1))
-	require.Equal(t, 403, read(t, answers).status)
-	require.False(t, lives("127.0.0.1"), "a wrong key is none")
+	open("127.0.0.2")
+	newest := requireLimit("127.0.0.1")
+	require.Equal(t, 200, ask(of["127.0.0.2"][0], "/livez", "X-A: b"), "others have room")
+	require.Equal(t, 403, ask(newest, "/admin/tree", "X-Admin-Key: "+apiKey))
+	newest = requireLimit("127.0.0.1", "a wrong key is none")
 	for _, header := range []string{"X-API-Key: made-up-0123456789", "Cookie: __Host-takt=made-up.0123456789"} {
 		for path, status := range map[string]int{"/login": 200, "/fleet": 303, "/livez": 200} {
-			write(t, held, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: none\r\n"+header+"\r\n\r\n")
-			require.Equal(t, status, read(t, answers).status)
-			require.False(t, lives("127.0.0.1"), "nobody compared %q of a request for %s", header, path)
+			require.Equal(t, status, ask(newest, path, header))
+			newest = requireLimit("127.0.0.1", "nobody compared %q of a request for %s", header, path)
 		}
 	}
-	write(t, held, adminHead)
-	require.Equal(t, 200, read(t, answers).status)
+	require.Equal(t, 403, ask(newest, "/api/builds", "X-API-Key: "+blind))
+	newest = requireLimit("127.0.0.1", "a key without the scope was not accepted")
+	require.Equal(t, 200, ask(newest, "/admin/tree", "X-Admin-Key: "+adminKey))
 	for range 10 {
-		dialFrom(t, "127.0.0.1", address)
+		open("127.0.0.1")
 	}
-	require.True(t, lives("127.0.0.1"), "a fleet behind one address has shown its key")
+	for _, c := range of["127.0.0.1"] {
+		require.Equal(t, 200, ask(c, "/livez", "X-A: b"), "a fleet behind one address has shown its key")
+	}
 
 	for range 3 {
-		held, answers = dialFrom(t, "127.0.0.3", address)
+		newest = open("127.0.0.3")
 	}
-	require.False(t, lives("127.0.0.3"))
+	newest = requireLimit("127.0.0.3")
 	form := url.Values{"key": {apiKey}, "name": {"tester"}}.Encode()
-	write(t, held, fmt.Sprintf("POST /login HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\n"+
+	write(t, newest, fmt.Sprintf("POST /login HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\n"+
 		"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n%s", len(form), form))
-	cookie, _, _ := strings.Cut(read(t, answers).header.Get("Set-Cookie"), ";")
-	write(t, held, "GET /tree HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\nCookie: "+cookie+"\r\n\r\n")
+	cookie, _, _ := strings.Cut(read(t, newest.answers).header.Get("Set-Cookie"), ";")
+	require.Equal(t, 403, ask(newest, "/audit", "Cookie: "+cookie))
+	newest = requireLimit("127.0.0.3", "a session that may not see the page was not accepted")
+	require.Equal(t, 200, ask(newest, "/tree", "Cookie: "+cookie))
+	for range 3 {
+		open("127.0.0.3")
+	}
+	for _, c := range of["127.0.0.3"] {
+		require.Equal(t, 200, ask(c, "/livez", "X-A: b"), "a session is as good as a key")
+	}
+}
+
+// A key that its holder uses for all connections that it can get leaves some to everybody else.
+func TestAKeyDoesNotHoldAllConnections(t *testing.T) {
+	t.Parallel()
+	c, _ := besiege(t, func(c *takthttp.Config) { c.MaxConnections = 64 })
+	fleet, answers := dialFrom(t, "127.0.0.40", c.url)
+	write(t, fleet, adminHead)
 	require.Equal(t, 200, read(t, answers).status)
-	require.True(t, lives("127.0.0.3"), "a session is as good as a key")
+	hold := func(text string) {
+		conn, r := dialFrom(t, "127.0.0.41", c.url)
+		write(t, conn, text)
+		require.Equal(t, 204, read(t, r).status)
+	}
+	for range 200 {
+		hold(signedWebhook()) // a credential, too
+	}
+	for range 20 {
+		c.requireServed()
+		hold(signedWebhook())
+	}
+	write(t, fleet, adminHead)
+	require.Equal(t, 200, read(t, answers).status, "a lighter credential keeps its connections")
 }
 
 func TestConnectionsThatAskNothingAreClosed(t *testing.T) {

@@ -72,7 +72,7 @@ func (h *throttle) action(c echo.Context, r *edge.Route) error {
 	if err := hubspot.Verify(h.cfg.HubSpotSecret, req.Method, hubspot.URI(h.cfg.PublicURL, req), body, req.Header, time.Now()); err != nil {
 		return unsigned(err)
 	}
-	h.edge.Trust(c, time.Now())
+	h.edge.Trust(c, edge.Signature, time.Now())
 	action, err := hubspot.ParseAction(body)
 	if err != nil {
 		return err

@@ -99,6 +99,7 @@ func (h *workers) register(ctx context.Context, in registration) (reply api.Regi
 	if reg.Key != "" {
 		_ = h.keys.Refresh(ctx) // after an error, the actor does it
 	}
+	h.edge.Belongs(edge.CallerOf(ctx), reg.ID)
 	reply = api.Registered{
 		ID: reg.ID, AccessToken: h.tokens.Issue(known.Token), Status: "registered",
 		Message: "Worker registered", BaseImageID: h.baseImage,

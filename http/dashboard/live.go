@@ -180,7 +180,7 @@ func (d *Dashboard) refresh(ctx context.Context, lv *liveView) error {
 	if begun.Sub(lv.begun) < max(liveTick*9/10, min(liveShare*lv.cost*time.Duration(d.live.open()), maxLivePause)) {
 		return nil
 	}
-	release, err := d.live.places.Take(ctx, "", nil)
+	release, err := d.live.places.Take(ctx, edge.Share{}, nil)
 	if err != nil {
 		return nil // at the next tick
 	}

@@ -22,7 +22,7 @@ const (
 )
 
 // placeLimit is how many pages are served at once, and how long a request waits for a place.
-var placeLimit = edge.Limit{Most: 16, Wait: 2 * time.Second, Refusal: store.Error{Message: "Too many pages at once, try again"}} //nolint:gochecknoglobals // a constant
+var placeLimit = edge.Limit{Most: 16, Fair: true, Wait: 2 * time.Second, Refusal: store.Error{Message: "Too many pages at once, try again"}} //nolint:gochecknoglobals // a constant
 
 // serve serves a route. Its handler runs in a place, unless anybody may call it: then it uses
 // memory only. A form is read before it and the page is sent after it, because a client may be
@@ -44,7 +44,7 @@ func (d *Dashboard) serve(c echo.Context, r *edge.Route) error {
 			err = readForm(c.Request())
 		}
 		if err == nil {
-			err = d.places.Do(ctx, "", handle)
+			err = d.places.Do(ctx, d.server.ShareOf(c), handle)
 		}
 	}
 	return d.finish(c, reply, err)
@@ -136,13 +136,15 @@ func (d *Dashboard) permit(c echo.Context, r *edge.Route) error {
 	case s == nil:
 		return store.NewError(store.Unauthorized, "Your session is over: log in again")
 	}
-	d.server.Trust(c, time.Now())
 	s.Bear(c)
 	c.SetRequest(req.WithContext(edge.WithSession(req.Context(), &s.Session)))
-	if r.Own && s.Role == edge.RoleKey && s.Needs(store.ScopeSubmit) == nil { // the endpoint asks whose build it is
-		return nil
+	if !r.Own || s.Role != edge.RoleKey || s.Needs(store.ScopeSubmit) != nil { // else the endpoint asks whose build it is
+		if err := s.opens(r.Access, r.Scope); err != nil {
+			return err
+		}
 	}
-	return s.opens(r.Access, r.Scope)
+	d.server.TrustSession(c, &s.Session, time.Now())
+	return nil
 }
 
 // opens returns an error if the session may not open what has an access and a scope. That of a key

@@ -224,7 +224,7 @@ func (s *Server) refuse(c echo.Context, r *Route, b *Body, err error) {
 	case c.Request().ContentLength >= 0 && left <= smallRest: // net/http reads the rest
 	default:
 		header.Set("Connection", "close")
-		if release, err := s.drains.Take(c.Request().Context(), "", nil); err == nil {
+		if release, err := s.drains.Take(c.Request().Context(), Share{}, nil); err == nil {
 			defer release()
 			drain = true
 			s.metrics.refused.Inc()

@@ -12,13 +12,14 @@ import (
 	"takt/store"
 )
 
-// Within calls f while it holds a unit of l. Unknown addresses are the keys of l; known ones
-// have no limit of their own. If the unit is taken away, the request's context ends and its
-// connection is closed.
+// Within calls f while it holds a unit of l for the address of a request. If the unit is taken
+// away, the request's context ends and its connection is closed. No unit of a known address is
+// taken away.
 func (s *Server) Within(l *Limiter, c echo.Context, f func() error) error {
-	who, req := s.Addr(c), c.Request()
-	if s.known.has(who, time.Now()) {
-		return l.Do(req.Context(), "", f)
+	addr, req := s.Addr(c), c.Request()
+	who := Share{Part: addr, Known: s.known.has(addr, time.Now())}
+	if who.Known {
+		return l.Do(req.Context(), who, f)
 	}
 	hangUp := hangUp(c)
 	ctx, cancel := context.WithCancelCause(req.Context())
@@ -60,14 +61,17 @@ func hangUp(c echo.Context) func() {
 // knownFor is the shortest time for which an address stays known; the longest is twice that.
 const knownFor = 5 * time.Minute
 
-// known remembers the addresses that have recently sent a right key, session or signature.
-// The limits for unknown addresses don't apply to them. Safe for concurrent use.
+// belongsFor is the same for a worker, see [Server.Belongs].
+const belongsFor = time.Hour
+
+// known remembers who has recently sent a key, session or signature that its route accepts.
+// They get more than unknown ones. Safe for concurrent use.
 type known struct {
 	mu sync.RWMutex // guards by
 	by recent[struct{}]
 }
 
-func newKnown() *known { return &known{by: recent[struct{}]{life: knownFor}} }
+func newKnown(life time.Duration) *known { return &known{by: recent[struct{}]{life: life}} }
 
 func (k *known) has(who string, now time.Time) bool {
 	k.mu.RLock()
@@ -80,18 +84,6 @@ func (k *known) add(who string, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.by.put(who, struct{}{}, now)
-}
-
-// Trust makes the address of a request known, because the request has sent a right key,
-// session or signature.
-func (s *Server) Trust(c echo.Context, now time.Time) {
-	connOf(c.Request().Context()).trust(now)
-	if len(s.Config.TrustedProxies) == 0 {
-		return
-	}
-	if who := s.Addr(c); !s.known.has(who, now) { // the connection may be a proxy's
-		s.known.add(who, now)
-	}
 }
 
 // Addr returns the remote address of a request, as limits count it.

@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -30,7 +31,7 @@ func newQueued(most int) *queued {
 func (q *queued) ask(ctx context.Context, who string) <-chan error {
 	ended := make(chan error, 1)
 	q.group.Go(func() {
-		release, err := q.Take(ctx, who, nil)
+		release, err := q.Take(ctx, Share{Part: who}, nil)
 		if err == nil {
 			q.mu.Lock()
 			q.order, q.releases[who] = append(q.order, who), append(q.releases[who], release)
@@ -103,6 +104,69 @@ func TestAKeyLeavesUnitsToOthers(t *testing.T) {
 	})
 }
 
+// A credential has one share, however many workers its holder makes up.
+func TestACredentialLeavesUnitsToOthers(t *testing.T) {
+	t.Parallel()
+	l := NewLimiter(Limit{Most: 80, Fair: true})
+	take := func(who Share) error {
+		_, err := l.Take(t.Context(), who, nil)
+		return err
+	}
+	got := 0
+	for i := range 200 {
+		if take(Share{Credential: "low", Part: strconv.Itoa(i)}) == nil {
+			got++
+		}
+	}
+	require.Equal(t, 70, got, "seven times what is free")
+	for range 6 {
+		require.NoError(t, take(Share{Credential: "other", Part: "a"}))
+	}
+	require.NoError(t, take(Share{Credential: "other", Part: "b"}))
+	require.Error(t, take(Share{Credential: "low", Part: "0"}))
+}
+
+func TestUnitsAreGivenInTurnBetweenCredentials(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimiter(Limit{Most: 1, Wait: Forever})
+		release, err := l.Take(t.Context(), Share{Credential: "low", Part: "0"}, nil)
+		require.NoError(t, err)
+		var order []string
+		var group sync.WaitGroup
+		for _, who := range []Share{{Credential: "low", Part: "1"}, {Credential: "low", Part: "2"}, {Credential: "low", Part: "1"}, {Credential: "b", Part: "1"}, {Credential: "b", Part: "1"}} {
+			group.Go(func() {
+				_ = l.Do(t.Context(), who, func() error {
+					order = append(order, who.Credential+who.Part)
+					return nil
+				})
+			})
+			synctest.Wait()
+		}
+		release()
+		group.Wait()
+		require.Equal(t, []string{"low1", "b1", "low2", "b1", "low1"}, order)
+		require.Empty(t, l.by)
+		require.Empty(t, l.all)
+	})
+}
+
+// Who has shown a key from an address gets more than strangers there, but not all.
+func TestAKnownAddressLeavesUnitsToOthers(t *testing.T) {
+	t.Parallel()
+	l := NewLimiter(Limit{Most: 100, Each: 10})
+	for range 75 {
+		_, err := l.Take(t.Context(), Share{Part: "office", Known: true}, nil)
+		require.NoError(t, err)
+	}
+	_, err := l.Take(t.Context(), Share{Part: "office", Known: true}, nil)
+	require.Error(t, err)
+	for range 10 {
+		_, err := l.Take(t.Context(), Share{Part: "stranger"}, nil)
+		require.NoError(t, err)
+	}
+}
+
 func TestUnitsThatNobodyWaitsForAreNotLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,12 +201,12 @@ func TestAUnitOfAClientThatLeftIsGivenBack(t *testing.T) {
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gone)
-	k := &limitKey{name: "b"}
+	k := l.key(Share{Part: "b"})
 	u := &unit{limitKey: k, ready: make(chan struct{})}
 	l.give(u)
 	require.ErrorIs(t, l.leave(ctx, u), gone)
 	require.Zero(t, l.taken)
-	require.NoError(t, l.Do(t.Context(), "c", func() error { return nil }))
+	require.NoError(t, l.Do(t.Context(), Share{Part: "c"}, func() error { return nil }))
 	require.Empty(t, l.by)
 }
 
@@ -156,7 +220,7 @@ func TestWaitersAreBounded(t *testing.T) {
 		defer cancel(nil)
 		for range TransferQueue {
 			q.group.Go(func() {
-				if release, err := q.Take(ctx, "greedy", nil); err == nil {
+				if release, err := q.Take(ctx, Share{Part: "greedy"}, nil); err == nil {
 					release()
 				}
 			})
@@ -179,7 +243,7 @@ func TestALimitWithoutKeysIsFirstComeFirstServed(t *testing.T) {
 		var errs [4]error
 		for i := range errs {
 			wg.Go(func() {
-				errs[i] = l.Do(t.Context(), "", func() error {
+				errs[i] = l.Do(t.Context(), Share{}, func() error {
 					order = append(order, i)
 					<-time.After(300 * time.Millisecond)
 					return nil
@@ -200,9 +264,9 @@ func TestTheOldestOfTheKeyThatHoldsMostIsCut(t *testing.T) {
 	var cut []string
 	take := func(who string) (func(), error) {
 		if who == "" {
-			return l.Take(t.Context(), "", nil)
+			return l.Take(t.Context(), Share{}, nil)
 		}
-		return l.Take(t.Context(), who, func(error) { cut = append(cut, who) })
+		return l.Take(t.Context(), Share{Part: who}, func(error) { cut = append(cut, who) })
 	}
 	take1 := func(who string) func() {
 		release, err := take(who)

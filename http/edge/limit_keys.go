@@ -89,7 +89,7 @@ func (w *wrongKeys) Slow(ctx context.Context, who string, h http.Header) error {
 	if w.most < 0 || wrong <= maxGuesses {
 		return nil
 	}
-	release, err := w.delayed.Take(ctx, who, nil)
+	release, err := w.delayed.Take(ctx, Share{Part: who}, nil)
 	if err != nil {
 		return http.ErrAbortHandler
 	}

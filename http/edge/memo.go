@@ -21,7 +21,7 @@ func NewMemo[T any](life time.Duration) *Memo[T] {
 
 // Get returns the value, which it gets from read if it is too old. Errors are not cached.
 func (m *Memo[T]) Get(ctx context.Context, read func(context.Context) (T, error)) (v T, err error) {
-	err = m.turn.Do(ctx, "", func() (err error) {
+	err = m.turn.Do(ctx, Share{}, func() (err error) {
 		if time.Since(m.at) < m.life {
 			v = m.v
 			return nil

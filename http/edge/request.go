@@ -43,14 +43,14 @@ func (s *Server) wrap(r *Route, method string) echo.HandlerFunc {
 		}
 		unescape(c)
 		who, proven, err := s.Keys.authorize(r, c.Request().Header)
-		if proven {
-			s.Trust(c, start)
-		}
 		if who != nil {
 			c.Set(namedKey, who)
 		}
 		if err == nil && r.Scope == store.ScopeWorker {
 			err = bind(who, c)
+		}
+		if proven && err == nil {
+			s.Trust(c, credential(r, who), start)
 		}
 		if store.CodeOf(err) == store.MissingScope {
 			s.metrics.missingScopes.Inc()
@@ -160,7 +160,7 @@ func (s *Server) Levelled(c echo.Context, r *Route) error {
 	case r.Access == api.MonitorKey: // nobody may have checked a key
 		return s.Within(s.Bodies, c, read)
 	default:
-		return s.uploads.Do(c.Request().Context(), s.sender(c), read)
+		return s.uploads.Do(c.Request().Context(), s.ShareOf(c), read)
 	}
 }
 
@@ -178,9 +178,9 @@ func (s *Server) Open(c echo.Context, r *Route) error {
 	return s.Within(s.publicRequests, c, func() error { return s.Levelled(c, r) })
 }
 
-// Transfer is like Levelled, for files. It waits for the turn of its worker or address.
+// Transfer is like Levelled, for files. It waits for its turn, see [Server.ShareOf].
 func (s *Server) Transfer(c echo.Context, r *Route) error {
-	return s.transfers.Do(c.Request().Context(), s.sender(c), func() error { return s.Admit(c, r) })
+	return s.transfers.Do(c.Request().Context(), s.ShareOf(c), func() error { return s.Admit(c, r) })
 }
 
 // TransferQueue is how many transfers may wait, each for 20 s.
@@ -190,22 +190,13 @@ const TransferQueue = 1024
 // once. Each has up to MaxJSON bytes.
 const maxBodies = 256
 
-// transferLimit returns a limit on transfers: files, or bodies that are not small. Its keys are
-// those of sender, so that one with many slow transfers does not shut out the others.
+// transferLimit returns a limit on transfers: files, or bodies that are not small. It is fair, so
+// that one with many slow transfers does not shut out the others.
 func transferLimit(rule string, most int) Limit {
 	return Limit{
 		Rule: rule, Most: most, Fair: true, Wait: 20 * time.Second, Queue: TransferQueue,
 		Refusal: store.Error{Message: "Too many transfers at once, try again later", RetryAfter: 5 * time.Second},
 	}
-}
-
-// sender returns the key of transferLimit for a request with a right key: its worker, or else
-// its address.
-func (s *Server) sender(c echo.Context) string {
-	if id := c.Request().Header.Get(api.HeaderWorkerID); store.ValidID(id) {
-		return "worker " + id
-	}
-	return s.Addr(c)
 }
 
 // Probe runs the handler of a route that needs no place. It uses no limited resource, so
@@ -217,11 +208,11 @@ func (s *Server) Probe(c echo.Context, r *Route) error {
 // Direct runs the route's handler without levelling, a limited number at a time, so that
 // operators are served even if other parts are broken.
 func (s *Server) Direct(c echo.Context, r *Route) error {
-	sh := s.pages
+	answer := func() error { return s.Answer(c.Request().Context(), c, r.Handle) }
 	if r.Access == api.AdminKey {
-		sh = s.operatorRequests
+		return s.operatorRequests.Do(c.Request().Context(), s.ShareOf(c), answer)
 	}
-	return s.Within(sh, c, func() error { return s.Answer(c.Request().Context(), c, r.Handle) })
+	return s.Within(s.pages, c, answer)
 }
 
 // requestIDFor returns the client's id of a request if it is valid, else a new one that

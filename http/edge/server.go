@@ -62,7 +62,8 @@ type Server struct {
 	left     atomic.Bool   // HandOver was called
 	idle     chan struct{} // gets a token when nothing is in flight any more while the server drains
 	Wrong    *wrongKeys
-	known    *known
+	known    *known   // addresses
+	workers  *known   // by credential, see Belongs
 	streams  *Limiter // of events
 	// publicRequests counts the admitted requests of public routes, Bodies those whose body
 	// is being read before admission.
@@ -114,11 +115,11 @@ func New(deps Deps, cfg Config) *Server {
 		Config: cfg, Log: deps.Logger, Keys: NewKeys(cfg, deps.Ring), metrics: newMetrics(deps.TLS, deps.Ring), Observed: deps.Observed,
 		requests: deps.Requests, serving: deps.Serving, plain: map[string]any{}, handlers: map[string]Handler{}, bodies: deps.Bodies,
 		tls: deps.TLS, echo: echo.New(), drains: NewLimiter(Limit{Most: maxDrains}), accepting: make(chan struct{}, 1),
-		idle: make(chan struct{}, 1), jsonType: []string{"application/json"}, known: newKnown(), streams: NewLimiter(StreamLimit(cfg.MaxStreams)),
+		idle: make(chan struct{}, 1), jsonType: []string{"application/json"}, known: newKnown(knownFor), workers: newKnown(belongsFor), streams: NewLimiter(StreamLimit(cfg.MaxStreams)),
 		publicRequests:   NewLimiter(Limit{Rule: "public requests", Most: 512, Each: 128}),
 		Bodies:           NewLimiter(Limit{Rule: "bodies of public requests", Most: 1024, Each: 256}),
 		pages:            NewLimiter(Limit{Rule: "pages", Most: cfg.MaxBypass, Each: max(1, cfg.MaxBypass/4)}),
-		operatorRequests: NewLimiter(Limit{Rule: "admin", Most: cfg.MaxBypass, Each: cfg.MaxBypass}),
+		operatorRequests: NewLimiter(Limit{Rule: "admin", Most: cfg.MaxBypass, Fair: true}),
 		transfers:        NewLimiter(transferLimit("transfers", max(1, cfg.MaxTransfers-guests))),
 		Guests:           NewLimiter(transferLimit("downloads with a build token", guests)),
 		uploads:          NewLimiter(transferLimit("bodies", maxBodies)),

@@ -10,7 +10,7 @@ import (
 
 func TestAddressesStayKnownForAWhile(t *testing.T) {
 	t.Parallel()
-	k, now := newKnown(), time.Now()
+	k, now := newKnown(knownFor), time.Now()
 	require.False(t, k.has("a", now))
 	k.add("a", now)
 	k.add("b", now.Add(time.Minute))
@@ -26,7 +26,7 @@ func TestAddressesStayKnownForAWhile(t *testing.T) {
 	k.add("d", now.Add(3*knownFor)) // nobody was added for so long that c is forgotten
 	require.False(t, k.has("c", now.Add(3*knownFor)))
 
-	k = newKnown()
+	k = newKnown(knownFor)
 	for i := range 3 * maxKeys {
 		k.add(strconv.Itoa(i), now.Add(time.Duration(i)*time.Microsecond))
 	}

@@ -59,7 +59,7 @@ func (s *Server) Stream(c echo.Context, run func(ctx context.Context, st *Stream
 
 // StreamAs is like Stream, with another content type.
 func (s *Server) StreamAs(c echo.Context, contentType string, run func(ctx context.Context, st *Stream) error) error {
-	leave, err := s.streams.Take(c.Request().Context(), "", nil)
+	leave, err := s.streams.Take(c.Request().Context(), Share{}, nil)
 	if err != nil {
 		return err
 	}
