@@ -12,7 +12,6 @@ import (
 	"takt/http/edge"
 	"takt/http/forecast"
 	"takt/store"
-	"takt/store/tracing"
 )
 
 // builds shows builds, sends their files to those who submitted them, and changes them.
@@ -28,6 +27,7 @@ type builds struct {
 	platforms []store.Platform // see Config.Platforms
 	// perBuild counts the downloads of each build that show only its token.
 	perBuild *edge.Limiter
+	explains *edge.Limiter // requests that wait for a reading of the fleet
 }
 
 func newBuilds(s *edge.Server, audit *audit, cfg Config, d Deps) *builds {
@@ -35,6 +35,7 @@ func newBuilds(s *edge.Server, audit *audit, cfg Config, d Deps) *builds {
 	return &builds{
 		edge: s, audit: audit, store: d.Builds, files: d.Files, queue: d.Queue, forecast: d.Forecast, publish: d.Publish, tokenLife: cfg.BuildTokenLife,
 		platforms: cfg.Platforms,
+		explains:  edge.NewLimiter(edge.Limit{Rule: "explanations", Most: 256, Fair: true}),
 		perBuild:  edge.NewLimiter(edge.Limit{Rule: "downloads of a build", Most: guests + edge.TransferQueue, Each: max(4, guests/8)}),
 	}
 }
@@ -49,8 +50,8 @@ func (h *builds) routes() []edge.Route {
 		edge.OnList(h.edge, api.ListActiveBuilds, h.active),
 		edge.On(h.edge, api.ShowBuild, h.showTo),
 		edge.On(h.edge, api.ShowBuildStatus, h.status),
-		edge.On(h.edge, api.ExplainWait, h.why),
-		edge.On(h.edge, api.ShowTimeline, h.timeline),
+		h.explained(edge.OnRequest(h.edge, api.ExplainWait, h.why)),
+		h.explained(edge.OnRequest(h.edge, api.ShowTimeline, h.timeline)),
 		edge.On(h.edge, api.PatchBuild, h.patch),
 		edge.On(h.edge, api.CancelBuild, h.cancel),
 		edge.On(h.edge, api.RequeueBuild, h.requeue),
@@ -82,45 +83,6 @@ func (h *builds) find(ctx context.Context, in api.BuildAccess, scope store.Scope
 func (h *builds) status(ctx context.Context, in api.BuildAccess) (api.BuildStatus, error) {
 	b, err := h.find(ctx, in, store.ScopeRead)
 	return api.NewBuildStatus(b), err
-}
-
-// why says why a build waits, and when it may start.
-func (h *builds) why(ctx context.Context, in api.BuildAccess) (reply api.BuildWhy, err error) {
-	b, err := h.find(ctx, in, store.ScopeRead)
-	if err != nil {
-		return reply, err
-	}
-	reply.ID, reply.State, reply.Nearest = b.ID, string(b.State), []string{}
-	waits, why, err := h.forecast.Why(ctx, b.ID)
-	if waits != nil {
-		reply.State, reply.Number, reply.Reason, reply.Start = string(store.Pending), waits.Number, why.Text, why.Start
-		near := why.Near
-		if caller := edge.CallerOf(ctx); !caller.APIKey && caller.Session == nil && !caller.Key.May(store.ScopeRead) {
-			near = why.Counts
-		}
-		reply.Unmatched, reply.Nearest = why.Kind == "unmatched", append(reply.Nearest, near...)
-	}
-	return reply, err
-}
-
-// timeline says what happened to a build.
-func (h *builds) timeline(ctx context.Context, in api.BuildAccess) (reply api.BuildTimeline, err error) {
-	b, err := h.find(ctx, in, store.ScopeRead)
-	if err != nil {
-		return reply, err
-	}
-	steps, _, err := h.forecast.Story(ctx, b)
-	reply = api.BuildTimeline{ID: b.ID, State: string(b.State), TraceID: tracing.BuildID(b.ID)} //nolint:contextcheck // a build's trace depends on its id alone
-	for _, s := range steps {
-		if s.Kind == "" { // it is still to come
-			continue
-		}
-		reply.Steps = append(reply.Steps, api.TimelineStep{
-			At: api.NewMillis(s.At), Kind: string(s.Kind), Title: s.Title, Text: s.Text,
-			Attempt: s.Attempt, WorkerID: s.Worker, WorkerName: s.Name, Reason: s.Reason,
-		})
-	}
-	return reply, err
 }
 
 // showTo is show for a caller whose key may have to be checked.

@@ -154,7 +154,11 @@ func (d *Dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 	if data.Log, err = d.newestLines(ctx, v, b); err != nil {
 		return nil, err
 	}
-	if data.Steps, data.Why, err = d.deps.Forecast.Story(ctx, b); err != nil {
+	past, err := d.deps.Forecast.Past(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	if data.Steps, data.Why, err = d.deps.Forecast.Story(ctx, past); err != nil {
 		return nil, err
 	}
 	if worker := b.WorkerID; worker != "" && !b.StartedAt.IsZero() {

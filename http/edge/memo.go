@@ -2,16 +2,23 @@ package edge
 
 import (
 	"context"
+	"sync"
 	"time"
+
+	"takt/store/backoff"
 )
 
-// Memo caches a value for a short time. Safe for concurrent use: one caller reads the value,
-// while the others wait for it.
+// Memo caches a value for a short time. Safe for concurrent use: one caller at a time reads the
+// value, while those that need it wait.
 type Memo[T any] struct {
 	life time.Duration
-	turn *Limiter // of one unit, which guards what follows
-	at   time.Time
-	v    T
+	turn *Limiter // of one unit, which the caller that reads holds
+
+	mu    sync.Mutex // guards what follows
+	v     T
+	at    time.Time // when v was read
+	as    time.Time // when that began
+	begun time.Time // when the last reading began
 }
 
 // NewMemo returns a Memo that keeps a value for life.
@@ -21,15 +28,44 @@ func NewMemo[T any](life time.Duration) *Memo[T] {
 
 // Get returns the value, which it gets from read if it is too old. Errors are not cached.
 func (m *Memo[T]) Get(ctx context.Context, read func(context.Context) (T, error)) (v T, err error) {
+	return m.get(ctx, read, 0, func() bool { return time.Since(m.at) < m.life })
+}
+
+// Since is like Get for a value whose reading began after asked. Unless that is there already,
+// it is read when gap has passed since the last reading began.
+func (m *Memo[T]) Since(ctx context.Context, asked time.Time, gap time.Duration, read func(context.Context) (T, error)) (v T, err error) {
+	return m.get(ctx, read, gap, func() bool { return m.as.After(asked) })
+}
+
+func (m *Memo[T]) get(ctx context.Context, read func(context.Context) (T, error), gap time.Duration, good func() bool) (v T, err error) {
+	if v, ok := m.known(good); ok {
+		return v, nil
+	}
 	err = m.turn.Do(ctx, Share{}, func() (err error) {
-		if time.Since(m.at) < m.life {
-			v = m.v
+		var ok bool
+		if v, ok = m.known(good); ok { // another caller has read it meanwhile
 			return nil
 		}
-		if v, err = read(ctx); err == nil {
-			m.v, m.at = v, time.Now()
+		if err = backoff.Pause(ctx, gap-time.Since(m.begun)); err != nil {
+			return err
+		}
+		begun := time.Now()
+		v, err = read(ctx)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.begun = begun; err == nil {
+			m.v, m.at, m.as = v, time.Now(), begun
 		}
 		return err
 	})
 	return v, err
+}
+
+func (m *Memo[T]) known(good func() bool) (v T, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.at.IsZero() && good() {
+		return m.v, true
+	}
+	return v, false
 }

@@ -11,6 +11,9 @@ import (
 // Age is how long a reading is used.
 const Age = 2 * time.Second
 
+// gap is the shortest time between two readings, whoever asks for them.
+const gap = time.Second
+
 // Store reads the data for forecasts.
 type Store interface {
 	FleetSummary(ctx context.Context) ([]store.FleetSummary, error)
@@ -41,20 +44,23 @@ func NewReader(s Store) *Reader {
 	return &Reader{store: s, now: edge.NewMemo[*Reading](Age), usual: edge.NewMemo[map[store.Platform]store.Durations](10 * time.Second)}
 }
 
-// Why returns why a build waits, and the build as the queue has it; nil if it does not wait.
-func (r *Reader) Why(ctx context.Context, id string) (*store.PendingBuild, Reason, error) {
-	b, err := r.store.WaitingBuild(ctx, id)
-	if err != nil || b == nil {
-		return nil, Reason{}, err
-	}
+// Waiting returns a build as the queue has it; nil if it does not wait.
+func (r *Reader) Waiting(ctx context.Context, id string) (*store.PendingBuild, error) {
+	return r.store.WaitingBuild(ctx, id)
+}
+
+// Why returns why a build waits. It may wait for a reading of the fleet, so its caller should
+// hold no place that others need.
+func (r *Reader) Why(ctx context.Context, b *store.PendingBuild) (Reason, error) {
+	asked := time.Now()
 	now, err := r.Now(ctx)
 	if err == nil && !now.knows(b) { // it is older than the build
-		now, err = r.read(ctx)
+		now, err = r.now.Since(ctx, asked, gap, r.read)
 	}
 	if err != nil {
-		return nil, Reason{}, err
+		return Reason{}, err
 	}
-	return b, now.Why(*b), nil
+	return now.Why(*b), nil
 }
 
 // knows reports whether the reading includes the class of b.

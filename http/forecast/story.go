@@ -35,25 +35,38 @@ const (
 	stepBuilding store.LineKind = "building"
 )
 
-// Story returns the steps of a build from the kinds and facts in its log, and why it
-// waits, nil if it does not.
-func (r *Reader) Story(ctx context.Context, b store.Build) (steps []Step, why *Reason, err error) {
-	var past []store.Milestone
+// Past is what the database has of a build's story.
+type Past struct {
+	build   store.Build
+	events  []store.Milestone
+	waiting *store.PendingBuild // nil if it does not wait
+}
+
+// Past reads what Story needs.
+func (r *Reader) Past(ctx context.Context, b store.Build) (p Past, err error) {
+	p.build = b
 	if b.Attempt > 1 || b.LastWorkerID != "" || b.Priority != 0 || b.State.Final() { // otherwise the build itself holds every step
-		if past, err = r.store.Milestones(ctx, b.ID); err != nil {
-			return nil, nil, err
+		if p.events, err = r.store.Milestones(ctx, b.ID); err != nil {
+			return p, err
 		}
 	}
 	if b.State == store.Pending {
-		waiting, reason, err := r.Why(ctx, b.ID)
+		p.waiting, err = r.Waiting(ctx, b.ID)
+	}
+	return p, err
+}
+
+// Story returns the steps of a build from the kinds and facts in its log, and why it waits, nil
+// if it does not. It may wait, see [Reader.Why].
+func (r *Reader) Story(ctx context.Context, p Past) (steps []Step, why *Reason, err error) {
+	if p.waiting != nil {
+		reason, err := r.Why(ctx, p.waiting)
 		if err != nil {
 			return nil, nil, err
 		}
-		if waiting != nil {
-			why = &reason
-		}
+		why = &reason
 	}
-	return storyOf(b, past, why), why, nil
+	return storyOf(p.build, p.events, why), why, nil
 }
 
 func storyOf(b store.Build, past []store.Milestone, why *Reason) []Step {

@@ -1,0 +1,98 @@
+package forecast
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+// slowFleet is a store whose fleet takes two seconds to read. Each reading knows the classes that
+// were new when it began.
+type slowFleet struct {
+	classes, readings, atOnce, most atomic.Int32
+}
+
+func (s *slowFleet) FleetSummary(ctx context.Context) ([]store.FleetSummary, error) {
+	s.readings.Add(1)
+	s.most.Store(max(s.most.Load(), s.atOnce.Add(1)))
+	defer s.atOnce.Add(-1)
+	fleet := make([]store.FleetSummary, s.classes.Load()+1)
+	for i := range fleet {
+		fleet[i].Class = store.Class{ID: int32(i), Platform: store.IOS}
+	}
+	<-time.After(2 * time.Second)
+	return fleet, ctx.Err()
+}
+
+func (*slowFleet) Figures(context.Context) (store.Figures, error) { return store.Figures{}, nil }
+
+func (*slowFleet) Durations(context.Context) (map[store.Platform]store.Durations, error) {
+	return nil, nil //nolint:nilnil // nothing was built
+}
+
+func (*slowFleet) WaitingBuild(context.Context, string) (*store.PendingBuild, error) {
+	return nil, nil //nolint:nilnil // not used
+}
+
+func (*slowFleet) Milestones(context.Context, string) ([]store.Milestone, error) { return nil, nil }
+
+func TestOneReadingServesAllWhoAskWhy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowFleet{}
+		r, begin := NewReader(s), time.Now()
+		var wg sync.WaitGroup
+		for range 12 {
+			wg.Go(func() {
+				for range 10 { // as fast as it can, each time about a build of a class of its own
+					b := &store.PendingBuild{ClassID: s.classes.Add(1)}
+					why, err := r.Why(t.Context(), b)
+					require.NoError(t, err)
+					require.NotEqual(t, "next", why.Kind, "the reading is younger than the build")
+					_, err = r.Now(t.Context())
+					require.NoError(t, err)
+				}
+			})
+		}
+		wg.Wait()
+		require.EqualValues(t, 1, s.most.Load(), "one at a time")
+		require.LessOrEqual(t, time.Duration(s.readings.Load()-1)*gap, time.Since(begin), "at most one a second")
+		require.LessOrEqual(t, s.readings.Load(), int32(24), "120 questions share them")
+	})
+}
+
+func TestReadingsOfAFastFleetAreASecondApart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowFleet{}
+		r := NewReader(quick{s})
+		for i := range 5 {
+			begin := time.Now()
+			_, err := r.Why(t.Context(), &store.PendingBuild{ClassID: s.classes.Add(1)})
+			require.NoError(t, err)
+			require.Equal(t, time.Duration(min(i, 1))*gap, time.Since(begin))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := r.Why(ctx, &store.PendingBuild{ClassID: s.classes.Add(1)})
+		require.ErrorIs(t, err, context.Canceled, "who leaves waits no longer")
+	})
+}
+
+// quick is a slowFleet that takes no time.
+type quick struct{ *slowFleet }
+
+func (q quick) FleetSummary(context.Context) ([]store.FleetSummary, error) {
+	fleet := make([]store.FleetSummary, q.classes.Load()+1)
+	for i := range fleet {
+		fleet[i].Class = store.Class{ID: int32(i), Platform: store.IOS}
+	}
+	return fleet, nil
+}
