@@ -82,11 +82,12 @@ func TestCertsThatCantBeUnpackedSaySo(t *testing.T) {
 	} {
 		s, w := b.assigned(certs)
 		r := b.send("GET", "/api/builds/"+s.ID+"/certs-secure", key("X-Worker-Id", w.ID, "X-Build-Id", s.ID), "")
-		require.Equal(t, 500, r.status, name)
+		require.Equal(t, 422, r.status, name)
 		requireProblem(t, r, "Failed to process certs file", "certs_unusable")
 		require.Equal(t, 200, b.send("POST", "/api/builds/"+s.ID+"/cancel", key(), "").status)
 	}
 	require.NotContains(t, b.logs.String(), "secret bytes")
+	require.NotContains(t, b.logs.String(), `"level":"error"`, "a submitter decides it")
 }
 
 // gatedFiles holds whoever opens certificates.
@@ -151,6 +152,6 @@ func TestCertsAreUnpackedAFewAtOnceAndBounded(t *testing.T) {
 	}
 	require.Equal(t, 200, unpack(12<<20-1).status)
 	r := unpack(12<<20 + 1)
-	require.Equal(t, 500, r.status)
+	require.Equal(t, 422, r.status)
 	requireProblem(t, r, "Failed to process certs file", "certs_unusable")
 }

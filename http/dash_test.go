@@ -753,8 +753,30 @@ func TestBuildsAreRetriedAndCancelledTogether(t *testing.T) {
 	require.Contains(t, r.body, "1 build submitted again.")
 	require.Contains(t, r.body, "1 build could not be retried:")
 	require.Equal(t, 4, d.count())
-	_, acts := d.audited(4)
-	require.Equal(t, "retry, build/"+one+", again, done", acts[0])
-	require.Contains(t, acts[1], "cancel, build/nothing, wrong branch, ")
-	require.Equal(t, []string{"cancel, build/" + two + ", wrong branch, done", "cancel, build/" + one + ", wrong branch, done"}, acts[2:])
+	entries, acts := d.audited(10)
+	require.Equal(t, []string{
+		"retry, 2 builds, again, 1 done, failed: nothing (Build not found)", "cancel, 3 builds, wrong branch, 2 done, failed: nothing (Build not found)",
+	}, acts, "one entry for a form")
+	require.Contains(t, string(entries[1].Detail), two)
+}
+
+// A form names few builds, and its session needs a scope for what it does before any of them is
+// looked up.
+func TestABulkFormIsSmallAndNeedsAScope(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, apiKey)
+	many := strings.Repeat("id=nothing&", 100) + "act=cancel&reason=x"
+	require.Contains(t, d.act("/builds/bulk", many).body, "100 builds could not be cancelled")
+	r := d.act("/builds/bulk", "id=more&"+many)
+	require.Equal(t, 400, r.status)
+	require.Contains(t, r.body, "At most 100 builds can be retried or cancelled at once, got 101")
+	_, acts := d.audited(1000)
+	require.Len(t, acts, 1)
+
+	r = d.login(d.named("reader", store.ScopeRead).Key, "tester", nil)
+	require.Equal(t, 303, r.status, r.body)
+	d.cookie, _, _ = strings.Cut(r.header.Get("Set-Cookie"), ";")
+	require.Equal(t, 403, d.act("/builds/bulk", "id=nothing&act=cancel&reason=x").status)
+	_, acts = d.audited(1000)
+	require.Len(t, acts, 1, "nothing was begun")
 }

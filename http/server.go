@@ -60,6 +60,11 @@ func New(deps Deps, cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// Audited calls act, which has one entry in the audit, whatever it does.
+func (s *Server) Audited(ctx context.Context, action, target, reason string, detail map[string]any, act func(ctx context.Context) error) error {
+	return s.audit.do(ctx, entry{action, target, reason, detail}, act)
+}
+
 // Order carries out the order to the tree that r asks for, as POST /admin/tree/* does. accepted
 // answers before an order that stops this server; others return the node.
 func (s *Server) Order(ctx context.Context, r api.Request, accepted func(shown api.Plan) error) (any, error) {

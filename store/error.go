@@ -45,7 +45,7 @@ const (
 	DiskFull           Code = "disk_full"             // storage has no room
 	Unavailable        Code = "unavailable"           // an outage of a dependency: try again
 	Timeout            Code = "timeout"               // the work takes longer than the caller waits
-	CertsUnusable      Code = "certs_unusable"        // the submitter's certificates can't be read (500 for old clients)
+	CertsUnusable      Code = "certs_unusable"        // the submitter's certificates can't be read
 	Internal           Code = "internal"              // a defect: details are in the log only
 )
 

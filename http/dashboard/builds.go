@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -83,27 +84,49 @@ type bulkData struct {
 	Failed []store.Named // the ids, and why
 }
 
-// bulkRoute is the route of the form of the list of builds.
+// maxBulk is how many builds one form may name.
+const maxBulk = 100
+
+// bulkRoute is the route of the form of the list of builds. It needs what the acts need.
 func (d *Dashboard) bulkRoute() edge.Route {
 	r := d.route(post, "/builds/bulk", api.Reader, d.bulk)
 	r.Service = api.ServiceBuilds
+	r.Scope, r.Own = api.CancelBuild.Scope()
 	return r
 }
 
-// bulk retries or cancels the builds of a form, each as the API does.
+// bulk retries or cancels the builds of a form, each as the API does. The audit has one entry
+// for all of them.
 func (d *Dashboard) bulk(ctx context.Context, c echo.Context) (any, error) {
 	fields := c.Request().PostForm
+	ids := fields["id"]
 	why, err := reasonOf(fields, true)
 	if err != nil {
 		return nil, err
+	}
+	if len(ids) > maxBulk {
+		return nil, edge.Invalid("At most " + strconv.Itoa(maxBulk) + " builds can be retried or cancelled at once, got " + strconv.Itoa(len(ids)))
 	}
 	data := bulkData{Act: "cancel"}
 	if fields.Get("act") == "retry" {
 		data.Act = "retry"
 	}
-	for _, id := range fields["id"] {
+	if len(ids) > 0 {
+		detail := map[string]any{"builds": edge.Each(ids, store.Text)}
+		_ = d.server.Audited(ctx, data.Act, plural(len(ids), "build"), why, detail, func(ctx context.Context) error {
+			d.actOn(ctx, ids, why, &data)
+			return data.err()
+		}) // the page shows what failed
+	}
+	return d.render(ctx, c, http.StatusOK, "bulk", &screen{Title: "Builds", Section: "/builds", Path: ownPath(fields.Get("back"), "/builds"), Page: data})
+}
+
+// actOn retries or cancels builds.
+func (d *Dashboard) actOn(ctx context.Context, ids []string, why string, data *bulkData) {
+	for _, id := range ids {
 		id = store.Text(id)
 		build, reason := api.BuildID(id), api.Why{Reason: why}
+		var err error
 		if data.Act == "retry" {
 			_, err = edge.Invoke(ctx, d.server.Server, api.RetryBuild, api.RetryBuildIn{BuildAccess: api.BuildAccess{ID: build}, Why: reason})
 		} else {
@@ -115,7 +138,15 @@ func (d *Dashboard) bulk(ctx context.Context, c echo.Context) (any, error) {
 			data.Done++
 		}
 	}
-	return d.render(ctx, c, http.StatusOK, "bulk", &screen{Title: "Builds", Section: "/builds", Path: ownPath(fields.Get("back"), "/builds"), Page: data})
+}
+
+// err returns the error of the act for the audit, nil if nothing failed.
+func (b *bulkData) err() error {
+	if len(b.Failed) == 0 {
+		return nil
+	}
+	failed := edge.Each(b.Failed, func(n store.Named) string { return n.ID + " (" + n.Name + ")" })
+	return store.NewError(store.Conflict, strconv.Itoa(b.Done)+" done, failed: "+strings.Join(failed, ", "))
 }
 
 // buildData is the data of a build's page.

@@ -234,7 +234,7 @@ func (d *Dashboard) login(ctx context.Context, c echo.Context) (any, error) {
 		}
 		return d.renderLogin(ctx, c, edge.StatusOf(failure.Code), loginData{Next: next, Name: r.PostForm.Get("name"), Error: message})
 	}
-	d.server.Log.Info().Str("actor", edge.Caller{Session: &v.Session, Remote: edge.RemoteHost(r)}.Actor()).Str("session", v.ID).Msg("login")
+	d.server.Log.Info().Str("actor", edge.Caller{Session: &v.Session, Remote: edge.RemoteHost(r), Addr: edge.Remote(r, d.server.Config.TrustedProxies).String()}.Actor()).Str("session", v.ID).Msg("login")
 	c.SetCookie(d.sessions.cookie(r, d.sessions.issue(v)))
 	return nil, c.Redirect(http.StatusSeeOther, next)
 }

@@ -65,21 +65,26 @@ func (s *Session) Needs(scope store.Scope) error {
 	return missing(scope)
 }
 
-// Actor returns the caller's name for the audit, such as "admin@127.0.0.1".
+// Actor returns the caller's name for the audit, such as "admin@127.0.0.1", or behind a trusted
+// proxy "admin@203.0.113.9 via 127.0.0.1". The proxy is named because it vouches for the address.
 func (c Caller) Actor() string {
+	from := "@" + c.Remote
+	if c.Addr != "" && c.Addr != c.Remote {
+		from = "@" + c.Addr + " via " + c.Remote
+	}
 	switch {
 	case c.Session != nil && c.Session.Key != "":
-		return c.Session.Name + " (key " + c.Session.Key + ")@" + c.Remote
+		return c.Session.Name + " (key " + c.Session.Key + ")" + from
 	case c.Session != nil:
-		return c.Session.Name + " (" + c.Session.Role + ")@" + c.Remote
+		return c.Session.Name + " (" + c.Session.Role + ")" + from
 	case c.Key != nil:
-		return "key " + c.Key.Name + "@" + c.Remote
+		return "key " + c.Key.Name + from
 	case c.AdminKey:
-		return "admin@" + c.Remote
+		return "admin" + from
 	case c.APIKey:
-		return "api@" + c.Remote
+		return "api" + from
 	default: // only a build's token was sent
-		return "build token@" + c.Remote
+		return "build token" + from
 	}
 }
 

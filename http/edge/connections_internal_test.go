@@ -258,6 +258,15 @@ func TestInventedWorkersHaveNoShare(t *testing.T) {
 	require.Equal(t, Share{Credential: "low", Part: "worker v"}, ask(lowKey, "v"))
 }
 
+func TestTheAuditNamesTheClientBehindAProxy(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ addr, want string }{
+		{"203.0.113.9", "admin@203.0.113.9 via 127.0.0.1"}, {"127.0.0.1", "admin@127.0.0.1"}, {"", "admin@127.0.0.1"},
+	} {
+		require.Equal(t, c.want, Caller{AdminKey: true, Remote: "127.0.0.1", Addr: c.addr}.Actor())
+	}
+}
+
 // BenchmarkRequest is a request with the API key on a connection that has sent one.
 func BenchmarkRequest(b *testing.B) {
 	s := New(Deps{Logger: zerolog.Nop()}, Config{APIKey: "test-api-key-0123456789", MaxConnections: 64}.WithDefaults())

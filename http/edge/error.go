@@ -17,7 +17,7 @@ import (
 	"takt/store"
 )
 
-// statuses has each code's status. Internal, CertsUnusable and unknown codes are 500.
+// statuses has each code's status. Internal and unknown codes are 500.
 var statuses = map[store.Code]int{ //nolint:gochecknoglobals // a table
 	store.InvalidArgument: http.StatusBadRequest, store.InvalidState: http.StatusBadRequest,
 	store.Unauthorized: http.StatusUnauthorized, store.InvalidToken: http.StatusUnauthorized,
@@ -27,7 +27,7 @@ var statuses = map[store.Code]int{ //nolint:gochecknoglobals // a table
 	store.KeyExpired: http.StatusConflict, store.RetryWaiting: http.StatusConflict,
 	store.PreconditionFailed: http.StatusPreconditionFailed, store.TooLarge: http.StatusRequestEntityTooLarge,
 	store.UnsupportedMedia: http.StatusUnsupportedMediaType, store.RangeNotSatisfied: http.StatusRequestedRangeNotSatisfiable,
-	store.Unprocessable: http.StatusUnprocessableEntity, store.RegistrationFailed: http.StatusUnprocessableEntity, store.SecretsNeeded: http.StatusUnprocessableEntity, store.KeyMismatch: http.StatusUnprocessableEntity,
+	store.Unprocessable: http.StatusUnprocessableEntity, store.CertsUnusable: http.StatusUnprocessableEntity, store.RegistrationFailed: http.StatusUnprocessableEntity, store.SecretsNeeded: http.StatusUnprocessableEntity, store.KeyMismatch: http.StatusUnprocessableEntity,
 	store.RateLimited: http.StatusTooManyRequests, store.KeyQueueFull: http.StatusTooManyRequests, store.KeyClassesFull: http.StatusTooManyRequests,
 	store.QueueFull: http.StatusServiceUnavailable, store.Overloaded: http.StatusServiceUnavailable, store.Unavailable: http.StatusServiceUnavailable,
 	store.Timeout: http.StatusGatewayTimeout, store.DiskFull: http.StatusInsufficientStorage,
@@ -60,14 +60,14 @@ func FailureOf(err error) *store.Error {
 }
 
 // ProblemOf returns the reply for err, and its Retry-After, 0 if it has none. A 500 never
-// shows details, except for CertsUnusable, which is the submitter's mistake.
+// shows details.
 func ProblemOf(err error, requestID string) (p api.Problem, retryAfter time.Duration) {
 	e := FailureOf(err)
 	p = api.Problem{
 		Type: "about:blank", Status: StatusOf(e.Code), Code: string(e.Code),
 		Detail: e.Message, Details: e.Details, RequestID: requestID,
 	}
-	if p.Status == http.StatusInternalServerError && e.Code != store.CertsUnusable {
+	if p.Status == http.StatusInternalServerError {
 		p.Code, p.Detail = string(store.Internal), "Internal server error"
 	}
 	if p.Status == http.StatusBadRequest || p.Status == http.StatusUnprocessableEntity {
