@@ -150,7 +150,7 @@ const unpackPatience = 20 * time.Second
 // unpackLimit is how many replies with unpacked certificates are made and sent at once. The
 // largest allowed archive takes some 80 MiB of memory.
 var unpackLimit = edge.Limit{ //nolint:gochecknoglobals // a constant
-	Most: 4, Fair: true, Wait: unpackPatience, Refusal: store.Error{Message: "Too many certificates are being unpacked, try again later"},
+	Most: 4, Wait: unpackPatience, Refusal: store.Error{Message: "Too many certificates are being unpacked, try again later"},
 }
 
 // keychainBytes is how many random bytes a keychain's password has.

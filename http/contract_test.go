@@ -235,7 +235,7 @@ func (p *promises) ofHolders() {
 	logs, telemetry, heartbeat := "POST "+at(p.held.ID, "/logs"), "POST "+at(p.held.ID, "/telemetry"), "POST "+at(p.held.ID, "/heartbeat")
 	p.check(
 		promise{404, "Source not found", "GET " + at(bare.ID, "/source"), its, ""},
-		promise{500, "Failed to process certs file", "GET " + at(p.held.ID, "/certs-secure"), mine(), ""},
+		promise{422, "Failed to process certs file", "GET " + at(p.held.ID, "/certs-secure"), mine(), ""},
 		promise{200, "", "GET " + at(p.held.ID, "/source"), mine("X-Build-Attempt", "2"), ""},
 		promise{200, "", logs, mine(), line},
 		promise{200, "", logs, mine(), `{"logs":[` + line + `,{"level":"debug","message":"x"}]}`},

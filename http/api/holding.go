@@ -121,7 +121,7 @@ var FetchCerts = declare[Holding, None](holding, WorkerKey, Transfer, "GET HEAD 
 
 // FetchCertsSecure is GET /api/builds/:id/certs-secure.
 var FetchCertsSecure = declare[HoldingWithBuild, SecureCerts](holding, HolderKey, Transfer, "GET /api/builds/:id/certs-secure", Route{
-	ID: "fetchCertsSecure", Summary: "Fetch the certificates, unpacked",
+	ID: "fetchCertsSecure", Errors: []int{422}, Summary: "Fetch the certificates, unpacked",
 })
 
 // PostTelemetry is POST /api/builds/:id/telemetry.

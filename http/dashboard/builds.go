@@ -145,7 +145,11 @@ func (b *bulkData) err() error {
 	if len(b.Failed) == 0 {
 		return nil
 	}
-	failed := edge.Each(b.Failed, func(n store.Named) string { return n.ID + " (" + n.Name + ")" })
+	const named = 5
+	failed := edge.Each(b.Failed[:min(len(b.Failed), named)], func(n store.Named) string { return n.ID + " (" + n.Name + ")" })
+	if more := len(b.Failed) - named; more > 0 {
+		failed = append(failed, strconv.Itoa(more)+" more")
+	}
 	return store.NewError(store.Conflict, strconv.Itoa(b.Done)+" done, failed: "+strings.Join(failed, ", "))
 }
 
