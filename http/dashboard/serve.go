@@ -138,13 +138,14 @@ func (d *Dashboard) permit(c echo.Context, r *edge.Route) error {
 	}
 	s.Bear(c)
 	c.SetRequest(req.WithContext(edge.WithSession(req.Context(), &s.Session)))
+	var err error
 	if !r.Own || s.Role != edge.RoleKey || s.Needs(store.ScopeSubmit) != nil { // else the endpoint asks whose build it is
-		if err := s.opens(r.Access, r.Scope); err != nil {
-			return err
-		}
+		err = s.opens(r.Access, r.Scope)
 	}
-	d.server.TrustSession(c, &s.Session, time.Now())
-	return nil
+	if err == nil {
+		d.server.TrustSession(c, &s.Session, time.Now())
+	}
+	return err
 }
 
 // opens returns an error if the session may not open what has an access and a scope. That of a key
