@@ -23,7 +23,7 @@ NFPM_VERSION  := v2.45.2
 NFPM          := $(CACHE)/tools/nfpm-$(NFPM_VERSION)/nfpm
 SCREENSHOTS   ?= .cache/screenshots
 BIN           := bin/takt
-PROGRAMS      := ./cmd/takt ./cmd/takt-demo ./cmd/takt-bench ./cmd/takt-drill
+PROGRAMS      := ./cmd/takt ./cmd/takt-demo ./cmd/takt-bench ./cmd/takt-drill ./cmd/takt-attack
 RUN_DIR       ?= .cache/run
 FUZZTIME      ?= 30s
 DRILL         ?= 2m
@@ -57,7 +57,7 @@ export GOTOOLCHAIN := local
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## build bin/takt, bin/takt-demo, bin/takt-bench and bin/takt-drill
+build: ## build bin/takt, bin/takt-demo, bin/takt-bench, bin/takt-drill and bin/takt-attack
 	$(GO) build -trimpath $(LDFLAGS) -o $(dir $(BIN)) $(PROGRAMS)
 
 release: ## build the release VERSION for Linux and macOS into .cache/release/VERSION, the same bytes each time
@@ -105,6 +105,9 @@ test-long: setup-cc setup-postgres setup-git setup-s3 ## run with all their repe
 
 drill: setup-postgres setup-s3 setup-git setup-cc ## make faults around two controllers, and failovers, under load for DRILL (2m), and check every promise
 	TAKT_DRILL=$(DRILL) $(FIND) CGO_ENABLED=1 $(GO) test -race -run 'TestDrillFindsThatPromisesAreKept|TestDrillOfFailovers' -v -count 1 -timeout 90m ./cmd/takt-drill
+
+attack: setup-postgres build ## attack takt with low keys, with half a core and without limit, and measure what others notice
+	$(BIN)-attack
 
 test-deploy: test-package test-image test-proxies test-controllers test-databases test-release ## test what operators install: package, images, compose file, proxies, several controllers, PgBouncer, releases
 

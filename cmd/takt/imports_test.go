@@ -68,7 +68,7 @@ func TestImportDirection(t *testing.T) {
 			return []string{"takt/actors", "takt/store/postgres"}
 		case pkg == "takt/cmd/internal/gotest": // it starts a PostgreSQL for tests
 			return []string{"takt/actors", "takt/http"}
-		case pkg == "takt/http/client" || pkg == "takt/cmd/takt-demo" || under(pkg, "takt/cmd/internal"):
+		case pkg == "takt/http/client" || pkg == "takt/cmd/takt-demo" || pkg == "takt/cmd/takt-attack" || under(pkg, "takt/cmd/internal"):
 			return []string{"takt/actors", "takt/store/postgres", "github.com/jackc/pgx", "github.com/labstack/echo"}
 		case pkg == "takt/http/api":
 			return []string{"takt/http", "takt/actors", "takt/store/postgres", "github.com/labstack/echo"}

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+// stopLimit is how long a process may take to end in order.
+const stopLimit = time.Minute
+
+const (
+	// diskLimit and unpackLimit are settings of the worker that is attacked.
+	diskLimit, unpackLimit = 100 << 20, 50 << 20
+	// memoryLimit is what it may take: 64 MiB, and 600 bytes for each of 500 000 entries.
+	memoryLimit = 64<<20 + 600*500_000
+)
+
+// measured are the series of all parties of one attack, and how it went on.
+type measured struct {
+	victim, operator, probes, notices series
+	memory, disk                      atomic.Int64 // the most that the worker took
+
+	began, ended, settled, over time.Time // of the attack; when others should not notice it any more; of all
+	first                       time.Time
+}
+
+// attackOnce starts takt, measures before, during and after an attack, and ends takt.
+func attackOnce(ctx context.Context, base process.Site, a attack, mode string, n size) (r row, err error) {
+	site := base
+	site.Dir = filepath.Join(base.Dir, a.name+"-"+strings.ReplaceAll(mode, " ", "-"))
+	if err := os.Mkdir(site.Dir, 0o711); err != nil { // PostgreSQL's account works below
+		return r, err
+	}
+	c, err := site.Controller(ctx, "takt", a.settings...)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, c.Stop(context.WithoutCancel(ctx), stopLimit)) }()
+	m := &measured{}
+	beside, stop := context.WithCancelCause(ctx)
+	var all sync.WaitGroup
+	defer func() {
+		stop(errors.New("the measurement is over"))
+		all.Wait()
+	}()
+	if err := m.begin(beside, &all, site, c, a); err != nil {
+		return r, err
+	}
+	m.first = time.Now()
+	pause(ctx, n.before)
+	play, err := newPlayer(ctx, site, c, a, mode, n)
+	if err != nil {
+		return r, err
+	}
+	m.began = time.Now()
+	if err := play.attack(ctx, n.during); err != nil {
+		return r, err
+	}
+	m.ended = time.Now()
+	pause(ctx, n.settle)
+	m.settled = time.Now()
+	pause(ctx, n.after)
+	m.over = time.Now()
+	stop(errors.New("the measurement is over"))
+	all.Wait()
+	return judge(a, mode, m, n.timed), context.Cause(ctx)
+}
+
+// begin starts what is beside the attacker: victims, and what the attack is about.
+func (m *measured) begin(ctx context.Context, all *sync.WaitGroup, site process.Site, c *process.Controller, a attack) error {
+	asked := make(chan struct{}) // closed when the victim has its last reply
+	key, err := client.Call(ctx, c.Client, api.CreateKey, api.CreateKeyIn{Name: "victim", Scopes: []store.Scope{store.ScopeSubmit, store.ScopeRead}})
+	if err != nil {
+		return err
+	}
+	p, err := newPerson(c.URL, victimAddress, key.Key, "", 0)
+	if err == nil {
+		err = p.login(ctx, key.Key)
+	}
+	if err != nil {
+		return err
+	}
+	admin, err := newPerson(c.URL, operatorAddress, "", c.AdminKey, 0)
+	if err != nil {
+		return err
+	}
+	nobody, err := newPerson(c.URL, probesAddress, "", "", 0)
+	if err != nil {
+		return err
+	}
+	cancelled := func(string) {}
+	if a.name == "notices" {
+		if cancelled, err = m.receive(ctx, all, c, asked); err != nil {
+			return err
+		}
+	}
+	if a.worker {
+		if err := m.work(ctx, all, site, c); err != nil {
+			return err
+		}
+	}
+	requests, err := victim(ctx, p, cancelled)
+	if err != nil {
+		return err
+	}
+	all.Go(func() {
+		defer close(asked)
+		m.victim.keep(ctx, 20, requests...)
+	})
+	all.Go(func() { m.operator.keep(ctx, 4, operator(admin)...) })
+	all.Go(func() { m.probes.keep(ctx, 6, probes(nobody)...) })
+	return nil
+}
+
+// receive starts two receivers of notices: a slow one of workers', and one of the victim's
+// builds. They end when every notice has come, or is given up. It returns what notes that a
+// notice is due.
+func (m *measured) receive(ctx context.Context, all *sync.WaitGroup, c *process.Controller, asked <-chan struct{}) (func(id string), error) {
+	var due sync.WaitGroup
+	slow, victims := &receiver{delay: 14500 * time.Millisecond}, &receiver{}
+	for r, in := range map[*receiver]api.CreateSubscriptionIn{
+		slow:    {SubscriptionFilter: api.SubscriptionFilter{Events: []string{"worker.offline", "worker.back"}}},
+		victims: {SubscriptionFilter: api.SubscriptionFilter{Events: []string{"build.cancelled"}, Labels: map[string]string{"team": "victim"}}},
+	} {
+		address, stop, err := process.Serve(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		all.Go(func() {
+			defer stop()
+			<-ctx.Done()
+			select {
+			case <-asked:
+				due.Wait()
+			case <-time.After(2 * patience): // the victim never began
+			}
+		})
+		in.URL = "http://" + address
+		if _, err := client.Call(ctx, c.Client, api.CreateSubscription, in); err != nil {
+			return nil, err
+		}
+	}
+	return func(id string) {
+		began := time.Now()
+		due.Go(func() {
+			err := errors.New("none came")
+			select {
+			case <-victims.come(id):
+				err = nil
+			case <-time.After(patience):
+			}
+			m.notices.add(sample{began, time.Since(began), "notice", err})
+		})
+	}, nil
+}
+
+// work starts a worker and watches what it takes.
+func (m *measured) work(ctx context.Context, all *sync.WaitGroup, site process.Site, c *process.Controller) error {
+	key, err := client.Call(ctx, c.Client, api.CreateKey, api.CreateKeyIn{Name: "worker", Scopes: []store.Scope{store.ScopeWorker}})
+	if err != nil {
+		return err
+	}
+	at := &process.Controller{URL: c.URL, APIKey: key.Key}
+	dir := site.WorkerState("worker")
+	p, err := site.Worker(at, "worker", `echo >"$TAKT_OUTPUT"`, nil, "--platform", "android",
+		"--unpack-limit", fmt.Sprint(unpackLimit), "--disk", fmt.Sprint(diskLimit), "--poll-wait", "2s")
+	if err != nil {
+		return err
+	}
+	all.Go(func() {
+		for ctx.Err() == nil {
+			if _, most, err := p.Resident(); err == nil { // it may have ended, as Stop says
+				m.memory.Store(max(m.memory.Load(), int64(most)))
+			}
+			m.disk.Store(max(m.disk.Load(), used(dir)))
+			pause(ctx, 100*time.Millisecond)
+		}
+		p.Kill() // in the midst of a build: nobody waits for that
+	})
+	return nil
+}
+
+// used is the disk that a directory takes, without the archives as they came.
+func used(dir string) (sum int64) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil { // it has just been removed
+			return nil //nolint:nilerr // see above
+		}
+		if info, err := d.Info(); err == nil && filepath.Ext(path) != ".zip" {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				sum += int64(st.Blocks) * 512
+			}
+		}
+		return nil
+	})
+	return sum
+}
+
+// player starts the attacker's process.
+type player struct {
+	site   process.Site
+	file   string
+	cgroup string // its directory; "" if there is none
+	duty   bool   // stop and continue the process, because there is no cgroup
+}
+
+func newPlayer(ctx context.Context, site process.Site, c *process.Controller, a attack, mode string, n size) (*player, error) {
+	made, err := client.Call(ctx, c.Client, api.CreateKey, api.CreateKeyIn{Name: "attacker", Scopes: a.scopes})
+	if err != nil {
+		return nil, err
+	}
+	p := &player{site: site, file: filepath.Join(site.Dir, "attacker.json")}
+	at := attacker{Attack: a.name, Base: c.URL, Key: made.Key, Workers: n.workers, Classes: n.classes, Links: n.links, Entries: n.entries}
+	if mode == limited {
+		p.cgroup, at.Cgroup = halfCore()
+		p.duty, at.OneCore = p.cgroup == "", p.cgroup == ""
+	}
+	raw, err := json.Marshal(at)
+	if err != nil {
+		return nil, err
+	}
+	if p.site.Takt, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	return p, os.WriteFile(p.file, raw, 0o600)
+}
+
+// attack runs the attacker until it has attacked for so long.
+func (p *player) attack(ctx context.Context, during time.Duration) error {
+	attacker, err := p.site.Launch("attacker", nil, "play", p.file)
+	if err != nil {
+		return err
+	}
+	if p.cgroup != "" {
+		defer func() { _ = os.Remove(p.cgroup) }() // it is empty then
+	}
+	running, stop := context.WithCancelCause(ctx)
+	var duty sync.WaitGroup
+	if p.duty {
+		duty.Go(func() { half(running, attacker) })
+	}
+	err = attacker.Await(ctx, "the attack to begin", attacker.Progress, func(context.Context) (bool, error) {
+		return strings.Contains(attacker.Output(), readyLine), nil
+	})
+	if err == nil {
+		pause(ctx, during)
+	}
+	stop(errors.New("the attack is over"))
+	duty.Wait()
+	return errors.Join(err, attacker.Stop(context.WithoutCancel(ctx), stopLimit))
+}
+
+// half lets a process of one core run half of the time.
+func half(ctx context.Context, p *process.Process) {
+	for ctx.Err() == nil {
+		_ = p.Signal(syscall.SIGSTOP)
+		pause(ctx, 20*time.Millisecond)
+		_ = p.Signal(syscall.SIGCONT)
+		pause(ctx, 20*time.Millisecond)
+	}
+}
+
+// halfCore makes a cgroup with half a core: its directory, and the file that gets a process's id.
+// It returns "" where that is not permitted.
+func halfCore() (dir, procs string) {
+	const period, quota = "100000", "50000"
+	for root, limits := range map[string]map[string]string{
+		"/sys/fs/cgroup/cpu": {"cpu.cfs_period_us": period, "cpu.cfs_quota_us": quota},
+		"/sys/fs/cgroup":     {"cpu.max": quota + " " + period},
+	} {
+		dir := filepath.Join(root, fmt.Sprintf("takt-attack-%d", os.Getpid()))
+		if os.Mkdir(dir, 0o755) != nil { //nolint:gosec // a directory of the kernel
+			continue
+		}
+		ok := true
+		for _, name := range slices.Sorted(maps.Keys(limits)) {
+			ok = ok && os.WriteFile(filepath.Join(dir, name), []byte(limits[name]), 0) == nil //nolint:gosec // a file of the kernel
+		}
+		if ok {
+			return dir, filepath.Join(dir, "cgroup.procs")
+		}
+		_ = os.Remove(dir)
+	}
+	return "", ""
+}
