@@ -42,6 +42,9 @@ func (d deploying) Start(ctx context.Context, r store.DeploymentRequest, token s
 	if token == "" && !operator {
 		return store.Deployment{}, errOperatorsOnly
 	}
+	if strings.Contains(strings.Join(slices.Concat(r.Include, r.Exclude), ""), "\x00") || r.Concurrency < 0 || r.Concurrency > 32 {
+		return store.Deployment{}, store.NewError(store.Unprocessable, "as the real one, it refuses what nobody can store")
+	}
 	return d.Create(ctx, store.Deployment{ID: fmt.Sprintf("d%d", d.begun.Add(1)), Request: r, Credential: []byte("sealed " + token), CredentialID: []byte("c")})
 }
 

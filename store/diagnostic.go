@@ -76,6 +76,14 @@ func ParseDiagnostic(body map[string]json.RawMessage) (r DiagnosticReport, err e
 		json.Compact(&checks, bytes.ToValidUTF8(body["checks"], []byte("\uFFFD"))) != nil {
 		return r, NewError(InvalidArgument, "checks must be an array of objects")
 	}
+	// Those who read the reports rely on the types, and one check would break the whole list.
+	for _, check := range list {
+		for name, to := range map[string]any{"name": new(string), "status": new(string), "message": new(string), "duration_ms": new(float64), "auto_fixed": new(bool)} {
+			if raw, ok := check[name]; ok && (Absent(raw) || json.Unmarshal(raw, to) != nil) {
+				return r, NewError(InvalidArgument, "Invalid body: wrong type of "+name+" of a check")
+			}
+		}
+	}
 	r.Checks = checks.Bytes()
 	for _, verdict := range []string{"fail", "warn"} {
 		for _, check := range list {

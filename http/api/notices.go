@@ -238,7 +238,7 @@ func checkNotices(at string, events []string, platforms []store.Platform, labels
 		return invalid("at most 20 events, 32 platforms and 32 labels")
 	}
 	for _, p := range platforms {
-		if p == "" || len(p) > 64 || string(p) != store.Text(string(p)) {
+		if !p.Valid() { // replies promise names
 			return invalid("platforms must be names of platforms")
 		}
 	}

@@ -67,7 +67,7 @@ SELECT (SELECT count(*) FROM builds WHERE state = 'pending'),
 	coalesce(sum(completed) FILTER (WHERE day = (now() AT TIME ZONE 'UTC')::date), 0)::bigint,
 	make_interval(secs => coalesce(sum(build_ms), 0)::float8 / 1000),
 	(SELECT count(*) FROM workers WHERE status <> 'offline' AND last_seen_at > now() - interval '2 min'),
-	coalesce((SELECT total / nullif(n, 0) FROM cpu), 0)
+	coalesce((SELECT total / n FROM cpu WHERE total > 1e-300), 0) -- a tinier one divided by n is an error
 FROM all_days`
 
 // Totals counts all builds ever submitted, by state, and the workers that are present. Its
