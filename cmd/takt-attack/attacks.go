@@ -102,7 +102,7 @@ func play(ctx context.Context, file string, out io.Writer) error {
 		return err
 	}
 	if a.Cgroup != "" {
-		if err := os.WriteFile(a.Cgroup, fmt.Append(nil, os.Getpid()), 0); err != nil { //nolint:gosec // a file of the kernel
+		if err := os.WriteFile(a.Cgroup, fmt.Append(nil, os.Getpid()), 0); err != nil {
 			return fmt.Errorf("entering a cgroup: %w", err)
 		}
 	}
@@ -112,11 +112,11 @@ func play(ctx context.Context, file string, out io.Writer) error {
 	if a.person, err = newPerson(a.Base, attackerAddress, a.Key, "", 64); err != nil {
 		return err
 	}
-	err = find(a.Attack).play(ctx, &a, sync.OnceFunc(func() { fmt.Fprintln(out, readyLine) }))
-	if ctx.Err() != nil { // it was asked to stop
-		return nil
+	ready := sync.OnceFunc(func() { fmt.Fprintln(out, readyLine) })
+	if err := find(a.Attack).play(ctx, &a, ready); err != nil && ctx.Err() == nil { // else it was asked to stop
+		return err
 	}
-	return err
+	return nil
 }
 
 // readyLine is what the attacker's process writes when it has all that it needs.

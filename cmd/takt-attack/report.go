@@ -111,6 +111,9 @@ func table(rows []row) func(w io.Writer) {
 		})
 		fmt.Fprintln(w, "\nThe victim's times are those before, during and after the attack; those of operator and probes are the longest since it began.")
 		for _, r := range rows {
+			if r.P99[0] > ms(answered)/2 {
+				fmt.Fprintf(w, "%s, %s: p99 was %.0f ms before the attack: the machine does something else, too\n", r.Attack, r.Mode, r.P99[0])
+			}
 			if r.Who != "" {
 				fmt.Fprintf(w, "%s, %s: %s\n", r.Attack, r.Mode, r.Who)
 			}

@@ -45,7 +45,7 @@ type measured struct {
 func attackOnce(ctx context.Context, base process.Site, a attack, mode string, n size) (r row, err error) {
 	site := base
 	site.Dir = filepath.Join(base.Dir, a.name+"-"+strings.ReplaceAll(mode, " ", "-"))
-	if err := os.Mkdir(site.Dir, 0o711); err != nil { // PostgreSQL's account works below
+	if err := os.Mkdir(site.Dir, 0o711); err != nil { //nolint:gosec // PostgreSQL's account works below
 		return r, err
 	}
 	c, err := site.Controller(ctx, "takt", a.settings...)
@@ -291,7 +291,7 @@ func halfCore() (dir, procs string) {
 		}
 		ok := true
 		for _, name := range slices.Sorted(maps.Keys(limits)) {
-			ok = ok && os.WriteFile(filepath.Join(dir, name), []byte(limits[name]), 0) == nil //nolint:gosec // a file of the kernel
+			ok = ok && os.WriteFile(filepath.Join(dir, name), []byte(limits[name]), 0) == nil
 		}
 		if ok {
 			return dir, filepath.Join(dir, "cgroup.procs")
