@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 func TestAttackersHarmNobody(t *testing.T) {
 	t.Parallel()
 	needs.Linux(t) // has all of 127.0.0.0/8 on loopback
+	needs.Files(t, 4096)
 	var out, errs bytes.Buffer
 	code := cli.Execute(t.Context(), newRoot(), []string{
 		"--takt", takttest.Build(t), "--size", "small", "--modes", limited, "--json",
