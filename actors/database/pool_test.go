@@ -321,7 +321,7 @@ func TestPoolOutage(t *testing.T) {
 		return first.pg.ConnConfig(ctx)
 	}
 	b := startPool(t, PoolConfig{Source: source, AnswerTimeout: 200 * time.Millisecond, ConnectTimeout: 300 * time.Millisecond})
-	require.True(t, b.pool.Ready())
+	soon(t, "the pool", b.pool.Ready) // its first connection may be late
 
 	t.Run("the server stops: users lose the pool at once", func(t *testing.T) { //nolint:paralleltest // builds on the step before
 		running := make(chan error, 1)

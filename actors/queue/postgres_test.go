@@ -527,7 +527,7 @@ func TestABuildThatWasLockedInVainWakesTheOtherController(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = worker.Rollback(context.WithoutCancel(t.Context())) }()
 	exec(worker, `SELECT FROM workers WHERE id = $1 FOR UPDATE`, all[1].ID)
-	left, err := postgres.NewWorkers(db.DB).UnregisterID(t.Context(), gone.ID)
+	left, err := postgres.NewWorkers(db.DB).UnregisterID(t.Context(), gone.ID, "")
 	require.NoError(t, err)
 	exec(listener, `LISTEN takt`)
 
