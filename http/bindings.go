@@ -19,8 +19,12 @@ type bindings struct {
 }
 
 // check returns an error if t is another worker's token than that of k. One of an unknown worker
-// is left to the caller.
+// is left to the caller. An enrolled key without a worker gets InvalidToken, so that a worker
+// registers with it: else who never does could be any.
 func (b *bindings) check(ctx context.Context, k *store.NamedKey, t store.WorkerToken) error {
+	if k.Binds() && k.Worker == "" {
+		return store.ErrInvalidToken()
+	}
 	if k == nil || k.Worker == "" || t.Worker == 0 {
 		return nil
 	}

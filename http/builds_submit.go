@@ -230,6 +230,9 @@ func (h *submissions) retry(ctx context.Context, in api.RetryBuildIn) (reply api
 	key, by := edge.CallerOf(ctx).Key, edge.CallerOf(ctx).KeyName()
 	if caller := edge.CallerOf(ctx); !caller.APIKey && caller.Key == nil && caller.Session == nil { // a build's token
 		key, by = h.edge.Keys.Called(old.Submitter), old.Submitter
+		if key == nil && by != "" { // it was revoked or has expired
+			key = &store.NamedKey{Name: by}
+		}
 	}
 	if err := key.Submits(old.Priority); err != nil { // it may have been raised, or the key's limit lowered
 		return reply, err

@@ -100,7 +100,7 @@ func (h *tails) share(c echo.Context) (leave func(), err error) {
 	if h.edge.Keys.Shown(c.Request().Header) {
 		return func() {}, nil
 	}
-	return h.tokens.Take(c.Request().Context(), edge.Share{}, nil)
+	return h.tokens.Take(c.Request().Context(), h.edge.ShareOf(c), nil)
 }
 
 // serveLines answers with the lines so far, page by page. It has no default limit because

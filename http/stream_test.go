@@ -306,6 +306,17 @@ func TestStreamsAreCountedApart(t *testing.T) {
 	b.tail(build.ID, key()).line()
 }
 
+func TestAKeyLeavesStreamsToOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *takthttp.Config) { c.MaxStreams = 8 })
+	reader := map[string]string{"X-API-Key": b.named("reader", store.ScopeRead).Key, "Accept": "text/event-stream"}
+	for range 6 {
+		tune(t, b.client, b.url+"/api/events", reader)
+	}
+	require.Equal(t, 503, b.send("GET", "/api/events", reader, "").status)
+	tune(t, b.client, b.url+"/api/events", key())
+}
+
 func TestStreamsEndWithTheServer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

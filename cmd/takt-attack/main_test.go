@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 // Times are judged by make attack, because here other tests run beside it.
 func TestAttackersHarmNobody(t *testing.T) {
 	t.Parallel()
+	needs.Check(t)
 	needs.Linux(t) // has all of 127.0.0.0/8 on loopback
 	needs.Files(t, 4096)
 	var out, errs bytes.Buffer

@@ -228,8 +228,14 @@ names the keys that are valid: revoke again what else was revoked since.`,
 		if err != nil {
 			return err
 		}
-		if keys.Revoked, err = revokedSince(ctx, dir, m, replaced); err != nil {
-			return err
+		var unread []error
+		if !keys.Revive {
+			if keys.Revoked, unread, err = revokedSince(ctx, dir, m, replaced); err != nil {
+				return err
+			}
+		}
+		for _, err := range unread {
+			fmt.Fprintf(cmd.ErrOrStderr(), "takt: it is not known which keys were revoked when this backup was made: %v\n", err)
 		}
 		return u.restore(ctx, dir, m, partial, &keys, replaced != "")
 	})
@@ -252,11 +258,12 @@ func chooseBackup(dir *backup.Dir, name string) (m backup.Manifest, err error) {
 }
 
 // revokedSince returns the names of the keys that are revoked in the backups that are newer than
-// m, or in the database at a URL.
-func revokedSince(ctx context.Context, dir *backup.Dir, m backup.Manifest, url string) (names []string, err error) {
+// m, or in the database at a URL, and why some of those backups can't be read: one that is damaged
+// is why an older one is restored.
+func revokedSince(ctx context.Context, dir *backup.Dir, m backup.Manifest, url string) (names []string, unread []error, err error) {
 	all, err := dir.List()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, newer := range all {
 		if newer.At.After(m.At) {
@@ -266,20 +273,20 @@ func revokedSince(ctx context.Context, dir *backup.Dir, m backup.Manifest, url s
 				return err
 			})
 			if err != nil {
-				return nil, fmt.Errorf("reading the revoked keys of backup %s: %w", newer.Name, err)
+				unread = append(unread, fmt.Errorf("backup %s: %w", newer.Name, err))
 			}
 		}
 	}
 	if url == "" {
-		return names, nil
+		return names, unread, nil
 	}
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
-		return nil, cli.Usage("--replaced: %v", err)
+		return nil, nil, cli.Usage("--replaced: %v", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
 	more, err := postgres.RevokedKeys(ctx, conn)
-	return append(names, more...), err
+	return append(names, more...), unread, err
 }
 
 func (u *upkeep) restore(ctx context.Context, dir *backup.Dir, m backup.Manifest, partial bool, keys *postgres.RestoredKeys, all bool) (err error) {

@@ -49,7 +49,7 @@ func ErrTooManyStreams() *store.Error {
 }
 
 // StreamLimit returns a limit on streams.
-func StreamLimit(most int) Limit { return Limit{Most: most, Refusal: *ErrTooManyStreams()} }
+func StreamLimit(most int) Limit { return Limit{Most: most, Fair: true, Refusal: *ErrTooManyStreams()} }
 
 // Stream begins the reply and calls run, which sends events until it returns; it must return
 // when ctx ends or Wait returns false. Errors after the reply has begun are only logged.
@@ -59,7 +59,7 @@ func (s *Server) Stream(c echo.Context, run func(ctx context.Context, st *Stream
 
 // StreamAs is like Stream, with another content type.
 func (s *Server) StreamAs(c echo.Context, contentType string, run func(ctx context.Context, st *Stream) error) error {
-	leave, err := s.streams.Take(c.Request().Context(), Share{}, nil)
+	leave, err := s.streams.Take(c.Request().Context(), s.ShareOf(c), nil)
 	if err != nil {
 		return err
 	}

@@ -105,7 +105,9 @@ func setOf(all []store.Class, s *store.WorkerSession) (set classSet) {
 
 const (
 	sqlFindClass = `/* find_class */ SELECT id FROM build_classes WHERE platform = $1 AND require = $2`
-	sqlAddClass  = `/* add_class */ INSERT INTO build_classes (platform, require) VALUES ($1, $2) RETURNING id`
+	// A controller of an earlier release may add it at the same time, without the lock.
+	sqlAddClass = `/* add_class */ INSERT INTO build_classes (platform, require) VALUES ($1, $2)
+ON CONFLICT (platform, require) DO UPDATE SET platform = excluded.platform RETURNING id`
 )
 
 // classOf returns the class of builds of a platform with a requirement. Its number is 0 if no

@@ -197,7 +197,7 @@ cd; echo x > "$TAKT_OUTPUT"`, owners, func(c *Config) { c.Telemetry = 10 * time.
 	b.AwaitState(t, first, store.Completed)
 	second := b.Submit("ios", source(t), nil)
 	b.Await(t, "the worker says so", b.reports("critical"))
-	require.Contains(t, b.Workers()[0].Report.Checks[1].Message, "1 of 1 slots take no builds: ending the processes of user "+owners[0].Name+": still there: "+strings.TrimSpace(string(pid)))
+	require.Contains(t, fmt.Sprint(b.Workers()[0].Report.Checks), "1 of 1 slots take no builds: ending the processes of user "+owners[0].Name+": still there: "+strings.TrimSpace(string(pid)))
 	require.Equal(t, store.Pending, b.Build(second).State)
 	thaw()
 	b.AwaitState(t, second, store.Completed)
