@@ -152,7 +152,7 @@ func (s *site) secondMachine(c *process.Controller, bin, command string) {
 	})
 	home := s.t.TempDir()
 	require.NoError(s.t, os.WriteFile(filepath.Join(home, "api-key"), []byte(c.APIKey+"\n"), 0o600))
-	worker := exec.Command("bash", "-c", "exec "+strings.Replace(command, "controller:3000", ln.Addr().String(), 1))
+	worker := exec.Command("bash", "-c", strings.NewReplacer("takt worker", "exec takt worker", "controller:3000", ln.Addr().String()).Replace(command))
 	worker.Dir = home
 	worker.Env = slices.Concat(s.Settings, []string{"PATH=" + bin + ":/usr/local/bin:/usr/bin:/bin", "HOME=" + home})
 	var said bytes.Buffer
