@@ -304,7 +304,7 @@ func TestOneAddressDoesNotHoldAllConnections(t *testing.T) {
 	}
 
 	for range 3 {
-		newest = open("127.0.0.3")
+		open("127.0.0.3")
 	}
 	newest = requireLimit("127.0.0.3")
 	form := url.Values{"key": {apiKey}, "name": {"tester"}}.Encode()

@@ -163,7 +163,7 @@ func (s *connShare) slowest(k *conn) (slow *conn) {
 	n := len(s.conns)
 	from := 0
 	if n > maxCompared {
-		from = rand.IntN(n) //nolint:gosec // it need not be hard to guess
+		from = rand.IntN(n)
 	}
 	for i := range min(n, maxCompared) {
 		if c := s.conns[(from+i)%n]; c != k && (slow == nil || c.compare(slow) < 0) {

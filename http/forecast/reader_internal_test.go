@@ -79,8 +79,8 @@ func TestReadingsOfAFastFleetAreASecondApart(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, time.Duration(min(i, 1))*gap, time.Since(begin))
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(context.Canceled)
 		_, err := r.Why(ctx, &store.PendingBuild{ClassID: s.classes.Add(1)})
 		require.ErrorIs(t, err, context.Canceled, "who leaves waits no longer")
 	})
