@@ -177,7 +177,7 @@ func TestTheFirstProcessOfAContainerHidesTheKeysOfItsWorker(t *testing.T) {
 		require.NoError(t, err)
 		for _, list := range lists {
 			text, _ := os.ReadFile(list) // the thread may have ended
-			for _, child := range strings.Fields(string(text)) {
+			for child := range strings.FieldsSeq(string(text)) {
 				n, err := strconv.Atoi(child)
 				require.NoError(t, err)
 				all = append(all, n)

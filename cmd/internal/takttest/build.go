@@ -34,7 +34,7 @@ import (
 func Build(tb testing.TB) string {
 	tb.Helper()
 	needs.Postgres(tb)
-	path := filepath.Join(cmp.Or(os.Getenv("TAKT_TEST_PROGRAMS"), tb.TempDir()), "takt")
+	path := filepath.Join(cmp.Or(os.Getenv("TAKT_TEST_PROGRAMS"), tb.TempDir()), "takt") //nolint:forbidigo // a setting of tests
 	args := []string{"build", "-o", path}
 	info, _ := debug.ReadBuildInfo()
 	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
@@ -42,11 +42,11 @@ func Build(tb testing.TB) string {
 		args = []string{"build", "-race", "-o", path}
 	}
 	// go build leaves a program alone that is up to date, if nobody is just writing it.
-	lock, err := os.Create(path + ".lock")
+	lock, err := os.Create(path + ".lock") //nolint:gosec // gotest made the directory
 	require.NoError(tb, err)
 	defer func() { require.NoError(tb, lock.Close()) }()
 	require.NoError(tb, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
-	out, err := exec.CommandContext(tb.Context(), "go", append(args, "takt/cmd/takt")...).CombinedOutput()
+	out, err := exec.CommandContext(tb.Context(), "go", append(args, "takt/cmd/takt")...).CombinedOutput() //nolint:gosec // the path is gotest's
 	require.NoError(tb, err, "%s", out)
 	return path
 }
