@@ -201,6 +201,9 @@ func TestTheFirstProcessOfAContainerHidesTheKeysOfItsWorker(t *testing.T) {
 
 	first := children(worker.Process.Pid)[0]
 	require.Eventually(t, func() bool { return len(children(first)) == 1 }, 20*time.Second, 10*time.Millisecond, "what the build left behind is gone")
+	group, err := syscall.Getpgid(children(first)[0])
+	require.NoError(t, err)
+	require.Equal(t, children(first)[0], group, "a terminal's signals come through the first process only")
 	require.NoError(t, syscall.Kill(first, syscall.SIGTERM))
 	require.NoError(t, worker.Wait(), "the worker has left, and its exit code is that of the first process")
 	require.True(t, d.Workers()[0].Gone)

@@ -162,7 +162,6 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 				}
 				return nil
 			})
-			batch.Queue(sqlKeysChanged)
 		}
 		if r.Reports {
 			batch.Queue(sqlLoseUnlisted, r.ID, append([]string{}, r.Running...), max(w.Rule.MaxAttempts, 1), store.MessageLost).
@@ -172,6 +171,9 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 				})
 		}
 		batch.Queue(sqlMakeDue, r.ID, handOutStep-2)
+		if r.Key != "" { // last: it locks the row of settings, and those before may wait for builds
+			batch.Queue(sqlKeysChanged)
+		}
 		err := tx.SendBatch(ctx, batch).Close()
 		return lost.Requeued, registered(err)
 	})

@@ -22,13 +22,17 @@ func Init(args []string) (code int, ran bool) {
 	// Before the child starts: it may end at once.
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals)
-	child, err := os.StartProcess("/proc/self/exe", args, &os.ProcAttr{Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
-	if err == nil {
-		err = Hide(longValues(args, os.Environ())...)
-	}
+	child, err := os.StartProcess("/proc/self/exe", args, &os.ProcAttr{
+		Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+		// A terminal's Ctrl-C would reach it twice, and the second one kills builds.
+		Sys: &unix.SysProcAttr{Setpgid: true},
+	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "takt:", err)
 		return 1, true
+	}
+	if err := Hide(longValues(args, os.Environ())...); err != nil { // the worker warns of it, too
+		fmt.Fprintln(os.Stderr, "takt: keys are not hidden from builds:", err)
 	}
 	go func() {
 		for s := range signals {
