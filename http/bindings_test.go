@@ -54,6 +54,24 @@ func (b *bundle) bind(name, worker string) reply {
 	return b.json("PATCH", "/admin/keys/"+name, map[string]string{"X-Admin-Key": adminKey}, `{"worker":"`+worker+`","reason":"set up anew"}`)
 }
 
+// Who has enrolled and does not register takes the builds of no other worker.
+func TestAnEnrolledKeyWithoutAWorkerGetsNoBuilds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, fresh := b.enrolledKey()
+	other := b.register("other")
+	for _, ask := range [][]string{
+		{"GET", "/api/workers/poll?worker_id=" + other.ID},
+		{"POST", "/api/workers/poll", "X-Worker-Token", other.AccessToken},
+		{"POST", "/api/workers/unregister", "X-Worker-Token", other.AccessToken},
+	} {
+		r := b.json(ask[0], ask[1], fresh.headers(ask[2:]...), "{}")
+		require.Equal(t, 401, r.status, r.body)
+		require.Contains(t, r.body, `"code":"invalid_token"`, "so that a worker registers, and goes on")
+	}
+	require.Equal(t, 200, b.joins(fresh, "mine", "a").status)
+}
+
 // Whatever route of a worker is asked, and wherever it names the worker, the key of one worker is
 // not that of another.
 func TestAKeyOfAWorkerIsNoOthers(t *testing.T) {
