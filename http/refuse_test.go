@@ -128,6 +128,19 @@ func TestSmallRefusedBodyKeepsTheConnection(t *testing.T) {
 	}
 }
 
+// A body that is several times larger than its route accepts is taken, so that its sender
+// receives the refusal instead of a reset.
+func TestRefusedBodyMayBeLargerThanItsLimit(t *testing.T) {
+	t.Parallel()
+	c, r := dial(t, served(t, takthttp.Deps{}))
+	write(t, c, "POST /api/workers/register HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\nContent-Length: 6291456\r\n\r\n")
+	require.Equal(t, 413, read(t, r).status)
+	_, err := io.CopyN(c, zeros{}, 6<<20)
+	require.NoError(t, err)
+	_, err = r.ReadByte()
+	require.ErrorIs(t, err, io.EOF)
+}
+
 func TestRefusedBodyIsNotReadForEver(t *testing.T) {
 	t.Parallel()
 	url := served(t, takthttp.Deps{}, func(c *takthttp.Config) { c.DrainTimeout = 50 * time.Millisecond })

@@ -23,6 +23,9 @@ const FormSlack = 32 << 20
 // smallRest is how many bytes of an unread body net/http discards by itself.
 const smallRest = 256 << 10
 
+// minDrain is how many bytes of a refused body are read at least, however few its route accepts.
+const minDrain = 8 << 20
+
 // smallStall is how long a client that sends no file may send nothing, or less than the
 // least rate. It is short, because the client may hold a place meanwhile.
 const smallStall = 5 * time.Second
@@ -237,5 +240,5 @@ func (s *Server) refuse(c echo.Context, r *Route, b *Body, err error) {
 	}
 	_ = b.conn.Flush()
 	_ = b.conn.SetReadDeadline(time.Now().Add(s.Config.DrainTimeout))
-	_, _ = io.CopyN(io.Discard, b.ReadCloser, r.Body)
+	_, _ = io.CopyN(io.Discard, b.ReadCloser, max(r.Body, minDrain))
 }
