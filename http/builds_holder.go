@@ -143,14 +143,14 @@ func (h *holders) certs(ctx context.Context, c echo.Context, in api.Holding) (an
 	return h.sendTo(ctx, c, beat, edge.Download{Name: b.ID + "-certs.zip", Cache: "no-store", Content: file, Digest: b.Certs.SHA256})
 }
 
-// unpackPatience is how long a request waits for its turn to unpack certificates, and then
-// how long a client may not read.
+// unpackPatience is how long a client may take to read unpacked certificates.
 const unpackPatience = 20 * time.Second
 
 // unpackLimit is how many replies with unpacked certificates are made and sent at once. The
-// largest allowed archive takes some 80 MiB of memory.
+// largest allowed archive takes some 80 MiB of memory. Credentials take turns, and who waits does
+// so for longer than the slowest clients of another may hold all places.
 var unpackLimit = edge.Limit{ //nolint:gochecknoglobals // a constant
-	Most: 4, Wait: unpackPatience, Refusal: store.Error{Message: "Too many certificates are being unpacked, try again later"},
+	Most: 4, Wait: 2 * unpackPatience, Refusal: store.Error{Message: "Too many certificates are being unpacked, try again later"},
 }
 
 // keychainBytes is how many random bytes a keychain's password has.

@@ -34,6 +34,7 @@ func TestANewURLOfASubscriptionNeedsNewSecrets(t *testing.T) {
 		send("PATCH", id, 200, fmt.Sprintf(`{"url": %q, "enabled": false}`, at))
 		s = decode[api.Subscription](t, send("PATCH", id, 200, `{"url": "https://new.example/PATHSECRET?QUERYSECRET", `+needed+`}`))
 		require.Equal(t, "https://new.example/PATHSECRET?QUERYSECRET", s.URL)
+		send("PATCH", id, 400, `{"github_token": "ghp_OTHERSECRET"}`)
 		require.Equal(t, token == "", s.Secret != "")
 		require.NotEqual(t, made.Secret, s.Secret+token)
 		require.Empty(t, decode[api.Subscription](t, send("GET", id, 200, "")).Secret, "it is shown once")

@@ -58,26 +58,56 @@ func (c *Class) TakenBy(platforms []Platform, labels Labels) bool {
 	return c.Require.Match(labels)
 }
 
-// Lacks returns what a worker with these platforms and labels lacks for builds of c: lacks says
-// what it has in its place, missing does not.
-func (c *Class) Lacks(platforms []Platform, labels Labels) (lacks, missing []string) {
-	if only := (Class{Platform: c.Platform}); !only.TakenBy(platforms, labels) {
+// lacks returns what workers lack for builds of c: lacks says what they have in its place,
+// missing does not.
+func (c *Class) lacks(g *FleetGroup) (lacks, missing []string) {
+	if c.lacksPlatform(g) {
 		missing = append(missing, "platform "+string(c.Platform))
 		lacks = append(lacks, missing...)
 	}
 	for i := range c.Require {
 		want := &c.Require[i]
-		if want.match(labels) {
+		if want.match(g.Labels) {
 			continue
 		}
 		lack := want.String()
 		missing = append(missing, lack)
-		if is, has := labels[want.name]; has && want.op != "!" {
+		if is, has := g.Labels[want.name]; has && want.op != "!" {
 			lack += " (it has " + want.name + "=" + is + ")"
 		}
 		lacks = append(lacks, lack)
 	}
 	return lacks, missing
+}
+
+// lacking returns how much workers lack for builds of c.
+func (c *Class) lacking(g *FleetGroup) (n int) {
+	if c.lacksPlatform(g) {
+		n++
+	}
+	for i := range c.Require {
+		if !c.Require[i].match(g.Labels) {
+			n++
+		}
+	}
+	return n
+}
+
+// lackSame reports whether workers that lack equally much for builds of c lack the same.
+func (c *Class) lackSame(a, b *FleetGroup) bool {
+	for i := range c.Require {
+		want := &c.Require[i]
+		matches := want.match(a.Labels)
+		if matches != want.match(b.Labels) || !matches && want.op != "!" && a.Labels[want.name] != b.Labels[want.name] {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Class) lacksPlatform(g *FleetGroup) bool {
+	only := Class{Platform: c.Platform}
+	return !g.Takes(&only)
 }
 
 // String names c for people.

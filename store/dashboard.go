@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -55,10 +54,22 @@ type FleetSummary struct {
 	Slots, Held, Free int
 	// Pending counts the builds that wait.
 	Pending int
-	// Near are the workers that come nearest to taking the class, of those that can't: at most
-	// maxNear groups of workers with the same platforms and labels.
-	Near []NearMiss
 }
+
+// FleetGroup is N workers with the same platforms, labels and state, one of them by name. The
+// numbers are sums; see FleetSummary.
+type FleetGroup struct {
+	Platforms  []Platform
+	Labels     Labels
+	State      string
+	N          int
+	Slots      int
+	Held, Free int
+	Name       string
+}
+
+// Takes reports whether the workers can take a class of work.
+func (g *FleetGroup) Takes(c *Class) bool { return c.TakenBy(g.Platforms, g.Labels) }
 
 const maxNear = 3
 
@@ -70,42 +81,59 @@ type NearMiss struct {
 	Lacks, Missing []string
 }
 
-// Miss counts workers that can't take the class.
-func (f *FleetSummary) Miss(w *WorkerSession, state, name string, n int) {
-	if state == WorkerLeft {
-		return
+// Nearest returns the workers that come nearest to taking a class of work, of those that can't:
+// at most maxNear kinds of workers that lack the same. Of those that lack equally much, the ones
+// that groups have first come first.
+func Nearest(c *Class, groups []FleetGroup) (near []NearMiss) {
+	type kind struct {
+		*FleetGroup
+		n, lacks int
 	}
-	miss := NearMiss{Name: name, N: n}
-	miss.Lacks, miss.Missing = f.Class.Lacks(w.Platforms, w.Labels)
-	for i := range f.Near { // another state of the same workers
-		if slices.Equal(f.Near[i].Lacks, miss.Lacks) {
-			f.Near[i].N += n
-			return
+	var kinds []kind
+	for i := range groups {
+		g := &groups[i]
+		if g.State == WorkerLeft {
+			continue
 		}
+		lacks := c.lacking(g)
+		if lacks == 0 {
+			continue
+		}
+		if same := slices.IndexFunc(kinds, func(k kind) bool { return k.lacks == lacks && c.lackSame(k.FleetGroup, g) }); same >= 0 {
+			kinds[same].n += g.N
+			continue
+		}
+		at := slices.IndexFunc(kinds, func(k kind) bool { return k.lacks > lacks })
+		if at < 0 {
+			at = len(kinds)
+		}
+		kinds = slices.Insert(kinds, at, kind{g, g.N, lacks})
+		kinds = kinds[:min(len(kinds), maxNear)] // the last never comes back, as those before it don't go
 	}
-	at, _ := slices.BinarySearchFunc(f.Near, miss, func(a, b NearMiss) int {
-		return cmp.Or(cmp.Compare(len(a.Lacks), len(b.Lacks)), slices.Compare(a.Lacks, b.Lacks))
-	})
-	f.Near = slices.Insert(f.Near, at, miss)
-	f.Near = f.Near[:min(len(f.Near), maxNear)]
+	for _, k := range kinds {
+		miss := NearMiss{Name: k.Name, N: k.n}
+		miss.Lacks, miss.Missing = c.lacks(k.FleetGroup)
+		near = append(near, miss)
+	}
+	return near
 }
 
-// Add counts n workers of a state, with their sums.
-func (f *FleetSummary) Add(state string, n, slots, held, free int) {
-	if state != WorkerLeft {
-		f.Known += n
+// Count adds workers to those of the class.
+func (f *FleetSummary) Count(g *FleetGroup) {
+	if g.State != WorkerLeft {
+		f.Known += g.N
 	}
-	switch state {
+	switch g.State {
 	case string(Idle), string(Busy):
-		f.Able, f.Slots, f.Held, f.Free = f.Able+n, f.Slots+slots, f.Held+held, f.Free+free
+		f.Able, f.Slots, f.Held, f.Free = f.Able+g.N, f.Slots+g.Slots, f.Held+g.Held, f.Free+g.Free
 	case WorkerDraining:
-		f.Draining += n
+		f.Draining += g.N
 	case WorkerCritical:
-		f.Critical += n
+		f.Critical += g.N
 	case WorkerQuarantined:
-		f.Quarantined += n
+		f.Quarantined += g.N
 	case WorkerSilent:
-		f.Silent += n
+		f.Silent += g.N
 	}
 }
 

@@ -235,7 +235,7 @@ names the keys that are valid: revoke again what else was revoked since.`,
 			}
 		}
 		for _, err := range unread {
-			fmt.Fprintf(cmd.ErrOrStderr(), "takt: it is not known which keys were revoked when this backup was made: %v\n", err)
+			fmt.Fprintf(cmd.ErrOrStderr(), "takt: a newer backup can't be read, so keys that were revoked before it may be valid again: %v\n", err)
 		}
 		return u.restore(ctx, dir, m, partial, &keys, replaced != "")
 	})

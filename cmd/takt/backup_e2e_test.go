@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -535,4 +536,12 @@ func TestARestoreRevivesNoKeyThatItKnowsToBeRevoked(t *testing.T) {
 	require.NotContains(t, text, "revoke again what was revoked since")
 	text = restore("--revive-keys")
 	require.Regexp(t, `keys that are valid: early, enroll-\w+, kept, late\n`, text)
+
+	newer, err := os.OpenFile(filepath.Join(dir, list[1].Name+".sql.gz"), os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = newer.WriteAt([]byte("damaged"), 100)
+	require.NoError(t, errors.Join(err, newer.Close()))
+	text = restore("--replaced", source)
+	require.Contains(t, text, "a newer backup can't be read, so keys that were revoked before it may be valid again: backup "+list[1].Name)
+	require.Contains(t, text, "keys that are valid: kept\n", "the database that is replaced knows the others")
 }

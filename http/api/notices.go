@@ -84,7 +84,8 @@ type SubscriptionChange struct {
 	URL *string `json:"url,omitempty"`
 	// NewSecret makes a new secret, which the answer shows, once. The one before is void at once.
 	NewSecret bool `json:"new_secret,omitempty"`
-	// GitHubToken replaces the token of a subscription that sets statuses of commits.
+	// GitHubToken replaces the token of a subscription that sets statuses of commits. It needs
+	// url, the one that is there or a new one.
 	GitHubToken string             `json:"github_token,omitempty" max:"1000"`
 	Events      *[]string          `json:"events,omitempty"`
 	Platforms   *[]store.Platform  `json:"platforms,omitempty"`
@@ -220,6 +221,9 @@ func (c *SubscriptionChange) Check() error {
 	}
 	if c.GitHubToken != store.Text(c.GitHubToken) {
 		return invalid("github_token must be a token of GitHub")
+	}
+	if c.GitHubToken != "" && c.URL == nil { // another may have changed it just now
+		return invalid("github_token needs url, because the token is sent there")
 	}
 	return cleanReason(&c.Reason)
 }

@@ -8,8 +8,12 @@ import (
 	"takt/store/backoff"
 )
 
+// memoTimeout is how long the reading of a value may take.
+const memoTimeout = 30 * time.Second
+
 // Memo caches a value for a short time. Safe for concurrent use: one caller at a time reads the
-// value, while those that need it wait.
+// value, while those that need it wait. A reading goes on if that caller's context ends, because
+// it is for all of them.
 type Memo[T any] struct {
 	life time.Duration
 	turn *Limiter // of one unit, which the caller that reads holds
@@ -50,6 +54,8 @@ func (m *Memo[T]) get(ctx context.Context, read func(context.Context) (T, error)
 			return err
 		}
 		begun := time.Now()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), memoTimeout)
+		defer cancel()
 		v, err = read(ctx)
 		m.mu.Lock()
 		defer m.mu.Unlock()

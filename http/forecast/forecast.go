@@ -74,13 +74,14 @@ func Unable(p Queue) string {
 	}
 }
 
-// Why says why a build waits. p is the part of the fleet that could build it.
-func Why(b store.PendingBuild, p Queue) Reason {
+// why says why a build waits. p is the part of the fleet that could build it, all the whole.
+func why(b store.PendingBuild, p Queue, all []store.FleetGroup) Reason {
 	switch number := max(b.Number, 1); {
 	case p.Able == 0 && p.Draining+p.Critical+p.Quarantined > 0:
 		return Reason{Kind: "paused", Text: Unable(p)}
 	case p.Known == 0:
-		return Reason{Kind: "unmatched", Text: Unable(p), Near: nearest(p.Near), Counts: counts(p.Near)}
+		near := store.Nearest(&p.Class, all)
+		return Reason{Kind: "unmatched", Text: Unable(p), Near: nearest(near), Counts: counts(near)}
 	case p.Able == 0:
 		return Reason{Kind: "worker", Text: Unable(p)}
 	case number <= p.Free:

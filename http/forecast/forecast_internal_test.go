@@ -41,16 +41,30 @@ func TestWhyABuildWaits(t *testing.T) {
 		"all run too long":  {fleet(full, long, long), Reason{"busy", busy, "unknown: 2 builds run much longer than usual", nil, nil}},
 		"shared":            {shared, Reason{"busy", busy, "3 min to 16 min", nil, nil}},
 	} {
-		require.Equal(t, c.want, Why(store.PendingBuild{Platform: "ios", Number: 5, Place: 7}, c.fleet), name)
+		require.Equal(t, c.want, why(store.PendingBuild{Platform: "ios", Number: 5, Place: 7}, c.fleet, nil), name)
 	}
 	for own, turns := range map[int]string{4: "", 1: " Keys take turns: 1 of its own key and 3 of others are before it."} {
-		require.Equal(t, busy+turns, Why(store.PendingBuild{Number: 5, Own: &own}, fleet(full, 0, 0)).Text)
+		require.Equal(t, busy+turns, why(store.PendingBuild{Number: 5, Own: &own}, fleet(full, 0, 0), nil).Text)
 	}
-	unmatched := fleet(store.FleetSummary{Near: []store.NearMiss{{Name: "Mini", N: 1, Lacks: []string{"gpu"}, Missing: []string{"gpu"}}, {Name: "Pro", N: 3, Lacks: []string{"gpu", "cuda>=12 (it has cuda=11)"}, Missing: []string{"gpu", "cuda>=12"}}}})
+	unmatched := fleet(store.FleetSummary{})
 	unmatched.Class = store.Class{ID: 20, Platform: "linux", Require: store.StoredRequire("gpu,cuda>=12")}
-	require.Equal(t, Reason{"unmatched", "There is no worker for linux with cuda>=12,gpu.", "", []string{"Mini lacks gpu", "Pro and 2 others lack gpu, cuda>=12 (it has cuda=11)"}, []string{"1 worker lacks gpu", "3 workers lack gpu, cuda>=12"}}, Why(store.PendingBuild{Platform: "linux", Number: 1}, unmatched))
+	linux := func(name, state string, n int, labels store.Labels) store.FleetGroup {
+		return store.FleetGroup{Platforms: []store.Platform{"linux"}, Name: name, State: state, N: n, Labels: labels}
+	}
+	all := []store.FleetGroup{
+		linux("Gone", store.WorkerLeft, 9, store.Labels{"cuda": "12.1"}),
+		linux("Pro", "idle", 1, store.Labels{"cuda": "11", "rack": "1"}), linux("Old", "idle", 1, store.Labels{"cuda": "10"}),
+		{Name: "Phone", State: "idle", N: 1}, // builds ios and android
+		linux("Pro 2", store.WorkerDraining, 2, store.Labels{"cuda": "11", "rack": "2"}),
+		linux("Mini", "offline", 1, store.Labels{"cuda": "12.1"}),
+	}
+	require.Equal(t, Reason{
+		"unmatched", "There is no worker for linux with cuda>=12,gpu.", "",
+		[]string{"Mini lacks gpu", "Pro and 2 others lack cuda>=12 (it has cuda=11), gpu", "Old lacks cuda>=12 (it has cuda=10), gpu"},
+		[]string{"1 worker lacks gpu", "4 workers lack cuda>=12, gpu"},
+	}, why(store.PendingBuild{Platform: "linux", Number: 1}, unmatched, all))
 	soon := fleet(full, time.Minute, 3*time.Minute+40*time.Second)
-	require.Equal(t, "within 20 s", Why(store.PendingBuild{Platform: "ios", Number: 1, Place: 1}, soon).Start)
+	require.Equal(t, "within 20 s", why(store.PendingBuild{Platform: "ios", Number: 1, Place: 1}, soon, nil).Start)
 	many := fleet(store.FleetSummary{Known: 9, Able: 9, Slots: 4000, Held: 4000}, make([]time.Duration, store.MaxRunning)...)
-	require.Equal(t, "1 min to 4 min", Why(store.PendingBuild{Platform: "ios", Number: 4000}, many).Start, "they are a half of those that run")
+	require.Equal(t, "1 min to 4 min", why(store.PendingBuild{Platform: "ios", Number: 4000}, many, nil).Start, "they are a half of those that run")
 }

@@ -19,7 +19,7 @@ type slowFleet struct {
 	classes, readings, atOnce, most atomic.Int32
 }
 
-func (s *slowFleet) FleetSummary(ctx context.Context) ([]store.FleetSummary, error) {
+func (s *slowFleet) FleetSummary(ctx context.Context) ([]store.FleetSummary, []store.FleetGroup, error) {
 	s.readings.Add(1)
 	s.most.Store(max(s.most.Load(), s.atOnce.Add(1)))
 	defer s.atOnce.Add(-1)
@@ -28,7 +28,7 @@ func (s *slowFleet) FleetSummary(ctx context.Context) ([]store.FleetSummary, err
 		fleet[i].Class = store.Class{ID: int32(i), Platform: store.IOS}
 	}
 	<-time.After(2 * time.Second)
-	return fleet, ctx.Err()
+	return fleet, nil, ctx.Err()
 }
 
 func (*slowFleet) Figures(context.Context) (store.Figures, error) { return store.Figures{}, nil }
@@ -86,13 +86,28 @@ func TestReadingsOfAFastFleetAreASecondApart(t *testing.T) {
 	})
 }
 
+func TestAReadingGoesOnWhenWhoBeganItLeaves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowFleet{}
+		r := NewReader(s)
+		ctx, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		go func() { _, _ = r.Now(ctx) }()
+		synctest.Wait()
+		_, err := r.Now(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 1, s.readings.Load())
+	})
+}
+
 // quick is a slowFleet that takes no time.
 type quick struct{ *slowFleet }
 
-func (q quick) FleetSummary(context.Context) ([]store.FleetSummary, error) {
+func (q quick) FleetSummary(context.Context) ([]store.FleetSummary, []store.FleetGroup, error) {
 	fleet := make([]store.FleetSummary, q.classes.Load()+1)
 	for i := range fleet {
 		fleet[i].Class = store.Class{ID: int32(i), Platform: store.IOS}
 	}
-	return fleet, nil
+	return fleet, nil, nil
 }

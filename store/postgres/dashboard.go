@@ -66,7 +66,7 @@ const (
 SELECT platforms, labels, ` + fleetState + `, count(*)::int, sum(slots), sum(held),
 	coalesce(sum(greatest(slots - held, 0)) FILTER (WHERE ` + workerPolls + `), 0),
 	coalesce((SELECT name FROM worker_details WHERE worker_id = min(w.id)), '')
-FROM workers w GROUP BY 1, 2, 3`
+FROM workers w GROUP BY 1, 2, 3 ORDER BY min(w.id)`
 
 	sqlPendingByClass = `/* pending_by_class */
 SELECT k.id, k.platform, k.require, n.n FROM (
@@ -76,10 +76,9 @@ SELECT k.id, k.platform, k.require, n.n FROM (
 ) n JOIN build_classes k ON k.id = n.class ORDER BY 1`
 )
 
-// FleetSummary counts workers and pending builds. The first element counts all of them; the
-// others each count a class: the plain ones of ios and android, and those with pending
-// builds.
-func (d *Dashboard) FleetSummary(ctx context.Context) (fleet []store.FleetSummary, err error) {
+// FleetSummary counts workers and pending builds. The first summary counts all of them; the others
+// each count a class: the plain ones of ios and android, and those with pending builds.
+func (d *Dashboard) FleetSummary(ctx context.Context) (fleet []store.FleetSummary, groups []store.FleetGroup, err error) {
 	err = d.db.read("counting the fleet for a page").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		fleet = []store.FleetSummary{{}}
 		var f store.FleetSummary
@@ -91,24 +90,18 @@ func (d *Dashboard) FleetSummary(ctx context.Context) (fleet []store.FleetSummar
 		}); err != nil {
 			return err
 		}
-		var w store.WorkerSession
-		var state, name string
-		var n, free int
 		rows, _ = c.Query(ctx, sqlFleetGroups) // as above
-		_, err := pgx.ForEachRow(rows, []any{&w.Platforms, &w.Labels, &state, &n, &w.Slots, &w.Held, &free, &name}, func() error {
-			for i := range fleet {
-				if f := &fleet[i]; f.Class.ID == 0 || w.Takes(&f.Class) {
-					f.Add(state, n, w.Slots, w.Held, free)
-				} else {
-					f.Miss(&w, state, name, n)
-				}
-			}
-			w.Labels = nil
-			return nil
-		})
+		groups, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.FleetGroup])
 		return err
 	})
-	return fleet, err
+	for i := range groups {
+		for j := range fleet {
+			if f := &fleet[j]; f.Class.ID == 0 || groups[i].Takes(&f.Class) {
+				f.Count(&groups[i])
+			}
+		}
+	}
+	return fleet, groups, err
 }
 
 // sqlFigures reads at most $1 builds that ended within the hour, and $2 running builds.

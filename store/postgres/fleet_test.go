@@ -174,7 +174,7 @@ func TestSilentWorkersAndThoseThatLeft(t *testing.T) {
 			rows = listed(b.workers.List(t.Context(), store.WorkerFilter{Present: true}, store.Page{Limit: 10}))(t)
 			require.Equal(t, c.hidden, len(rows) == 0)
 			require.Contains(t, store.WorkerStates(), one.State)
-			fleet := must(postgres.NewDashboard(b.DB).FleetSummary(t.Context()))(t)
+			fleet := summaries(t, b)
 			require.Equal(t, c.state == "silent", fleet[0].Silent == 1)
 			require.Equal(t, c.state == "idle" || c.state == "building", fleet[0].Able == 1)
 			require.Equal(t, c.state != "left", fleet[0].Known == 1)

@@ -126,14 +126,15 @@ func (b *Builds) insertIn(ctx context.Context, op operation, all []*addition, co
 				a.err = store.ErrQueueFull()
 			}
 		}
-		if err := limitClasses(ctx, tx, all[:room]); err != nil {
-			return err
-		}
+		refused := func(a *addition) bool { return a.err != nil }
 		if err := limitKeys(ctx, tx, all[:room]); err != nil {
 			return err
 		}
-		all := slices.DeleteFunc(slices.Clone(all[:room]), func(a *addition) bool { return a.err != nil })
-		if len(all) == 0 {
+		all := slices.DeleteFunc(slices.Clone(all[:room]), refused)
+		if err := limitClasses(ctx, tx, all); err != nil {
+			return err
+		}
+		if all = slices.DeleteFunc(all, refused); len(all) == 0 {
 			return nil
 		}
 		for _, a := range all {
