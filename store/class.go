@@ -67,12 +67,13 @@ func (c *Class) lacks(g *FleetGroup) (lacks, missing []string) {
 	}
 	for i := range c.Require {
 		want := &c.Require[i]
-		if want.match(g.Labels) {
+		is, has := g.Labels[want.name]
+		if want.match(is, has) {
 			continue
 		}
 		lack := want.String()
 		missing = append(missing, lack)
-		if is, has := g.Labels[want.name]; has && want.op != "!" {
+		if has && want.op != "!" {
 			lack += " (it has " + want.name + "=" + is + ")"
 		}
 		lacks = append(lacks, lack)
@@ -80,25 +81,14 @@ func (c *Class) lacks(g *FleetGroup) (lacks, missing []string) {
 	return lacks, missing
 }
 
-// lacking returns how much workers lack for builds of c.
-func (c *Class) lacking(g *FleetGroup) (n int) {
-	if c.lacksPlatform(g) {
-		n++
-	}
-	for i := range c.Require {
-		if !c.Require[i].match(g.Labels) {
-			n++
-		}
-	}
-	return n
-}
-
 // lackSame reports whether workers that lack equally much for builds of c lack the same.
 func (c *Class) lackSame(a, b *FleetGroup) bool {
 	for i := range c.Require {
 		want := &c.Require[i]
-		matches := want.match(a.Labels)
-		if matches != want.match(b.Labels) || !matches && want.op != "!" && a.Labels[want.name] != b.Labels[want.name] {
+		is, has := a.Labels[want.name]
+		other, hasToo := b.Labels[want.name]
+		matches := want.match(is, has)
+		if matches != want.match(other, hasToo) || !matches && want.op != "!" && is != other {
 			return false
 		}
 	}
@@ -295,15 +285,15 @@ func (r Require) String() string {
 // Match reports whether labels satisfy r.
 func (r Require) Match(labels Labels) bool {
 	for i := range r {
-		if !r[i].match(labels) {
+		if is, has := labels[r[i].name]; !r[i].match(is, has) {
 			return false
 		}
 	}
 	return true
 }
 
-func (c *condition) match(labels Labels) bool {
-	is, has := labels[c.name]
+// match reports whether a worker satisfies c, of whose label it has this value.
+func (c *condition) match(is string, has bool) bool {
 	switch c.op {
 	case "":
 		return has

@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/json"
-	"slices"
 	"time"
 )
 
@@ -54,87 +53,6 @@ type FleetSummary struct {
 	Slots, Held, Free int
 	// Pending counts the builds that wait.
 	Pending int
-}
-
-// FleetGroup is N workers with the same platforms, labels and state, one of them by name. The
-// numbers are sums; see FleetSummary.
-type FleetGroup struct {
-	Platforms  []Platform
-	Labels     Labels
-	State      string
-	N          int
-	Slots      int
-	Held, Free int
-	Name       string
-}
-
-// Takes reports whether the workers can take a class of work.
-func (g *FleetGroup) Takes(c *Class) bool { return c.TakenBy(g.Platforms, g.Labels) }
-
-const maxNear = 3
-
-// NearMiss is N workers that can't take a class of work, one of them by name, and what they
-// lack: with the labels that they have in its place, and without.
-type NearMiss struct {
-	Name           string
-	N              int
-	Lacks, Missing []string
-}
-
-// Nearest returns the workers that come nearest to taking a class of work, of those that can't:
-// at most maxNear kinds of workers that lack the same. Of those that lack equally much, the ones
-// that groups have first come first.
-func Nearest(c *Class, groups []FleetGroup) (near []NearMiss) {
-	type kind struct {
-		*FleetGroup
-		n, lacks int
-	}
-	var kinds []kind
-	for i := range groups {
-		g := &groups[i]
-		if g.State == WorkerLeft {
-			continue
-		}
-		lacks := c.lacking(g)
-		if lacks == 0 {
-			continue
-		}
-		if same := slices.IndexFunc(kinds, func(k kind) bool { return k.lacks == lacks && c.lackSame(k.FleetGroup, g) }); same >= 0 {
-			kinds[same].n += g.N
-			continue
-		}
-		at := slices.IndexFunc(kinds, func(k kind) bool { return k.lacks > lacks })
-		if at < 0 {
-			at = len(kinds)
-		}
-		kinds = slices.Insert(kinds, at, kind{g, g.N, lacks})
-		kinds = kinds[:min(len(kinds), maxNear)] // the last never comes back, as those before it don't go
-	}
-	for _, k := range kinds {
-		miss := NearMiss{Name: k.Name, N: k.n}
-		miss.Lacks, miss.Missing = c.lacks(k.FleetGroup)
-		near = append(near, miss)
-	}
-	return near
-}
-
-// Count adds workers to those of the class.
-func (f *FleetSummary) Count(g *FleetGroup) {
-	if g.State != WorkerLeft {
-		f.Known += g.N
-	}
-	switch g.State {
-	case string(Idle), string(Busy):
-		f.Able, f.Slots, f.Held, f.Free = f.Able+g.N, f.Slots+g.Slots, f.Held+g.Held, f.Free+g.Free
-	case WorkerDraining:
-		f.Draining += g.N
-	case WorkerCritical:
-		f.Critical += g.N
-	case WorkerQuarantined:
-		f.Quarantined += g.N
-	case WorkerSilent:
-		f.Silent += g.N
-	}
 }
 
 // MaxEnded bounds Figures.Ended, and MaxRunning the length of Figures.Running.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -151,6 +152,21 @@ func (s samples) quantile(q float64) time.Duration {
 	}
 	s = slices.SortedFunc(slices.Values(s), func(a, b sample) int { return int(a.took - b.took) })
 	return s[min(int(q*float64(len(s))), len(s)-1)].took
+}
+
+// slowest says what the slowest twentieth of the requests asked for.
+func (s samples) slowest() string {
+	limit, n := s.quantile(.95), map[string]int{}
+	for _, one := range s {
+		if one.took >= limit {
+			n[one.what]++
+		}
+	}
+	var all []string
+	for _, what := range slices.SortedFunc(maps.Keys(n), func(a, b string) int { return n[b] - n[a] }) {
+		all = append(all, fmt.Sprintf("%d × %s", n[what], what))
+	}
+	return "slow: " + strings.Join(all, ", ")
 }
 
 // refused counts the requests that failed, by what was wrong.

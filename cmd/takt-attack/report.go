@@ -61,10 +61,10 @@ func judge(a attack, mode string, m *measured, timed bool) row {
 		}
 		limit := max(3*p[0].quantile(.99), most)
 		if mode == limited && timed && p[1].quantile(.99) > limit {
-			broke("%s: p99 of %.0f ms, %.0f ms before", who, p99[1], p99[0])
+			broke("%s: p99 of %.0f ms, %.0f ms before (%s)", who, p99[1], p99[0], p[1].slowest())
 		}
 		if timed && p[2].quantile(.99) > limit {
-			broke("%s: p99 of %.0f ms after the attack, %.0f ms before", who, p99[2], p99[0])
+			broke("%s: p99 of %.0f ms after the attack, %.0f ms before (%s)", who, p99[2], p99[0], p[2].slowest())
 		}
 		return p50, p99
 	}

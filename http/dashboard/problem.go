@@ -46,7 +46,8 @@ const (
 	fullDisk = 90 // percent
 	// fewFailures is how many builds may fail within an hour, whatever their share.
 	fewFailures = 2
-	troubles    = 4 // how many of store.WorkerStates need attention
+	maxStuck    = 10 // how many requirements without a worker are shown
+	troubles    = 4  // how many of store.WorkerStates need attention
 )
 
 // All returns the whole fleet and queue.
@@ -62,7 +63,7 @@ func (s *situation) Troubled() (n int) {
 
 // Problems returns the problems, most severe first.
 func (s *situation) Problems() []problem {
-	fleet, none, stuck := s.All(), time.Time{}, false
+	fleet, none, stuck, more := s.All(), time.Time{}, 0, 0
 	s3, dual := s.Files.S3 != nil && s.Files.S3.Err != nil, s.Files.Mode == storage.ModeDual
 	all := []problem{
 		{s.Away, "database", "bad", "/tree", "The database does not answer. No accepted work is lost.", "Tree shows its status. This page updates once it is back.", none},
@@ -74,10 +75,16 @@ func (s *situation) Problems() []problem {
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.Fleet)) {
 		q := s.Fleet[id]
-		is := id != 0 && q.Pending > 0 && q.Able == 0
-		stuck = stuck || is
-		all = append(all, problem{is, "stuck", "bad", "/queue", plural(q.Pending, "build") + " can't start. " + forecast.Unable(q), "Start or repair a worker for " + q.Class.String() + ", or resume one.", s.Oldest})
+		if id == 0 || q.Pending == 0 || q.Able > 0 {
+			continue
+		}
+		if stuck++; stuck > maxStuck {
+			more += q.Pending
+			continue
+		}
+		all = append(all, problem{true, "stuck", "bad", "/queue", plural(q.Pending, "build") + " can't start. " + forecast.Unable(q), "Start or repair a worker for " + q.Class.String() + ", or resume one.", s.Oldest})
 	}
+	all = append(all, problem{more > 0, "stuck", "bad", "/queue", plural(more, "more build") + " can't start.", "Queue shows what each of them lacks.", s.Oldest})
 	all = append(all,
 		problem{s.Ahead.Abs() > maxAhead, "clock", "bad", "/system", "The clocks of this controller and of the database are " + forecast.Span(s.Ahead) + " apart.", "Run an NTP client (chrony, systemd-timesyncd) on both machines.", none},
 		s.troubled("critical", "bad", "Free its disk or memory. It gets builds again by itself."),
@@ -86,8 +93,8 @@ func (s *situation) Problems() []problem {
 		s.troubled("silent", "warn", "Check the machine and its network."),
 		problem{s.Disk >= fullDisk && s.States[store.WorkerCritical] == 0, "disk", "warn", "/fleet/" + s.DiskID, fmt.Sprintf("The disk of %s is %.0f %% full.", s.DiskName, s.Disk), "Free space on it.", none},
 		problem{fleet.Late > 0, "overrun", "warn", "/queue#running", forecast.Count(fleet.Late, "build is", "builds are") + " running for longer than 90 % of builds do.", "Look at the logs. Cancel what hangs.", none},
-		problem{fleet.Able == 0 && fleet.Draining > 0 && !stuck, "draining", "warn", "/fleet?state=draining", "No build could start. " + forecast.Unable(fleet), "Resume a worker.", none},
-		problem{!stuck && fleet.Pending > 0 && s.Now.Sub(s.Oldest) > longWait, "waiting", "warn", "/queue", forecast.Count(fleet.Pending, "build is", "builds are") + " waiting.", "Queue shows what each of them waits for.", s.Oldest},
+		problem{fleet.Able == 0 && fleet.Draining > 0 && stuck == 0, "draining", "warn", "/fleet?state=draining", "No build could start. " + forecast.Unable(fleet), "Resume a worker.", none},
+		problem{stuck == 0 && fleet.Pending > 0 && s.Now.Sub(s.Oldest) > longWait, "waiting", "warn", "/queue", forecast.Count(fleet.Pending, "build is", "builds are") + " waiting.", "Queue shows what each of them waits for.", s.Oldest},
 		problem{s.Failed > fewFailures && s.Failed*4 >= s.Ended, "failures", "warn", "/builds?state=failed&age=1h", s.Failures() + ".", "Look at the errors. Retry the builds once the cause is gone.", none},
 		problem{s.Refused > 0, "load", "warn", "/heijunka", forecast.Count(s.Refused, "request was", "requests were") + " rejected within five minutes, because too many were running.", "Heijunka shows what keeps this controller busy.", none},
 	)

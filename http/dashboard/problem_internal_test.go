@@ -82,6 +82,14 @@ func TestTheMostSevereProblemComesFirst(t *testing.T) {
 	s := fleetOf(well)
 	require.Empty(t, s.Problems())
 
+	for id := range int32(200) {
+		s.Fleet[id+10] = forecast.Queue{FleetSummary: store.FleetSummary{Class: store.Class{ID: id + 10, Platform: "linux"}, Pending: 2}}
+	}
+	stuck := s.Problems()
+	require.Len(t, stuck, maxStuck+1, "a page does not list any number of them")
+	require.Equal(t, "380 more builds can't start.", stuck[maxStuck].Text)
+
+	s = fleetOf(well)
 	draining := fleetOf(store.FleetSummary{Known: 2, Draining: 2})
 	require.Equal(t, "No build could start. No worker gets builds: 2 draining.", draining.Problems()[0].Text)
 	s.States = map[string]int{string(store.Offline): 1, store.WorkerLeft: 3, store.WorkerDraining: 2}

@@ -2,76 +2,111 @@ package edge
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
-
-	"takt/store/backoff"
 )
 
-// memoTimeout is how long the reading of a value may take.
-const memoTimeout = 30 * time.Second
+const (
+	// memoTimeout is how long the reading of a value may take.
+	memoTimeout = 30 * time.Second
+	// memoSlow is from when on a reading takes so long that nobody should wait for it.
+	memoSlow = 50 * time.Millisecond
+	// memoRest is how many times as long as the last reading took Since waits before the next,
+	// but at most memoMaxRest.
+	memoRest    = 5
+	memoMaxRest = 3 * time.Second
+)
 
-// Memo caches a value for a short time. Safe for concurrent use: one caller at a time reads the
-// value, while those that need it wait. A reading goes on if that caller's context ends, because
-// it is for all of them.
+// Memo caches a value for a short time. Safe for concurrent use: the value is read once at a
+// time, for all who need it. A reading does not end with the context of the caller for whom it
+// began.
 type Memo[T any] struct {
 	life time.Duration
-	turn *Limiter // of one unit, which the caller that reads holds
 
-	mu    sync.Mutex // guards what follows
-	v     T
-	at    time.Time // when v was read
-	as    time.Time // when that began
-	begun time.Time // when the last reading began
+	mu      sync.Mutex // guards what follows
+	v       T
+	at      time.Time     // when v was read
+	as      time.Time     // when that began
+	begun   time.Time     // when the last reading began
+	took    time.Duration // how long the last reading took
+	reading chan struct{} // closed when the reading that is under way ends; nil if there is none
+	err     error         // of the last reading
 }
 
 // NewMemo returns a Memo that keeps a value for life.
-func NewMemo[T any](life time.Duration) *Memo[T] {
-	return &Memo[T]{life: life, turn: NewLimiter(Limit{Most: 1, Wait: Forever})}
-}
+func NewMemo[T any](life time.Duration) *Memo[T] { return &Memo[T]{life: life} }
 
-// Get returns the value, which it gets from read if it is too old. Errors are not cached.
+// Get returns the value, which it gets from read if it is too old. If reading it takes long, the
+// one before is returned meanwhile, up to the age of twice its life. Errors are not cached.
 func (m *Memo[T]) Get(ctx context.Context, read func(context.Context) (T, error)) (v T, err error) {
-	return m.get(ctx, read, 0, func() bool { return time.Since(m.at) < m.life })
+	return m.get(ctx, read, 0, func() (good, usable bool) {
+		age := time.Since(m.at)
+		return age < m.life, m.took > memoSlow && age < 2*m.life
+	})
 }
 
 // Since is like Get for a value whose reading began after asked. Unless that is there already,
-// it is read when gap has passed since the last reading began.
+// it is read when gap has passed since the last reading began, and longer if that took long.
 func (m *Memo[T]) Since(ctx context.Context, asked time.Time, gap time.Duration, read func(context.Context) (T, error)) (v T, err error) {
-	return m.get(ctx, read, gap, func() bool { return m.as.After(asked) })
+	return m.get(ctx, read, gap, func() (good, usable bool) { return m.as.After(asked), false })
 }
 
-func (m *Memo[T]) get(ctx context.Context, read func(context.Context) (T, error), gap time.Duration, good func() bool) (v T, err error) {
-	if v, ok := m.known(good); ok {
-		return v, nil
-	}
-	err = m.turn.Do(ctx, Share{}, func() (err error) {
-		var ok bool
-		if v, ok = m.known(good); ok { // another caller has read it meanwhile
-			return nil
-		}
-		if err = backoff.Pause(ctx, gap-time.Since(m.begun)); err != nil {
-			return err
-		}
-		begun := time.Now()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), memoTimeout)
-		defer cancel()
-		v, err = read(ctx)
+func (m *Memo[T]) get(ctx context.Context, read func(context.Context) (T, error), gap time.Duration, judge func() (good, usable bool)) (none T, err error) {
+	for {
 		m.mu.Lock()
-		defer m.mu.Unlock()
-		if m.begun = begun; err == nil {
-			m.v, m.at, m.as = v, time.Now(), begun
+		good, usable := judge()
+		known := !m.at.IsZero()
+		if !(known && good) && m.reading == nil {
+			m.reading = make(chan struct{})
+			if gap > 0 {
+				gap = max(gap, min(memoRest*m.took, memoMaxRest))
+			}
+			go m.read(context.WithoutCancel(ctx), read, gap-time.Since(m.begun))
 		}
-		return err
-	})
-	return v, err
+		v, reading := m.v, m.reading
+		m.mu.Unlock()
+		if known && (good || usable) {
+			return v, nil
+		}
+		select {
+		case <-ctx.Done():
+			return none, context.Cause(ctx)
+		case <-reading:
+		}
+		m.mu.Lock()
+		err := m.err
+		m.mu.Unlock()
+		if err != nil {
+			return none, err
+		}
+	}
 }
 
-func (m *Memo[T]) known(good func() bool) (v T, ok bool) {
+// read reads the value after a pause.
+func (m *Memo[T]) read(ctx context.Context, read func(context.Context) (T, error), pause time.Duration) {
+	time.Sleep(pause)
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, memoTimeout)
+	defer cancel()
+	v, err := recovered(ctx, read)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.at.IsZero() && good() {
-		return m.v, true
+	m.begun, m.err, m.took = begun, err, time.Since(begun)
+	if err == nil {
+		m.v, m.at, m.as = v, time.Now(), begun
 	}
-	return v, false
+	close(m.reading)
+	m.reading = nil
+}
+
+// recovered returns a panic of read as an error, because it would end the process here.
+func recovered[T any](ctx context.Context, read func(context.Context) (T, error)) (v T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return read(ctx)
 }

@@ -74,13 +74,13 @@ func Unable(p Queue) string {
 	}
 }
 
-// why says why a build waits. p is the part of the fleet that could build it, all the whole.
-func why(b store.PendingBuild, p Queue, all []store.FleetGroup) Reason {
+// why says why a build waits. p is the part of the fleet that could build it.
+func why(b store.PendingBuild, p Queue, all *store.Fleet) Reason {
 	switch number := max(b.Number, 1); {
 	case p.Able == 0 && p.Draining+p.Critical+p.Quarantined > 0:
 		return Reason{Kind: "paused", Text: Unable(p)}
 	case p.Known == 0:
-		near := store.Nearest(&p.Class, all)
+		near := all.Nearest(&p.Class)
 		return Reason{Kind: "unmatched", Text: Unable(p), Near: nearest(near), Counts: counts(near)}
 	case p.Able == 0:
 		return Reason{Kind: "worker", Text: Unable(p)}

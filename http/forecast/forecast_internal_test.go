@@ -41,7 +41,7 @@ func TestWhyABuildWaits(t *testing.T) {
 		"all run too long":  {fleet(full, long, long), Reason{"busy", busy, "unknown: 2 builds run much longer than usual", nil, nil}},
 		"shared":            {shared, Reason{"busy", busy, "3 min to 16 min", nil, nil}},
 	} {
-		require.Equal(t, c.want, why(store.PendingBuild{Platform: "ios", Number: 5, Place: 7}, c.fleet, nil), name)
+		require.Equal(t, c.want, why(store.PendingBuild{Platform: "ios", Number: 5, Place: 7}, c.fleet, store.NewFleet(nil)), name)
 	}
 	for own, turns := range map[int]string{4: "", 1: " Keys take turns: 1 of its own key and 3 of others are before it."} {
 		require.Equal(t, busy+turns, why(store.PendingBuild{Number: 5, Own: &own}, fleet(full, 0, 0), nil).Text)
@@ -62,7 +62,7 @@ func TestWhyABuildWaits(t *testing.T) {
 		"unmatched", "There is no worker for linux with cuda>=12,gpu.", "",
 		[]string{"Mini lacks gpu", "Pro and 2 others lack cuda>=12 (it has cuda=11), gpu", "Old lacks cuda>=12 (it has cuda=10), gpu"},
 		[]string{"1 worker lacks gpu", "4 workers lack cuda>=12, gpu"},
-	}, why(store.PendingBuild{Platform: "linux", Number: 1}, unmatched, all))
+	}, why(store.PendingBuild{Platform: "linux", Number: 1}, unmatched, store.NewFleet(all)))
 	soon := fleet(full, time.Minute, 3*time.Minute+40*time.Second)
 	require.Equal(t, "within 20 s", why(store.PendingBuild{Platform: "ios", Number: 1, Place: 1}, soon, nil).Start)
 	many := fleet(store.FleetSummary{Known: 9, Able: 9, Slots: 4000, Held: 4000}, make([]time.Duration, store.MaxRunning)...)

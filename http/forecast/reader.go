@@ -16,7 +16,7 @@ const gap = time.Second
 
 // Store reads the data for forecasts.
 type Store interface {
-	FleetSummary(ctx context.Context) ([]store.FleetSummary, []store.FleetGroup, error)
+	FleetSummary(ctx context.Context) ([]store.FleetSummary, *store.Fleet, error)
 	Figures(ctx context.Context) (store.Figures, error)
 	Durations(ctx context.Context) (map[store.Platform]store.Durations, error)
 	WaitingBuild(ctx context.Context, id string) (*store.PendingBuild, error)
@@ -28,8 +28,7 @@ type Reading struct {
 	store.Figures
 	Fleet map[int32]Queue // by the number of a class; 0 is all
 	Usual map[store.Platform]store.Durations
-	// Groups are all workers.
-	Groups []store.FleetGroup
+	all   *store.Fleet
 	// Ahead is by how much the database's clock is ahead of this machine's.
 	Ahead time.Duration
 }
@@ -76,7 +75,7 @@ func (r *Reading) Why(b store.PendingBuild) Reason {
 	if !r.knows(&b) {
 		return Reason{Kind: "next", Text: "It was just submitted."}
 	}
-	return why(b, r.Fleet[b.ClassID], r.Groups)
+	return why(b, r.Fleet[b.ClassID], r.all)
 }
 
 // Now returns the state of queue and fleet.
@@ -87,7 +86,7 @@ func (r *Reader) read(ctx context.Context) (*Reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	fleet, groups, err := r.store.FleetSummary(ctx)
+	fleet, all, err := r.store.FleetSummary(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +95,7 @@ func (r *Reader) read(ctx context.Context) (*Reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := &Reading{Figures: figures, Fleet: map[int32]Queue{}, Usual: usual, Groups: groups, Ahead: figures.Now.Sub(asked) - time.Since(asked)/2}
+	now := &Reading{Figures: figures, Fleet: map[int32]Queue{}, Usual: usual, all: all, Ahead: figures.Now.Sub(asked) - time.Since(asked)/2}
 	for _, f := range fleet {
 		now.Fleet[f.Class.ID] = Queue{FleetSummary: f, Usual: usual[f.Class.Platform]}
 	}

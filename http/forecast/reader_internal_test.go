@@ -19,7 +19,7 @@ type slowFleet struct {
 	classes, readings, atOnce, most atomic.Int32
 }
 
-func (s *slowFleet) FleetSummary(ctx context.Context) ([]store.FleetSummary, []store.FleetGroup, error) {
+func (s *slowFleet) FleetSummary(ctx context.Context) ([]store.FleetSummary, *store.Fleet, error) {
 	s.readings.Add(1)
 	s.most.Store(max(s.most.Load(), s.atOnce.Add(1)))
 	defer s.atOnce.Add(-1)
@@ -28,7 +28,7 @@ func (s *slowFleet) FleetSummary(ctx context.Context) ([]store.FleetSummary, []s
 		fleet[i].Class = store.Class{ID: int32(i), Platform: store.IOS}
 	}
 	<-time.After(2 * time.Second)
-	return fleet, nil, ctx.Err()
+	return fleet, store.NewFleet(nil), ctx.Err()
 }
 
 func (*slowFleet) Figures(context.Context) (store.Figures, error) { return store.Figures{}, nil }
@@ -83,31 +83,47 @@ func TestReadingsOfAFastFleetAreASecondApart(t *testing.T) {
 		cancel(context.Canceled)
 		_, err := r.Why(ctx, &store.PendingBuild{ClassID: s.classes.Add(1)})
 		require.ErrorIs(t, err, context.Canceled, "who leaves waits no longer")
+		time.Sleep(gap) // until that reading has ended, too
 	})
 }
 
-func TestAReadingGoesOnWhenWhoBeganItLeaves(t *testing.T) {
+func TestASlowFleetIsReadAheadOfWhoAsks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowFleet{}
 		r := NewReader(s)
 		ctx, leave := context.WithTimeout(t.Context(), time.Second)
 		defer leave()
-		go func() { _, _ = r.Now(ctx) }()
-		synctest.Wait()
-		_, err := r.Now(t.Context())
+		_, err := r.Now(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = r.Now(t.Context())
 		require.NoError(t, err)
-		require.EqualValues(t, 1, s.readings.Load())
+		require.EqualValues(t, 1, s.readings.Load(), "a reading goes on when who began it leaves")
+
+		for range 5 {
+			time.Sleep(Age)
+			begin := time.Now()
+			_, err = r.Now(t.Context())
+			require.NoError(t, err)
+			require.Zero(t, time.Since(begin), "the reading before is used meanwhile")
+			time.Sleep(2 * time.Second) // it has been read
+		}
+		require.EqualValues(t, 6, s.readings.Load())
+		time.Sleep(2 * Age)
+		begin := time.Now()
+		_, err = r.Now(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 2*time.Second, time.Since(begin), "but not when it is too old")
 	})
 }
 
 // quick is a slowFleet that takes no time.
 type quick struct{ *slowFleet }
 
-func (q quick) FleetSummary(context.Context) ([]store.FleetSummary, []store.FleetGroup, error) {
+func (q quick) FleetSummary(context.Context) ([]store.FleetSummary, *store.Fleet, error) {
 	fleet := make([]store.FleetSummary, q.classes.Load()+1)
 	for i := range fleet {
 		fleet[i].Class = store.Class{ID: int32(i), Platform: store.IOS}
 	}
-	return fleet, nil, nil
+	return fleet, store.NewFleet(nil), nil
 }

@@ -1,7 +1,10 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,7 +13,10 @@ import (
 )
 
 // Dashboard reads what only the dashboard's pages show. Safe for concurrent use.
-type Dashboard struct{ db *DB }
+type Dashboard struct {
+	db     *DB
+	labels atomic.Pointer[map[string]store.Labels] // the labels of the last FleetSummary, by their JSON
+}
 
 // NewDashboard returns a Dashboard on db.
 func NewDashboard(db *DB) *Dashboard { return &Dashboard{db: db} }
@@ -63,10 +69,10 @@ const (
 	// sqlFleetGroups counts workers by the platforms and labels that they have and by state.
 	// A sum of slots may be larger than an integer, which each of them is.
 	sqlFleetGroups = `/* fleet_groups */
-SELECT platforms, labels, ` + fleetState + `, count(*)::int, sum(slots), sum(held),
+SELECT platforms, coalesce(labels::text, ''), ` + fleetState + `, count(*)::int, sum(slots), sum(held),
 	coalesce(sum(greatest(slots - held, 0)) FILTER (WHERE ` + workerPolls + `), 0),
 	coalesce((SELECT name FROM worker_details WHERE worker_id = min(w.id)), '')
-FROM workers w GROUP BY 1, 2, 3 ORDER BY min(w.id)`
+FROM workers w GROUP BY platforms, labels, 3 ORDER BY 8, labels NULLS FIRST, platforms, 3`
 
 	sqlPendingByClass = `/* pending_by_class */
 SELECT k.id, k.platform, k.require, n.n FROM (
@@ -78,7 +84,7 @@ SELECT k.id, k.platform, k.require, n.n FROM (
 
 // FleetSummary counts workers and pending builds. The first summary counts all of them; the others
 // each count a class: the plain ones of ios and android, and those with pending builds.
-func (d *Dashboard) FleetSummary(ctx context.Context) (fleet []store.FleetSummary, groups []store.FleetGroup, err error) {
+func (d *Dashboard) FleetSummary(ctx context.Context) (fleet []store.FleetSummary, all *store.Fleet, err error) {
 	err = d.db.read("counting the fleet for a page").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		fleet = []store.FleetSummary{{}}
 		var f store.FleetSummary
@@ -91,17 +97,46 @@ func (d *Dashboard) FleetSummary(ctx context.Context) (fleet []store.FleetSummar
 			return err
 		}
 		rows, _ = c.Query(ctx, sqlFleetGroups) // as above
-		groups, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.FleetGroup])
+		all, err = d.groups(rows)
 		return err
 	})
-	for i := range groups {
-		for j := range fleet {
-			if f := &fleet[j]; f.Class.ID == 0 || groups[i].Takes(&f.Class) {
-				f.Count(&groups[i])
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range fleet {
+		all.Count(&fleet[i])
+	}
+	return fleet, all, nil
+}
+
+// groups reads the rows of sqlFleetGroups. Workers seldom change their labels, and those of
+// thousands take long to decode.
+func (d *Dashboard) groups(rows pgx.Rows) (*store.Fleet, error) {
+	known, now := d.labels.Load(), map[string]store.Labels{}
+	var all []store.FleetGroup
+	var g store.FleetGroup
+	var text string
+	_, err := pgx.ForEachRow(rows, []any{&g.Platforms, &text, &g.State, &g.N, &g.Slots, &g.Held, &g.Free, &g.Name}, func() error {
+		var ok bool
+		if known != nil {
+			g.Labels, ok = (*known)[text]
+		}
+		if !ok {
+			g.Labels = nil
+			if err := json.Unmarshal([]byte(cmp.Or(text, "null")), &g.Labels); err != nil {
+				return err
 			}
 		}
+		now[text] = g.Labels
+		all = append(all, g)
+		g.Platforms = nil
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	return fleet, groups, err
+	d.labels.Store(&now)
+	return store.NewFleet(all), nil
 }
 
 // sqlFigures reads at most $1 builds that ended within the hour, and $2 running builds.
