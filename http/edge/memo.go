@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"takt/store/backoff"
 )
 
 const (
@@ -57,8 +59,10 @@ func (m *Memo[T]) get(ctx context.Context, read func(context.Context) (T, error)
 	for {
 		m.mu.Lock()
 		good, usable := judge()
-		known := !m.at.IsZero()
-		if !(known && good) && m.reading == nil {
+		if m.at.IsZero() {
+			good, usable = false, false
+		}
+		if !good && m.reading == nil {
 			m.reading = make(chan struct{})
 			if gap > 0 {
 				gap = max(gap, min(memoRest*m.took, memoMaxRest))
@@ -67,7 +71,7 @@ func (m *Memo[T]) get(ctx context.Context, read func(context.Context) (T, error)
 		}
 		v, reading := m.v, m.reading
 		m.mu.Unlock()
-		if known && (good || usable) {
+		if good || usable {
 			return v, nil
 		}
 		select {
@@ -86,7 +90,7 @@ func (m *Memo[T]) get(ctx context.Context, read func(context.Context) (T, error)
 
 // read reads the value after a pause.
 func (m *Memo[T]) read(ctx context.Context, read func(context.Context) (T, error), pause time.Duration) {
-	time.Sleep(pause)
+	_ = backoff.Pause(ctx, pause) // ctx does not end
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, memoTimeout)
 	defer cancel()

@@ -83,7 +83,7 @@ func TestReadingsOfAFastFleetAreASecondApart(t *testing.T) {
 		cancel(context.Canceled)
 		_, err := r.Why(ctx, &store.PendingBuild{ClassID: s.classes.Add(1)})
 		require.ErrorIs(t, err, context.Canceled, "who leaves waits no longer")
-		time.Sleep(gap) // until that reading has ended, too
+		<-time.After(gap) // until that reading has ended, too
 	})
 }
 
@@ -101,15 +101,15 @@ func TestASlowFleetIsReadAheadOfWhoAsks(t *testing.T) {
 		require.EqualValues(t, 1, s.readings.Load(), "a reading goes on when who began it leaves")
 
 		for range 5 {
-			time.Sleep(Age)
+			<-time.After(Age)
 			begin := time.Now()
 			_, err = r.Now(t.Context())
 			require.NoError(t, err)
 			require.Zero(t, time.Since(begin), "the reading before is used meanwhile")
-			time.Sleep(2 * time.Second) // it has been read
+			<-time.After(2 * time.Second) // it has been read
 		}
 		require.EqualValues(t, 6, s.readings.Load())
-		time.Sleep(2 * Age)
+		<-time.After(2 * Age)
 		begin := time.Now()
 		_, err = r.Now(t.Context())
 		require.NoError(t, err)
