@@ -71,9 +71,9 @@ func TestJudgeComparesWithThePromises(t *testing.T) {
 	}{
 		"as before":            {limited, [4]time.Duration{1e6, 90e6, 1e6, 1e6}, [4]time.Duration{}, nil, 0, []string{}},
 		"three times":          {limited, [4]time.Duration{second, 3 * second, 1, 1}, [4]time.Duration{}, nil, 0, []string{}},
-		"slow":                 {limited, [4]time.Duration{1e6, 101e6, 1, 1}, [4]time.Duration{}, nil, 0, []string{"the victim: p99 of 101 ms, 1 ms before"}},
+		"slow":                 {limited, [4]time.Duration{1e6, 101e6, 1, 1}, [4]time.Duration{}, nil, 0, []string{"the victim: p99 of 101 ms, 1 ms before (slow: 1 × x)"}},
 		"slow without limit":   {unlimited, [4]time.Duration{1e6, second, second, 1}, [4]time.Duration{1, 2 * second, 2 * second, 1}, nil, 0, []string{}},
-		"slow long after":      {unlimited, [4]time.Duration{1e6, 1, 1, second}, [4]time.Duration{}, nil, 0, []string{"the victim: p99 of 1000 ms after the attack, 1 ms before"}},
+		"slow long after":      {unlimited, [4]time.Duration{1e6, 1, 1, second}, [4]time.Duration{}, nil, 0, []string{"the victim: p99 of 1000 ms after the attack, 1 ms before (slow: 1 × x)"}},
 		"probes wait":          {limited, [4]time.Duration{}, [4]time.Duration{1, 1100e6, 1, 1}, nil, 0, []string{"a probe waited 1.1 s"}},
 		"refused":              {unlimited, [4]time.Duration{}, [4]time.Duration{}, errors.New("no"), 0, []string{"the victim was refused 4 times"}},
 		"a worker of much RAM": {limited, [4]time.Duration{}, [4]time.Duration{}, nil, 1 << 30, []string{"the worker took 1.0 GiB of memory"}},
