@@ -67,8 +67,12 @@ func (s *Server) HandOver(ctx context.Context) {
 	}
 }
 
-// Wait returns when the requests of all calls of Serve that have returned have ended.
-func (s *Server) Wait() { s.ended.Wait() }
+// Wait returns when the requests of all calls of Serve that have returned have ended, and what
+// they began.
+func (s *Server) Wait() {
+	s.ended.Wait()
+	s.detached.wait()
+}
 
 // patience is how long the requests of a Serve that returns may take to end. When the
 // server drains, that time is over.

@@ -67,7 +67,8 @@ func (m *Memo[T]) get(ctx context.Context, read func(context.Context) (T, error)
 			if gap > 0 {
 				gap = max(gap, min(memoRest*m.took, memoMaxRest))
 			}
-			go m.read(context.WithoutCancel(ctx), read, gap-time.Since(m.begun))
+			pause := gap - time.Since(m.begun)
+			detach(ctx, func() { m.read(ctx, read, pause) })
 		}
 		v, reading := m.v, m.reading
 		m.mu.Unlock()
@@ -90,7 +91,8 @@ func (m *Memo[T]) get(ctx context.Context, read func(context.Context) (T, error)
 
 // read reads the value after a pause.
 func (m *Memo[T]) read(ctx context.Context, read func(context.Context) (T, error), pause time.Duration) {
-	_ = backoff.Pause(ctx, pause) // ctx does not end
+	ctx = context.WithoutCancel(ctx)
+	_ = backoff.Pause(Stopping(ctx), pause) // no longer when the server ends
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, memoTimeout)
 	defer cancel()
@@ -103,6 +105,56 @@ func (m *Memo[T]) read(ctx context.Context, read func(context.Context) (T, error
 	}
 	close(m.reading)
 	m.reading = nil
+}
+
+// detachedKey is the context key of the [detached] of a request's server.
+type detachedKey struct{}
+
+// detached is what runs on after the request that began it. Safe for concurrent use.
+type detached struct {
+	mu   sync.Mutex // guards what follows
+	n    int
+	idle chan struct{} // closed when nothing runs any more; nil while nobody waits
+}
+
+// detach runs f in a goroutine, for which the server of the request that ctx belongs to waits
+// before it ends.
+func detach(ctx context.Context, f func()) {
+	d, _ := ctx.Value(detachedKey{}).(*detached)
+	if d == nil { // no request
+		d = &detached{}
+	}
+	d.mu.Lock()
+	d.n++
+	d.mu.Unlock()
+	go func() {
+		defer d.ended()
+		f()
+	}()
+}
+
+func (d *detached) ended() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.n--; d.n == 0 && d.idle != nil {
+		close(d.idle)
+		d.idle = nil
+	}
+}
+
+// wait returns when nothing runs.
+func (d *detached) wait() {
+	d.mu.Lock()
+	if d.n == 0 {
+		d.mu.Unlock()
+		return
+	}
+	if d.idle == nil {
+		d.idle = make(chan struct{})
+	}
+	idle := d.idle
+	d.mu.Unlock()
+	<-idle
 }
 
 // recovered returns a panic of read as an error, because it would end the process here.

@@ -52,6 +52,7 @@ type Server struct {
 	conns     *connections
 	accepting chan struct{}  // one token: the Serve that accepts connections
 	ended     sync.WaitGroup // calls of Serve whose requests may still run
+	detached  detached       // what their requests have begun
 	// release ends what waits in the Serve that accepts: parked polls and streams.
 	release atomic.Pointer[context.CancelCauseFunc]
 	// leave makes that Serve accept nothing more, see HandOver.
@@ -177,7 +178,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	// Requests outlive ctx by up to ShutdownTimeout; parked polls don't.
 	base, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	waiting, release := context.WithCancelCause(ctx)
-	base = context.WithValue(base, stoppingKey{}, waiting)
+	base = context.WithValue(context.WithValue(base, stoppingKey{}, waiting), detachedKey{}, &s.detached)
 	defer s.serving(base)()
 	var ending atomic.Bool
 	handler := s.Handler()
