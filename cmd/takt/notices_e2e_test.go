@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -180,7 +181,9 @@ func TestNoticesOfAKilledController(t *testing.T) {
 		}
 		return found
 	}
-	eventually(t, "each build that ended has its notice", func() bool { return maps.Equal(got(), want) })
+	// What a killed controller was sending is sent again a minute later, at the next look of half a
+	// minute, and nothing moves until then.
+	require.Eventually(t, func() bool { return maps.Equal(got(), want) }, 5*time.Minute, 100*time.Millisecond, "each build that ended has its notice")
 	require.Equal(t, len(r.notices()), verify(t, made.Secret, r.notices()))
 	require.Zero(t, verify(t, "whsec_"+strings.Repeat("A", 44), r.notices()))
 }
