@@ -83,7 +83,7 @@ func TestAKeyOfAWorkerIsNoOthers(t *testing.T) {
 	held, id := "/api/builds/"+build.ID, other.ID
 	checked := 0
 	for at, r := range operations() {
-		if scope, _ := r.Scope(); scope != store.ScopeWorker {
+		if r.Scope != store.ScopeWorker {
 			continue
 		}
 		method, _, _ := strings.Cut(at, " ")

@@ -57,6 +57,30 @@ func readRights(t *testing.T) map[string][]string {
 	return rights
 }
 
+// scopeIn returns the scope that a line of the table lets in, "" if it lets in all or none, and
+// whether a key that submits is let in to its own builds.
+func scopeIn(names []string) (scope store.Scope, own bool) {
+	for _, s := range append(store.Scopes(), store.ScopeEnroll) {
+		switch {
+		case !slices.Contains(names, string(s)), s == store.ScopeAdmin && scope != "":
+		case scope != "":
+			return "", false
+		default:
+			scope = s
+		}
+	}
+	return scope, scope != store.ScopeSubmit && slices.Contains(names, "own")
+}
+
+// asInTable returns the path by which the table names a declared one: orders to the tree share a
+// line.
+func asInTable(path string) string {
+	if i := strings.IndexByte(path, '*'); i >= 0 {
+		return path[:i+1]
+	}
+	return path
+}
+
 // credential is what a request shows, as headers, and the build in its path.
 type credential struct {
 	name   string

@@ -24,7 +24,7 @@ func TestRoutesCompeteWhereTheyBelong(t *testing.T) {
 		case strings.HasPrefix(r.Path, "/api/config") && strings.HasPrefix(r.Method, "GET"):
 			want = api.Query
 		case strings.HasPrefix(r.Path, "/api/config"), strings.HasPrefix(r.Path, "/api/oauth/"):
-			want = api.Submit
+			want = api.Write
 		}
 		require.Equal(t, want, r.Class, "%s %s", r.Method, r.Path)
 		require.Equal(t, want == api.Hook, r.Class == api.Hook, "%s %s: the pool of webhooks is theirs", r.Method, r.Path)

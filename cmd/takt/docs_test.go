@@ -249,8 +249,8 @@ not listed need no key.
 |---|---|---|
 `)
 	for _, r := range api.Routes() {
-		if scope, own := r.Scope(); scope != "" {
-			fmt.Fprintf(&out, "| `%s %s` | `%s` | %s |\n", r.Method, r.Path, scope, map[bool]string{true: "yes"}[own])
+		if r.Scope != "" {
+			fmt.Fprintf(&out, "| `%s %s` | `%s` | %s |\n", r.Method, r.Path, r.Scope, map[bool]string{true: "yes"}[r.Own])
 		}
 	}
 	out.WriteString("\n## Which page needs which scope\n\nFor a session of a key with a name.\n\n| page | scope |\n|---|---|\n")

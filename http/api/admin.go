@@ -135,36 +135,36 @@ type TakeProfileIn struct {
 }
 
 // ShowTimeouts is GET /admin/heartbeat.
-var ShowTimeouts = declare[None, HeartbeatSettings](buildOrders, AdminKey, Ops, "GET /admin/heartbeat", Route{ID: "showTimeouts", Summary: "Show the time-outs"})
+var ShowTimeouts = declare[None, HeartbeatSettings](buildOrders, AdminKey, scopeOperate, Ops, "GET /admin/heartbeat", Route{ID: "showTimeouts", Summary: "Show the time-outs"})
 
 // ChangeTimeouts is PUT /admin/heartbeat.
-var ChangeTimeouts = declare[HeartbeatSettings, HeartbeatSettings](buildOrders, AdminKey, Ops, "PUT /admin/heartbeat", Route{
+var ChangeTimeouts = declare[HeartbeatSettings, HeartbeatSettings](buildOrders, AdminKey, scopeOperate, Ops, "PUT /admin/heartbeat", Route{
 	ID: "changeTimeouts", Summary: "Change the time-outs",
 })
 
 // ShowDebug is GET /admin/debug.
-var ShowDebug = declare[None, Debug](operators, AdminKey, Ops, "GET /admin/debug", Route{
+var ShowDebug = declare[None, Debug](operators, AdminKey, scopeAdmin, Ops, "GET /admin/debug", Route{
 	ID: "showDebug", Summary: "Show build information, masked settings, the recent log, supervision events and the database's statistics",
 })
 
 // TakeProfile is GET /admin/debug/pprof/:name.
-var TakeProfile = declare[TakeProfileIn, None](operators, AdminKey, Ops, "GET /admin/debug/pprof/:name", Route{
+var TakeProfile = declare[TakeProfileIn, None](operators, AdminKey, scopeAdmin, Ops, "GET /admin/debug/pprof/:name", Route{
 	ID: "takeProfile", Errors: []int{409}, Media: []string{anyFile, "text/plain"}, Summary: "Take a profile of the process, one at a time",
 	Says: "The profile, for go tool pprof or go tool trace.",
 })
 
 // ShowAudit is GET /admin/audit.
-var ShowAudit = declare[ShowAuditIn, Audit](operators, AdminKey, Ops, "GET /admin/audit", Route{
+var ShowAudit = declare[ShowAuditIn, Audit](operators, AdminKey, scopeAdmin, Ops, "GET /admin/audit", Route{
 	ID: "showAudit", Headers: paged, Summary: "Show the audit, newest first",
 })
 
 // CheckInvariants is GET /admin/audit/check.
-var CheckInvariants = declare[None, Invariants](operators, AdminKey, Ops, "GET /admin/audit/check", Route{
+var CheckInvariants = declare[None, Invariants](operators, AdminKey, scopeAdmin, Ops, "GET /admin/audit/check", Route{
 	ID: "checkInvariants", Errors: []int{400}, Summary: "Check the invariants of the database",
 })
 
 // RepairInvariants is POST /admin/audit/check.
-var RepairInvariants = declare[Order, Invariants](operators, AdminKey, Ops, "POST /admin/audit/check", Route{
+var RepairInvariants = declare[Order, Invariants](operators, AdminKey, scopeAdmin, Ops, "POST /admin/audit/check", Route{
 	ID: "repairInvariants", Summary: "Check the invariants, and repair what can be repaired without loss",
 })
 

@@ -274,7 +274,7 @@ type RequeueBuildIn struct {
 }
 
 // SubmitBuild is POST /api/builds.
-var SubmitBuild = declare[SubmitBuildIn, Submitted](builds, APIKey, Transfer, "POST /api/builds", Route{
+var SubmitBuild = declare[SubmitBuildIn, Submitted](builds, APIKey, scopeSubmit, Transfer, "POST /api/builds", Route{
 	ID: "submitBuild", Body: SourceBody, Status: 201, Errors: []int{409, 422, 507}, Headers: []string{HeaderReplayed}, Takes: SubmitForm{},
 	Says:    "The build is queued.",
 	Replies: []Reply{{Status: 200, Says: replayed, Headers: []string{HeaderReplayed}, Sends: Submitted{}}},
@@ -283,13 +283,13 @@ var SubmitBuild = declare[SubmitBuildIn, Submitted](builds, APIKey, Transfer, "P
 })
 
 // ListBuilds is GET /api/builds.
-var ListBuilds = declare[BuildFilter, []BuildItem](builds, APIKey, Query, "GET /api/builds", Route{
+var ListBuilds = declare[BuildFilter, []BuildItem](builds, APIKey, scopeRead, Query, "GET /api/builds", Route{
 	ID: "listBuilds", Headers: paged, Summary: "List builds, newest first",
 	Says: "A bare array; with `format=object` an object.", Sends: []any{[]BuildItem{}, BuildList{}},
 })
 
 // SubmitBuildLegacy is POST /api/builds/submit.
-var SubmitBuildLegacy = declare[SubmitBuildIn, Submitted](builds, APIKey, Transfer, "POST /api/builds/submit", Route{
+var SubmitBuildLegacy = declare[SubmitBuildIn, Submitted](builds, APIKey, scopeSubmit, Transfer, "POST /api/builds/submit", Route{
 	ID: "submitBuildLegacy", Body: SourceBody, Errors: []int{409, 422, 507}, Headers: []string{HeaderReplayed}, Takes: SubmitForm{},
 	Says:    "The build is queued.",
 	Replies: []Reply{{Status: 201, Says: replayed, Headers: []string{HeaderReplayed}, Sends: Submitted{}}},
@@ -298,68 +298,68 @@ var SubmitBuildLegacy = declare[SubmitBuildIn, Submitted](builds, APIKey, Transf
 })
 
 // ListActiveBuilds is GET /api/builds/active.
-var ListActiveBuilds = declare[Paging, ActiveBuilds](builds, APIKey, Query, "GET /api/builds/active", Route{
+var ListActiveBuilds = declare[Paging, ActiveBuilds](builds, APIKey, scopeRead, Query, "GET /api/builds/active", Route{
 	ID: "listActiveBuilds", Headers: paged, Summary: "List the builds that workers hold",
 })
 
 // CountBuilds is GET /api/builds/statistics.
-var CountBuilds = declare[None, Statistics](builds, APIKey, Query, "GET /api/builds/statistics", Route{ID: "countBuilds", Summary: "Count builds by state"})
+var CountBuilds = declare[None, Statistics](builds, APIKey, scopeRead, Query, "GET /api/builds/statistics", Route{ID: "countBuilds", Summary: "Count builds by state"})
 
 // ShowBuild is GET /api/builds/:id.
-var ShowBuild = declare[BuildPath, BuildItem](builds, APIKey, Query, "GET /api/builds/:id", Route{ID: "showBuild", Summary: "Show a build"})
+var ShowBuild = declare[BuildPath, BuildItem](builds, APIKey, scopeReadOrOwn, Query, "GET /api/builds/:id", Route{ID: "showBuild", Summary: "Show a build"})
 
 // PatchBuild is PATCH /api/builds/:id.
-var PatchBuild = declare[PatchBuildIn, BuildItem](builds, APIKey, Submit, "PATCH /api/builds/:id", Route{
+var PatchBuild = declare[PatchBuildIn, BuildItem](builds, APIKey, scopeOperate, Write, "PATCH /api/builds/:id", Route{
 	ID: "patchBuild", Errors: []int{409}, Summary: "Change the priority of a build that waits",
 	Says: "The build as it is now.",
 	Text: "It moves at once to the position of its new priority, behind its key's builds of that priority. 409 if it is not pending.",
 })
 
 // ShowBuildStatus is GET /api/builds/:id/status.
-var ShowBuildStatus = declare[BuildAccess, BuildStatus](builds, BuildKey, Query, "GET /api/builds/:id/status", Route{
+var ShowBuildStatus = declare[BuildAccess, BuildStatus](builds, BuildKey, scopeReadOrOwn, Query, "GET /api/builds/:id/status", Route{
 	ID: "showBuildStatus", Summary: "Show the state of a build",
 })
 
 // ExplainWait is GET /api/builds/:id/why.
-var ExplainWait = declare[BuildAccess, BuildWhy](builds, BuildKey, Query, "GET /api/builds/:id/why", Route{
+var ExplainWait = declare[BuildAccess, BuildWhy](builds, BuildKey, scopeReadOrOwn, Query, "GET /api/builds/:id/why", Route{
 	ID: "explainWait", Summary: "Say why a build waits, and when it may start",
 })
 
 // ShowTimeline is GET /api/builds/:id/timeline.
-var ShowTimeline = declare[BuildAccess, BuildTimeline](builds, BuildKey, Query, "GET /api/builds/:id/timeline", Route{
+var ShowTimeline = declare[BuildAccess, BuildTimeline](builds, BuildKey, scopeReadOrOwn, Query, "GET /api/builds/:id/timeline", Route{
 	ID: "showTimeline", Summary: "Show what happened to a build",
 	Text: "From what takt recorded, with attempts, workers and the reasons for which attempts were lost. At most 100 of them.",
 })
 
 // ReadLogs is GET /api/builds/:id/logs.
-var ReadLogs = declare[ReadLogsIn, Logs](builds, BuildKey, Query, "GET /api/builds/:id/logs", Route{
+var ReadLogs = declare[ReadLogsIn, Logs](builds, BuildKey, scopeReadOrOwn, Query, "GET /api/builds/:id/logs", Route{
 	ID: "readLogs", Media: []string{eventStream}, Summary: "Read a build's log, or follow it",
 	Says: "All lines, oldest first; or, if `Accept` says `text/event-stream`, a stream that goes on until the build ends.", Sends: []any{LogEntry{}, LogEnd{}},
 	Text: "A stream has one event `log` for each line, whose id is the line's number and whose data is a `LogEntry`, and at the end one event `end`, whose data is a `LogEnd`: close the stream then. It resumes from the rows, so nothing is lost or sent twice.",
 })
 
 // DownloadResult is GET /api/builds/:id/download.
-var DownloadResult = declare[BuildAccess, None](builds, BuildKey, Transfer, "GET HEAD /api/builds/:id/download", Route{
+var DownloadResult = declare[BuildAccess, None](builds, BuildKey, scopeReadOrOwn, Transfer, "GET HEAD /api/builds/:id/download", Route{
 	ID: "downloadResult", Media: []string{anyFile}, Summary: "Download the result",
 })
 
 // DownloadFile is GET /api/builds/:id/download/:type.
-var DownloadFile = declare[DownloadFileIn, None](builds, BuildKey, Transfer, "GET HEAD /api/builds/:id/download/:type", Route{
+var DownloadFile = declare[DownloadFileIn, None](builds, BuildKey, scopeReadOrOwn, Transfer, "GET HEAD /api/builds/:id/download/:type", Route{
 	ID: "downloadFile", Media: []string{anyFile, zipFile}, Summary: "Download the source or the result",
 })
 
 // CancelBuild is POST /api/builds/:id/cancel.
-var CancelBuild = declare[CancelBuildIn, Cancelled](builds, APIKey, Submit, "POST /api/builds/:id/cancel", Route{
+var CancelBuild = declare[CancelBuildIn, Cancelled](builds, APIKey, scopeOperateOrOwn, Write, "POST /api/builds/:id/cancel", Route{
 	ID: "cancelBuild", Errors: []int{400}, Summary: "Cancel a build that has not ended",
 })
 
 // RequeueBuild is POST /api/builds/:id/requeue.
-var RequeueBuild = declare[RequeueBuildIn, BuildItem](buildOrders, AdminKey, Ops, "POST /api/builds/:id/requeue", Route{
+var RequeueBuild = declare[RequeueBuildIn, BuildItem](buildOrders, AdminKey, scopeOperate, Ops, "POST /api/builds/:id/requeue", Route{
 	ID: "requeueBuild", Errors: []int{409}, Summary: "Take a build from the worker that holds it",
 	Text: "It is pending again at its old position and uses up no attempt. Its former worker may still send the result until another worker has the build.",
 })
 
 // RetryBuild is POST /api/builds/:id/retry.
-var RetryBuild = declare[RetryBuildIn, Retried](builds, BuildKey, Submit, "POST /api/builds/:id/retry", Route{
+var RetryBuild = declare[RetryBuildIn, Retried](builds, BuildKey, scopeOperateOrOwn, Write, "POST /api/builds/:id/retry", Route{
 	ID: "retryBuild", Errors: []int{400, 409, 507}, Summary: "Submit the same build again",
 })

@@ -186,25 +186,25 @@ type RetryDeploymentIn struct {
 }
 
 // ListDeployments is GET /api/deployments.
-var ListDeployments = declare[ListDeploymentsIn, Deployments](deployments, APIKey, Query, "GET /api/deployments", Route{
+var ListDeployments = declare[ListDeploymentsIn, Deployments](deployments, APIKey, scopeRead, Query, "GET /api/deployments", Route{
 	ID: "listDeployments", Headers: paged, Summary: "List deployments, newest first",
 })
 
 // StartDeployment is POST /api/deployments.
-var StartDeployment = declare[DeploymentRequest, Deployment](deployments, APIKey, Submit, "POST /api/deployments", Route{
+var StartDeployment = declare[DeploymentRequest, Deployment](deployments, APIKey, scopeOperate, Write, "POST /api/deployments", Route{
 	ID: "startDeployment", AdminToo: true, Status: 202, Errors: []int{422}, Headers: []string{"Location"},
 	Says:    "The deployment has started.",
 	Summary: "Copy an organisation's repositories into another",
 })
 
 // ShowDeployment is GET /api/deployments/:id.
-var ShowDeployment = declare[ShowDeploymentIn, Deployment](deployments, APIKey, Query, "GET /api/deployments/:id", Route{
+var ShowDeployment = declare[ShowDeploymentIn, Deployment](deployments, APIKey, scopeRead, Query, "GET /api/deployments/:id", Route{
 	ID: "showDeployment", Summary: "Show a deployment with its repositories",
 	Says: "The deployment.",
 })
 
 // FollowDeployment is GET /api/deployments/:id/events.
-var FollowDeployment = declare[FollowDeploymentIn, None](deployments, APIKey, Query, "GET /api/deployments/:id/events", Route{
+var FollowDeployment = declare[FollowDeploymentIn, None](deployments, APIKey, scopeRead, Query, "GET /api/deployments/:id/events", Route{
 	ID: "followDeployment", Media: []string{eventStream}, Summary: "Follow a deployment to its end",
 	Says: "A stream of server-sent events until the deployment has ended.", Sends: []any{DeploymentRepo{}, Deployment{}},
 	Text: "`repo` shows a repository that has changed, at first each of them; its data is a `DeploymentRepo`. The data of `progress` and of the last event, `end`, is a `Deployment` without its repositories.",
@@ -218,15 +218,15 @@ func deploymentOrder(id, summary string) Route {
 }
 
 // CancelDeployment is POST /api/deployments/:id/cancel.
-var CancelDeployment = declare[DeploymentOrder, Deployment](deployments, APIKey, Submit, "POST /api/deployments/:id/cancel", deploymentOrder("cancelDeployment", "End a deployment; what is not copied yet is skipped"))
+var CancelDeployment = declare[DeploymentOrder, Deployment](deployments, APIKey, scopeOperate, Write, "POST /api/deployments/:id/cancel", deploymentOrder("cancelDeployment", "End a deployment; what is not copied yet is skipped"))
 
 // PauseDeployment is POST /api/deployments/:id/pause.
-var PauseDeployment = declare[DeploymentOrder, Deployment](deployments, APIKey, Submit, "POST /api/deployments/:id/pause", deploymentOrder("pauseDeployment", "Stop the work on a deployment"))
+var PauseDeployment = declare[DeploymentOrder, Deployment](deployments, APIKey, scopeOperate, Write, "POST /api/deployments/:id/pause", deploymentOrder("pauseDeployment", "Stop the work on a deployment"))
 
 // ResumeDeployment is POST /api/deployments/:id/resume.
-var ResumeDeployment = declare[DeploymentOrder, Deployment](deployments, APIKey, Submit, "POST /api/deployments/:id/resume", deploymentOrder("resumeDeployment", "Resume a paused deployment"))
+var ResumeDeployment = declare[DeploymentOrder, Deployment](deployments, APIKey, scopeOperate, Write, "POST /api/deployments/:id/resume", deploymentOrder("resumeDeployment", "Resume a paused deployment"))
 
 // RetryDeployment is POST /api/deployments/:id/retry.
-var RetryDeployment = declare[RetryDeploymentIn, DeploymentRetried](deployments, APIKey, Submit, "POST /api/deployments/:id/retry", Route{
+var RetryDeployment = declare[RetryDeploymentIn, DeploymentRetried](deployments, APIKey, scopeOperate, Write, "POST /api/deployments/:id/retry", Route{
 	ID: "retryDeployment", AdminToo: true, Errors: []int{409}, Summary: "Retry what failed, or was skipped because of a cancel",
 })

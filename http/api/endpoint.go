@@ -36,7 +36,7 @@ type Class uint8
 // The classes.
 const (
 	Fleet    Class = iota // workers' short calls: priority
-	Submit                // other small writes
+	Write                 // other small writes
 	Transfer              // every file, in or out
 	Query                 // reads
 	Hook                  // webhooks
@@ -81,7 +81,11 @@ type Route struct {
 	// Text describes more in Markdown.
 	Text   string
 	Access Access
-	Class  Class
+	// Scope is what a key with a name needs; "" if the route needs no key. With Own, a key that
+	// submits has its own builds without that scope.
+	Scope store.Scope
+	Own   bool
+	Class Class
 	// AdminToo says that operators send their key beside the API key.
 	AdminToo bool
 	Body     BodyLimit
@@ -133,30 +137,6 @@ func (r Route) In() reflect.Type { return r.in }
 // Out returns the type of the endpoint's output; [None] if it has none.
 func (r Route) Out() reflect.Type { return r.out }
 
-// Scope returns the scope that a key with a name needs, "" if the route needs no key. With own, a
-// key that submits has its own builds without that scope.
-func (r Route) Scope() (scope store.Scope, own bool) {
-	own = r.Access == BuildKey || r.ID == "showBuild" || r.ID == "cancelBuild"
-	reads := strings.HasPrefix(r.Method, "GET")
-	switch {
-	case r.Access == Public || r.Access >= Visitor:
-		return "", false
-	case r.ID == "enrollWorker":
-		return store.ScopeEnroll, false
-	case r.Access == AdminKey && r.Service == "" && !strings.HasPrefix(r.Path, "/admin/heijunka") && !strings.HasPrefix(r.Path, "/admin/notices"):
-		return store.ScopeAdmin, false
-	case r.Tag == "throttle":
-		return store.ScopeWebhook, false
-	case r.Tag == "holding" || r.Class == Fleet:
-		return store.ScopeWorker, false
-	case r.Body == SourceBody:
-		return store.ScopeSubmit, false
-	case reads && r.Access != AdminKey:
-		return store.ScopeRead, own
-	}
-	return store.ScopeOperate, own
-}
-
 // Endpoint is a route with its input and output: all that a server, a client and the
 // documentation need to know of it. In is a struct whose fields are tagged `path:"name"`,
 // `query:"name"` or `header:"Name"`; the field tagged `body:"json"` is the JSON body. An In
@@ -200,11 +180,33 @@ const (
 	health         area = " health"
 )
 
+// scope is the scope that a route needs, and whether own builds need it.
+type scope string
+
+// The scopes. Each declaration says one.
+const (
+	scopeNone         scope = "" // for everybody
+	scopeSubmit             = scope(store.ScopeSubmit)
+	scopeRead               = scope(store.ScopeRead)
+	scopeReadOrOwn          = scopeRead + " own"
+	scopeWorker             = scope(store.ScopeWorker)
+	scopeWebhook            = scope(store.ScopeWebhook)
+	scopeOperate            = scope(store.ScopeOperate)
+	scopeOperateOrOwn       = scopeOperate + " own"
+	scopeAdmin              = scope(store.ScopeAdmin)
+	scopeEnroll             = scope(store.ScopeEnroll)
+)
+
 // declare returns the endpoint at a method and path, with what else r says, and adds it to
-// [Routes]. It panics if In can't be read from a request, because that is a mistake in the
-// declaration.
-func declare[In, Out any](of area, access Access, class Class, at string, r Route) Endpoint[In, Out] {
+// [Routes]. It panics on a mistake in the declaration: an In that can't be read from a request,
+// or a route that needs a key but no scope.
+func declare[In, Out any](of area, access Access, needs scope, class Class, at string, r Route) Endpoint[In, Out] {
+	if (needs == scopeNone) != (access == Public) {
+		panic("a route that is not public needs a scope, and only that: " + at)
+	}
 	i := strings.LastIndexByte(at, ' ')
+	scope, own, _ := strings.Cut(string(needs), " ")
+	r.Scope, r.Own = store.Scope(scope), own != ""
 	r.Method, r.Path, r.Access, r.Class = at[:i], at[i+1:], access, class
 	r.Service, r.Tag, _ = strings.Cut(string(of), " ")
 	r.in, r.out = reflect.TypeFor[In](), reflect.TypeFor[Out]()

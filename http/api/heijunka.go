@@ -143,29 +143,29 @@ type RebalanceHeijunkaIn struct {
 }
 
 // ShowHeijunka is GET /admin/heijunka.
-var ShowHeijunka = declare[None, Heijunka](operators, AdminKey, Ops, "GET /admin/heijunka", Route{ID: "showHeijunka", Summary: "Show how the load is levelled"})
+var ShowHeijunka = declare[None, Heijunka](operators, AdminKey, scopeOperate, Ops, "GET /admin/heijunka", Route{ID: "showHeijunka", Summary: "Show how the load is levelled"})
 
 // ChangeHeijunkaLimits is PUT /admin/heijunka/limits.
-var ChangeHeijunkaLimits = declare[HeijunkaLimits, Heijunka](operators, AdminKey, Ops, "PUT /admin/heijunka/limits", Route{
+var ChangeHeijunkaLimits = declare[HeijunkaLimits, Heijunka](operators, AdminKey, scopeOperate, Ops, "PUT /admin/heijunka/limits", Route{
 	ID: "changeHeijunkaLimits", Summary: "Change the limits of admission",
 })
 
 // ChangeHeijunkaAffinity is PUT /admin/heijunka/affinity.
-var ChangeHeijunkaAffinity = declare[HeijunkaAffinity, Heijunka](operators, AdminKey, Ops, "PUT /admin/heijunka/affinity", Route{
+var ChangeHeijunkaAffinity = declare[HeijunkaAffinity, Heijunka](operators, AdminKey, scopeOperate, Ops, "PUT /admin/heijunka/affinity", Route{
 	ID: "changeHeijunkaAffinity", Errors: []int{404}, Summary: "Change the pools that a domain prefers",
 })
 
 // RebalanceHeijunka is POST /admin/heijunka/rebalance.
-var RebalanceHeijunka = declare[RebalanceHeijunkaIn, HeijunkaRebalance](operators, AdminKey, Ops, "POST /admin/heijunka/rebalance", Route{
+var RebalanceHeijunka = declare[RebalanceHeijunkaIn, HeijunkaRebalance](operators, AdminKey, scopeOperate, Ops, "POST /admin/heijunka/rebalance", Route{
 	ID: "rebalanceHeijunka", Errors: []int{409}, Takes: Order{}, Summary: "Move a place from the least to the most loaded pool",
 })
 
 // SurgeHeijunka is POST /admin/heijunka/surge.
-var SurgeHeijunka = declare[HeijunkaSurge, Heijunka](operators, AdminKey, Ops, "POST /admin/heijunka/surge", Route{
+var SurgeHeijunka = declare[HeijunkaSurge, Heijunka](operators, AdminKey, scopeOperate, Ops, "POST /admin/heijunka/surge", Route{
 	ID: "surgeHeijunka", Errors: []int{409}, Summary: "Start or stop a surge, or the detection of bursts",
 })
 
 // ScalePool is POST /admin/heijunka/pools/:name/scale.
-var ScalePool = declare[ScalePoolIn, Heijunka](operators, AdminKey, Ops, "POST /admin/heijunka/pools/:name/scale", Route{
+var ScalePool = declare[ScalePoolIn, Heijunka](operators, AdminKey, scopeOperate, Ops, "POST /admin/heijunka/pools/:name/scale", Route{
 	ID: "scalePool", Errors: []int{409}, Summary: "Change the size of a pool, or its bounds",
 })

@@ -104,44 +104,44 @@ type UploadResultIn struct {
 }
 
 // WriteLogs is POST /api/builds/:id/logs.
-var WriteLogs = declare[WriteLogsIn, PostedLogs](holding, WorkerKey, Fleet, "POST /api/builds/:id/logs", Route{
+var WriteLogs = declare[WriteLogsIn, PostedLogs](holding, WorkerKey, scopeWorker, Fleet, "POST /api/builds/:id/logs", Route{
 	ID: "writeLogs", Summary: "Write to a build's log",
 	Text: "A log has at most 64 MiB; each line counts 48 bytes more than its text. Lines after the first 48 MiB are kept apart, the newest 16 MiB of them, and appended when the attempt ends, after a line that says how many are left out.",
 })
 
 // FetchSource is GET /api/builds/:id/source.
-var FetchSource = declare[Holding, None](holding, WorkerKey, Transfer, "GET HEAD /api/builds/:id/source", Route{
+var FetchSource = declare[Holding, None](holding, WorkerKey, scopeWorker, Transfer, "GET HEAD /api/builds/:id/source", Route{
 	ID: "fetchSource", Media: []string{zipFile}, Summary: "Fetch the source",
 })
 
 // FetchCerts is GET /api/builds/:id/certs.
-var FetchCerts = declare[Holding, None](holding, WorkerKey, Transfer, "GET HEAD /api/builds/:id/certs", Route{
+var FetchCerts = declare[Holding, None](holding, WorkerKey, scopeWorker, Transfer, "GET HEAD /api/builds/:id/certs", Route{
 	ID: "fetchCerts", Media: []string{zipFile}, Summary: "Fetch the certificates",
 })
 
 // FetchCertsSecure is GET /api/builds/:id/certs-secure.
-var FetchCertsSecure = declare[HoldingWithBuild, SecureCerts](holding, HolderKey, Transfer, "GET /api/builds/:id/certs-secure", Route{
+var FetchCertsSecure = declare[HoldingWithBuild, SecureCerts](holding, HolderKey, scopeWorker, Transfer, "GET /api/builds/:id/certs-secure", Route{
 	ID: "fetchCertsSecure", Errors: []int{422}, Summary: "Fetch the certificates, unpacked",
 })
 
 // PostTelemetry is POST /api/builds/:id/telemetry.
-var PostTelemetry = declare[PostTelemetryIn, Status](holding, MonitorKey, Fleet, "POST /api/builds/:id/telemetry", Route{
+var PostTelemetry = declare[PostTelemetryIn, Status](holding, MonitorKey, scopeWorker, Fleet, "POST /api/builds/:id/telemetry", Route{
 	ID: "postTelemetry", Summary: "Report the state of the machine; counts as a heartbeat",
 	Text: "The API key may be omitted if the controller runs with `--telemetry-without-key`.",
 })
 
 // BeatHeldBuild is POST /api/builds/:id/heartbeat.
-var BeatHeldBuild = declare[HeartbeatIn, HeartbeatReply](holding, APIKey, Fleet, "POST /api/builds/:id/heartbeat", Route{
+var BeatHeldBuild = declare[HeartbeatIn, HeartbeatReply](holding, APIKey, scopeWorker, Fleet, "POST /api/builds/:id/heartbeat", Route{
 	ID: "heartbeat", Summary: "Send a heartbeat",
 })
 
 // FailHeldBuild is POST /api/workers/fail.
-var FailHeldBuild = declare[FailBuildIn, Uploaded](holding, APIKey, Fleet, "POST /api/workers/fail", Route{
+var FailHeldBuild = declare[FailBuildIn, Uploaded](holding, APIKey, scopeWorker, Fleet, "POST /api/workers/fail", Route{
 	ID: "failBuild", Errors: []int{404}, Summary: "Report that a build has failed",
 })
 
 // BeatByBody is POST /api/workers/heartbeat.
-var BeatByBody = declare[BeatBuildIn, BeatReply](holding, APIKey, Fleet, "POST /api/workers/heartbeat", Route{
+var BeatByBody = declare[BeatBuildIn, BeatReply](holding, APIKey, scopeWorker, Fleet, "POST /api/workers/heartbeat", Route{
 	ID: "heartbeatOfBuild", Errors: []int{404}, Summary: "Send a heartbeat for a build",
 })
 
@@ -153,7 +153,7 @@ func uploadRoute(id string) Route {
 }
 
 // UploadResult is POST /api/workers/upload.
-var UploadResult = declare[UploadResultIn, Uploaded](holding, APIKey, Transfer, "POST /api/workers/upload", uploadRoute("uploadResult"))
+var UploadResult = declare[UploadResultIn, Uploaded](holding, APIKey, scopeWorker, Transfer, "POST /api/workers/upload", uploadRoute("uploadResult"))
 
 // UploadResultAlias is POST /api/workers/result.
-var UploadResultAlias = declare[UploadResultIn, Uploaded](holding, APIKey, Transfer, "POST /api/workers/result", uploadRoute("uploadResultAlias"))
+var UploadResultAlias = declare[UploadResultIn, Uploaded](holding, APIKey, scopeWorker, Transfer, "POST /api/workers/result", uploadRoute("uploadResultAlias"))

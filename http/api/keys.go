@@ -116,26 +116,26 @@ type EnrollIn struct {
 }
 
 // ListKeys is GET /admin/keys.
-var ListKeys = declare[None, Keys](operators, AdminKey, Ops, "GET /admin/keys", Route{ID: "listKeys", Summary: "List the keys with names, valid ones first"})
+var ListKeys = declare[None, Keys](operators, AdminKey, scopeAdmin, Ops, "GET /admin/keys", Route{ID: "listKeys", Summary: "List the keys with names, valid ones first"})
 
 // CreateKey is POST /admin/keys.
-var CreateKey = declare[CreateKeyIn, MadeKey](operators, AdminKey, Ops, "POST /admin/keys", Route{
+var CreateKey = declare[CreateKeyIn, MadeKey](operators, AdminKey, scopeAdmin, Ops, "POST /admin/keys", Route{
 	ID: "createKey", Status: 201, Errors: []int{409}, Summary: "Make a key with a name, or a token with which a worker gets one",
 	Says: "The key. It is not shown again.",
 })
 
 // LimitKey is PATCH /admin/keys/:name.
-var LimitKey = declare[LimitKeyIn, Key](operators, AdminKey, Ops, "PATCH /admin/keys/:name", Route{
+var LimitKey = declare[LimitKeyIn, Key](operators, AdminKey, scopeAdmin, Ops, "PATCH /admin/keys/:name", Route{
 	ID: "limitKey", Summary: "Set the weight of a key, how many of its builds may be pending, and its worker", Says: "The key as it is now.",
 })
 
 // RevokeKey is DELETE /admin/keys/:name.
-var RevokeKey = declare[RevokeKeyIn, None](operators, AdminKey, Ops, "DELETE /admin/keys/:name", Route{
+var RevokeKey = declare[RevokeKeyIn, None](operators, AdminKey, scopeAdmin, Ops, "DELETE /admin/keys/:name", Route{
 	ID: "revokeKey", Status: 204, Summary: "Revoke a key on all controllers", Says: "The key is revoked.",
 })
 
 // EnrollWorker is POST /api/workers/enroll.
-var EnrollWorker = declare[EnrollIn, MadeKey](workers, APIKey, Submit, "POST /api/workers/enroll", Route{
+var EnrollWorker = declare[EnrollIn, MadeKey](workers, APIKey, scopeEnroll, Write, "POST /api/workers/enroll", Route{
 	ID: "enrollWorker", Status: 201, Summary: "Exchange an enrolment token for a worker's own key",
 	Text: "The token is sent as `X-API-Key`. It can be used once; other keys are refused.", Says: "The key. It is not shown again.",
 })

@@ -143,50 +143,50 @@ type RedrivenNotices struct {
 }
 
 // ListSubscriptions is GET /admin/notices.
-var ListSubscriptions = declare[None, Subscriptions](operators, AdminKey, Ops, "GET /admin/notices", Route{
+var ListSubscriptions = declare[None, Subscriptions](operators, AdminKey, scopeOperate, Ops, "GET /admin/notices", Route{
 	ID: "listSubscriptions", Summary: "List the subscriptions of notices, oldest first",
 })
 
 // CreateSubscription is POST /admin/notices.
-var CreateSubscription = declare[CreateSubscriptionIn, MadeSubscription](operators, AdminKey, Ops, "POST /admin/notices", Route{
+var CreateSubscription = declare[CreateSubscriptionIn, MadeSubscription](operators, AdminKey, scopeOperate, Ops, "POST /admin/notices", Route{
 	ID: "createSubscription", Status: 201, Errors: []int{409}, Summary: "Send notices to a URL", Says: "The secret. It is not shown again.",
 })
 
 // ShowSubscription is GET /admin/notices/:id.
-var ShowSubscription = declare[SubscriptionIn, Subscription](operators, AdminKey, Ops, "GET /admin/notices/:id", Route{
+var ShowSubscription = declare[SubscriptionIn, Subscription](operators, AdminKey, scopeOperate, Ops, "GET /admin/notices/:id", Route{
 	ID: "showSubscription", Summary: "Show a subscription",
 })
 
 // UpdateSubscription is PATCH /admin/notices/:id.
-var UpdateSubscription = declare[UpdateSubscriptionIn, Subscription](operators, AdminKey, Ops, "PATCH /admin/notices/:id", Route{
+var UpdateSubscription = declare[UpdateSubscriptionIn, Subscription](operators, AdminKey, scopeOperate, Ops, "PATCH /admin/notices/:id", Route{
 	ID: "updateSubscription", Errors: []int{422}, Summary: "Enable, disable or change a subscription",
 	Text: "Secrets belong to the URL: a new `url` without `new_secret` or `github_token` is refused with the code `secrets_needed`.",
 })
 
 // RotateSubscription is POST /admin/notices/:id/rotate.
-var RotateSubscription = declare[SubscriptionIn, MadeSubscription](operators, AdminKey, Ops, "POST /admin/notices/:id/rotate", Route{
+var RotateSubscription = declare[SubscriptionIn, MadeSubscription](operators, AdminKey, scopeOperate, Ops, "POST /admin/notices/:id/rotate", Route{
 	ID: "rotateSubscription", Summary: "Give a subscription a new secret", Text: "Notices are also signed with the previous secret for 24 hours.",
 	Says: "The secret. It is not shown again.",
 })
 
 // DeleteSubscription is DELETE /admin/notices/:id.
-var DeleteSubscription = declare[SubscriptionIn, None](operators, AdminKey, Ops, "DELETE /admin/notices/:id", Route{
+var DeleteSubscription = declare[SubscriptionIn, None](operators, AdminKey, scopeOperate, Ops, "DELETE /admin/notices/:id", Route{
 	ID: "deleteSubscription", Status: 204, Summary: "Delete a subscription and its notices", Says: "The subscription is deleted.",
 })
 
 // ListDeliveries is GET /admin/notices/:id/deliveries.
-var ListDeliveries = declare[ListDeliveriesIn, Deliveries](operators, AdminKey, Ops, "GET /admin/notices/:id/deliveries", Route{
+var ListDeliveries = declare[ListDeliveriesIn, Deliveries](operators, AdminKey, scopeOperate, Ops, "GET /admin/notices/:id/deliveries", Route{
 	ID: "listDeliveries", Summary: "List a subscription's last notices, newest first",
 	Text: "Delivered ones are kept for an hour, dead ones for a week.",
 })
 
 // RedriveNotices is POST /admin/notices/:id/redrive.
-var RedriveNotices = declare[RedriveNoticesIn, RedrivenNotices](operators, AdminKey, Ops, "POST /admin/notices/:id/redrive", Route{
+var RedriveNotices = declare[RedriveNoticesIn, RedrivenNotices](operators, AdminKey, scopeOperate, Ops, "POST /admin/notices/:id/redrive", Route{
 	ID: "redriveNotices", Summary: "Send dead notices again",
 })
 
 // TestSubscription is POST /admin/notices/:id/test.
-var TestSubscription = declare[SubscriptionIn, None](operators, AdminKey, Ops, "POST /admin/notices/:id/test", Route{
+var TestSubscription = declare[SubscriptionIn, None](operators, AdminKey, scopeOperate, Ops, "POST /admin/notices/:id/test", Route{
 	ID: "testSubscription", Status: 204, Summary: "Send a notice of the type test, once", Says: "The notice is about to be sent.",
 })
 

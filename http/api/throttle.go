@@ -200,7 +200,7 @@ type QueueOrderIn struct {
 }
 
 // TakeAction is POST /api/hubspot/action.
-var TakeAction = declare[None, None](throttle, Public, Hook, "POST /api/hubspot/action", Route{
+var TakeAction = declare[None, None](throttle, Public, scopeNone, Hook, "POST /api/hubspot/action", Route{
 	ID: "takeAction", Body: WebhookBody, Errors: []int{401}, Takes: map[string]any{}, Summary: "Take a workflow action from HubSpot",
 	Sends:   []any{Named("ActionReply")},
 	Replies: []Reply{{Status: 204}},
@@ -208,55 +208,55 @@ var TakeAction = declare[None, None](throttle, Public, Hook, "POST /api/hubspot/
 })
 
 // AuthorizePortal is GET /api/oauth/authorize.
-var AuthorizePortal = declare[None, None](throttle, Public, Submit, "GET /api/oauth/authorize", Route{
+var AuthorizePortal = declare[None, None](throttle, Public, scopeNone, Write, "GET /api/oauth/authorize", Route{
 	ID: "authorizePortal", Status: 302, Errors: []int{400}, Summary: "Send an installer to HubSpot's page",
 })
 
 // InstallPortal is GET /api/oauth/callback.
-var InstallPortal = declare[InstallPortalIn, Installed](throttle, Public, Submit, "GET /api/oauth/callback", Route{
+var InstallPortal = declare[InstallPortalIn, Installed](throttle, Public, scopeNone, Write, "GET /api/oauth/callback", Route{
 	ID: "installPortal", Summary: "Complete an installation",
 })
 
 // SetRate is POST /api/config.
-var SetRate = declare[SetRateIn, ThrottleConfig](throttle, APIKey, Submit, "POST /api/config", Route{
+var SetRate = declare[SetRateIn, ThrottleConfig](throttle, APIKey, scopeWebhook, Write, "POST /api/config", Route{
 	ID: "setRate", Takes: Named("ThrottleRate"), Summary: "Set how many completions an action may have in any period",
 	Text: "It applies at once, also to waiting actions. Numbers may be strings.",
 })
 
 // ListRates is GET /api/config/:portal_id.
-var ListRates = declare[ListRatesIn, ThrottleConfigs](throttle, APIKey, Query, "GET /api/config/:portal_id", Route{
+var ListRates = declare[ListRatesIn, ThrottleConfigs](throttle, APIKey, scopeWebhook, Query, "GET /api/config/:portal_id", Route{
 	ID: "listRates", Headers: paged, Summary: "List a portal's rates",
 })
 
 // ShowRate is GET /api/config/:portal_id/:action_id.
-var ShowRate = declare[RatePath, ThrottleConfig](throttle, APIKey, Query, "GET /api/config/:portal_id/:action_id", Route{
+var ShowRate = declare[RatePath, ThrottleConfig](throttle, APIKey, scopeWebhook, Query, "GET /api/config/:portal_id/:action_id", Route{
 	ID: "showRate", Errors: []int{404}, Summary: "Show an action's rate",
 })
 
 // DeleteRate is DELETE /api/config/:portal_id/:action_id.
-var DeleteRate = declare[DeleteRateIn, None](throttle, APIKey, Submit, "DELETE /api/config/:portal_id/:action_id", Route{
+var DeleteRate = declare[DeleteRateIn, None](throttle, APIKey, scopeWebhook, Write, "DELETE /api/config/:portal_id/:action_id", Route{
 	ID: "deleteRate", Status: 204, Errors: []int{404}, Summary: "Delete a rate: new actions are refused, waiting ones keep it",
 })
 
 // ShowQueues is GET /admin/throttle/queues.
-var ShowQueues = declare[ShowQueuesIn, ThrottleQueues](throttleOrders, AdminKey, Ops, "GET /admin/throttle/queues", Route{
+var ShowQueues = declare[ShowQueuesIn, ThrottleQueues](throttleOrders, AdminKey, scopeOperate, Ops, "GET /admin/throttle/queues", Route{
 	ID: "showQueues", Headers: paged, Summary: "Show queues, those with the oldest waiting action first",
 })
 
 // ShowQueue is GET /admin/throttle/queues/:id.
-var ShowQueue = declare[QueuePath, ThrottleQueue](throttleOrders, AdminKey, Ops, "GET /admin/throttle/queues/:id", Route{ID: "showQueue", Summary: "Show a queue"})
+var ShowQueue = declare[QueuePath, ThrottleQueue](throttleOrders, AdminKey, scopeOperate, Ops, "GET /admin/throttle/queues/:id", Route{ID: "showQueue", Summary: "Show a queue"})
 
 // PauseQueue is POST /admin/throttle/queues/:id/pause.
-var PauseQueue = declare[QueueOrderIn, ThrottleQueue](throttleOrders, AdminKey, Ops, "POST /admin/throttle/queues/:id/pause", Route{
+var PauseQueue = declare[QueueOrderIn, ThrottleQueue](throttleOrders, AdminKey, scopeOperate, Ops, "POST /admin/throttle/queues/:id/pause", Route{
 	ID: "pauseQueue", Summary: "Pause a queue",
 })
 
 // ResumeQueue is POST /admin/throttle/queues/:id/resume.
-var ResumeQueue = declare[QueueOrderIn, ThrottleQueue](throttleOrders, AdminKey, Ops, "POST /admin/throttle/queues/:id/resume", Route{
+var ResumeQueue = declare[QueueOrderIn, ThrottleQueue](throttleOrders, AdminKey, scopeOperate, Ops, "POST /admin/throttle/queues/:id/resume", Route{
 	ID: "resumeQueue", Summary: "Resume a queue",
 })
 
 // RedriveQueue is POST /admin/throttle/queues/:id/redrive.
-var RedriveQueue = declare[QueueOrderIn, Redriven](throttleOrders, AdminKey, Ops, "POST /admin/throttle/queues/:id/redrive", Route{
+var RedriveQueue = declare[QueueOrderIn, Redriven](throttleOrders, AdminKey, scopeOperate, Ops, "POST /admin/throttle/queues/:id/redrive", Route{
 	ID: "redriveQueue", Summary: "Retry now what failed",
 })

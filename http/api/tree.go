@@ -27,12 +27,12 @@ type OrderNodeIn struct {
 }
 
 // ShowTree is GET /admin/tree.
-var ShowTree = declare[ShowTreeIn, TreeNode](operators, AdminKey, Ops, "GET /admin/tree", Route{
+var ShowTree = declare[ShowTreeIn, TreeNode](operators, AdminKey, scopeAdmin, Ops, "GET /admin/tree", Route{
 	ID: "showTree", Errors: []int{404}, Summary: "Show the supervision tree",
 })
 
 // ShowNode is GET /admin/tree/*.
-var ShowNode = declare[ShowNodeIn, TreeNode](operators, AdminKey, Ops, "GET /admin/tree/*", Route{ID: "showNode", Summary: "Show a process and those below it"})
+var ShowNode = declare[ShowNodeIn, TreeNode](operators, AdminKey, scopeAdmin, Ops, "GET /admin/tree/*", Route{ID: "showNode", Summary: "Show a process and those below it"})
 
 // nodeOrder describes an order to a process.
 func nodeOrder(id, summary string) Route {
@@ -44,10 +44,10 @@ func nodeOrder(id, summary string) Route {
 }
 
 // RestartNode is POST /admin/tree/*/restart.
-var RestartNode = declare[OrderNodeIn, TreeNode](operators, AdminKey, Ops, "POST /admin/tree/*/restart", nodeOrder("restartNode", "Restart a process, and whom its supervisor restarts with it"))
+var RestartNode = declare[OrderNodeIn, TreeNode](operators, AdminKey, scopeAdmin, Ops, "POST /admin/tree/*/restart", nodeOrder("restartNode", "Restart a process, and whom its supervisor restarts with it"))
 
 // TerminateNode is POST /admin/tree/*/terminate.
-var TerminateNode = declare[OrderNodeIn, TreeNode](operators, AdminKey, Ops, "POST /admin/tree/*/terminate", nodeOrder("terminateNode", "Stop a process until it is started"))
+var TerminateNode = declare[OrderNodeIn, TreeNode](operators, AdminKey, scopeAdmin, Ops, "POST /admin/tree/*/terminate", nodeOrder("terminateNode", "Stop a process until it is started"))
 
 // StartNode is POST /admin/tree/*/start.
-var StartNode = declare[OrderNodeIn, TreeNode](operators, AdminKey, Ops, "POST /admin/tree/*/start", nodeOrder("startNode", "Start a process that was terminated"))
+var StartNode = declare[OrderNodeIn, TreeNode](operators, AdminKey, scopeAdmin, Ops, "POST /admin/tree/*/start", nodeOrder("startNode", "Start a process that was terminated"))

@@ -258,46 +258,46 @@ type WorkerFilter struct {
 }
 
 // RegisterWorker is POST /api/workers/register.
-var RegisterWorker = declare[Register, Registered](workers, APIKey, Fleet, "POST /api/workers/register", Route{
+var RegisterWorker = declare[Register, Registered](workers, APIKey, scopeWorker, Fleet, "POST /api/workers/register", Route{
 	ID: "registerWorker", Errors: []int{409, 422}, Headers: []string{"RateLimit", "RateLimit-Policy"}, Summary: "Register a worker, or register it again",
 	Says: "The worker and its first token.",
 })
 
 // UnregisterWorker is POST /api/workers/unregister.
-var UnregisterWorker = declare[UnregisterIn, Unregistered](workers, APIKey, Fleet, "POST /api/workers/unregister", Route{
+var UnregisterWorker = declare[UnregisterIn, Unregistered](workers, APIKey, scopeWorker, Fleet, "POST /api/workers/unregister", Route{
 	ID: "unregisterWorker", Errors: []int{400, 413, 415}, Summary: "Unregister; its builds are queued again",
 })
 
 // UnregisterWorkerByID is POST /api/workers/:id/unregister.
-var UnregisterWorkerByID = declare[WorkerPath, Unregistered](workers, APIKey, Fleet, "POST /api/workers/:id/unregister", Route{
+var UnregisterWorkerByID = declare[WorkerPath, Unregistered](workers, APIKey, scopeWorker, Fleet, "POST /api/workers/:id/unregister", Route{
 	ID: "unregisterWorkerByID", Errors: []int{409}, Summary: "Unregister, for workers without a token",
 })
 
 // ListWorkers is GET /api/workers.
-var ListWorkers = declare[WorkerFilter, WorkerList](workers, APIKey, Query, "GET /api/workers", Route{
+var ListWorkers = declare[WorkerFilter, WorkerList](workers, APIKey, scopeRead, Query, "GET /api/workers", Route{
 	ID: "listWorkers", Headers: paged, Summary: "List workers, oldest first",
 })
 
 // ShowWorker is GET /api/workers/:id.
-var ShowWorker = declare[WorkerPath, Worker](workers, APIKey, Query, "GET /api/workers/:id", Route{ID: "showWorker", Summary: "Show a worker"})
+var ShowWorker = declare[WorkerPath, Worker](workers, APIKey, scopeRead, Query, "GET /api/workers/:id", Route{ID: "showWorker", Summary: "Show a worker"})
 
 // DeleteWorker is DELETE /api/workers/:id.
-var DeleteWorker = declare[DeleteWorkerIn, Unregistered](workers, APIKey, Submit, "DELETE /api/workers/:id", Route{
+var DeleteWorker = declare[DeleteWorkerIn, Unregistered](workers, APIKey, scopeOperate, Write, "DELETE /api/workers/:id", Route{
 	ID: "deleteWorker", Errors: []int{409}, Summary: "Delete a worker; its builds are queued again",
 })
 
 // ShowWorkerStats is GET /api/workers/:id/stats.
-var ShowWorkerStats = declare[WorkerPath, WorkerStats](workers, APIKey, Query, "GET /api/workers/:id/stats", Route{
+var ShowWorkerStats = declare[WorkerPath, WorkerStats](workers, APIKey, scopeRead, Query, "GET /api/workers/:id/stats", Route{
 	ID: "showWorkerStats", Summary: "Show what a worker has done",
 })
 
 // DrainWorker is POST /api/workers/:id/drain.
-var DrainWorker = declare[WorkerOrder, Worker](workers, APIKey, Submit, "POST /api/workers/:id/drain", Route{
+var DrainWorker = declare[WorkerOrder, Worker](workers, APIKey, scopeOperate, Write, "POST /api/workers/:id/drain", Route{
 	ID: "drainWorker", Summary: "Give a worker no more builds",
 })
 
 // ResumeWorker is POST /api/workers/:id/resume.
-var ResumeWorker = declare[WorkerOrder, Worker](workers, APIKey, Submit, "POST /api/workers/:id/resume", Route{
+var ResumeWorker = declare[WorkerOrder, Worker](workers, APIKey, scopeOperate, Write, "POST /api/workers/:id/resume", Route{
 	ID: "resumeWorker", Summary: "Give a drained or quarantined worker builds again",
 })
 
@@ -310,7 +310,7 @@ func pollRoute(id string) Route {
 }
 
 // Poll is GET /api/workers/poll.
-var Poll = declare[PollIn, PollReply](workers, APIKey, Fleet, "GET /api/workers/poll", pollRoute("poll"))
+var Poll = declare[PollIn, PollReply](workers, APIKey, scopeWorker, Fleet, "GET /api/workers/poll", pollRoute("poll"))
 
 // PollByPost is POST /api/workers/poll.
-var PollByPost = declare[PollIn, PollReply](workers, APIKey, Fleet, "POST /api/workers/poll", pollRoute("pollByPost"))
+var PollByPost = declare[PollIn, PollReply](workers, APIKey, scopeWorker, Fleet, "POST /api/workers/poll", pollRoute("pollByPost"))

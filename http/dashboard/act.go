@@ -95,7 +95,7 @@ func perform[In, Out any](d *Dashboard, path string, access api.Access, e api.En
 		return nil, d.redirect(c, back, a.name)
 	})
 	r.Service = e.Service
-	r.Scope, r.Own = e.Scope()
+	r.Scope, r.Own = e.Scope, e.Own
 	return r
 }
 

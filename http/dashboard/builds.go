@@ -91,7 +91,7 @@ const maxBulk = 100
 func (d *Dashboard) bulkRoute() edge.Route {
 	r := d.route(post, "/builds/bulk", api.Reader, d.bulk)
 	r.Service = api.ServiceBuilds
-	r.Scope, r.Own = api.CancelBuild.Scope()
+	r.Scope, r.Own = api.CancelBuild.Scope, api.CancelBuild.Own
 	return r
 }
 

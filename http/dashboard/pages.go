@@ -58,10 +58,7 @@ func (d *Dashboard) allPages() []*page {
 
 // scope returns the scope that the session of a key with a name needs. Whose build it is makes no
 // difference: such a session has the scope read.
-func (p *page) scope() store.Scope {
-	scope, _ := p.like.Scope()
-	return scope
-}
+func (p *page) scope() store.Scope { return p.like.Scope }
 
 // PageScopes returns the scopes that sessions of keys with names need for pages, by path.
 func PageScopes() [][2]string {

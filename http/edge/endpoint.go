@@ -80,8 +80,7 @@ func Read[In, Out any](c echo.Context, e api.Endpoint[In, Out]) (In, error) {
 // Of returns the route of an endpoint without a handler. How it is served follows from its
 // access and class; a stream or a poll sets its own Serve.
 func (s *Server) Of(e api.Route) Route {
-	r := Route{Method: e.Method, Path: e.Path, Service: e.Service, Access: e.Access, Class: e.Class, Body: s.Config.MaxJSON}
-	r.Scope, r.Own = e.Scope()
+	r := Route{Method: e.Method, Path: e.Path, Service: e.Service, Access: e.Access, Class: e.Class, Scope: e.Scope, Own: e.Own, Body: s.Config.MaxJSON}
 	if most, ok := s.bodies[e.Body]; ok {
 		r.Body = most
 	}
