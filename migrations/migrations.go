@@ -21,7 +21,7 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-//go:embed *.sql
+//go:embed *.up.sql *.down.sql
 var files embed.FS
 
 // ErrEarlierBuild is returned for a database whose schema this build can't update. A
