@@ -164,8 +164,8 @@ vuln: $(VULN) ## look for known vulnerabilities, if their database can be reache
 	case "$$out" in *"fetching vulnerabilities"*) code=0; \
 		echo "vuln: NOT CHECKED, the database of vulnerabilities cannot be reached" >&2;; esac; exit $$code
 
-docs: setup-postgres ## write http/openapi.yaml, docs/settings.md, docs/cli.md, docs/metrics.md, deploy/grafana and migrations/schema.sql anew from the code
-	$(GO) generate ./http/api ./cmd/takt ./migrations
+docs: setup-postgres ## write http/openapi.yaml, docs/settings.md, docs/cli.md, docs/metrics.md, deploy/grafana, docs/promises.md and migrations/schema.sql anew from the code
+	$(GO) generate ./http/api ./cmd/takt ./cmd/internal/mutants ./migrations
 
 fmt: $(LINT) ## format everything
 	$(LINT) fmt ./...

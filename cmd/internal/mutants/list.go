@@ -15,6 +15,7 @@ const listFile = "testdata/mutants.txt"
 // mutant is a fault in a mechanism that a promise stands on, and the test that finds it.
 type mutant struct {
 	name, promise string
+	keeps         string // one of the ten promises of docs/promises.md, or ""
 	pkg, tests    string // directory, and the pattern for go test -run
 	changes       []change
 	files         map[string]string // what load made of them: the changed files by their names
@@ -57,6 +58,8 @@ func parse(text string) (list []*mutant, err error) {
 			return nil, fmt.Errorf("line %d: no mutant begins here", i+1)
 		case key == "promise" && ok:
 			m.promise = value
+		case key == "keeps" && ok:
+			m.keeps = value
 		case key == "test" && ok:
 			m.pkg, m.tests, _ = strings.Cut(value, " ")
 			parts := testPattern.FindStringSubmatch(m.tests)
