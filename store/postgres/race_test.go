@@ -220,6 +220,7 @@ func TestTwoControllersKeepToTheSlots(t *testing.T) {
 func TestEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	requireDrawn := b.requireDrawn()
 	const actors, steps = 6, 120
 	var clients [3][]*client // one set per controller; the sets share workers
 	for range 12 {
@@ -290,6 +291,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	require.Nil(t, unexpected.Load())
+	requireDrawn()
 }
 
 func TestOneIDRegisteredAtOnceIsOneWorker(t *testing.T) {
