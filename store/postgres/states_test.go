@@ -13,8 +13,6 @@ import (
 )
 
 // machines are the tables whose rows have a state, and its column.
-//
-//nolint:gochecknoglobals // a table that is never changed
 var machines = map[string]string{
 	"builds": "state", "workers": "status", "action_executions": "state", "deployment_repos": "step",
 }

@@ -79,7 +79,9 @@ func TestThePromisesAreWrittenDown(t *testing.T) {
 	}
 	require.True(t, want == page || os.Getenv("TAKT_TEST_WRITE_DOCS") != "", "%s is stale: make docs", promisesFile)
 	for p := range ten {
-		require.True(t, strings.Contains(want, "<!-- mutants of "+p+" -->\n\n- `"), "%s has no mutant", p)
+		if !strings.Contains(want, "<!-- mutants of "+p+" -->\n\n- `") {
+			t.Errorf("%s has no mutant", p)
+		}
 	}
 	var tests strings.Builder
 	for path, source := range goFiles(t) {
@@ -88,7 +90,9 @@ func TestThePromisesAreWrittenDown(t *testing.T) {
 		}
 	}
 	for _, name := range regexp.MustCompile(`\bTest[A-Z0-9]\w*`).FindAllString(want, -1) {
-		require.True(t, strings.Contains(tests.String(), "\nfunc "+name+"("), "%s: there is no %s", promisesFile, name)
+		if !strings.Contains(tests.String(), "\nfunc "+name+"(") {
+			t.Errorf("%s: there is no %s", promisesFile, name)
+		}
 	}
 }
 
@@ -121,14 +125,15 @@ func promised(source string) (all []string) {
 	number := regexp.MustCompile(`(?:^|[^\w.])(P\d{1,2})\b`)
 	for {
 		_, tok, text := s.Scan()
-		switch tok {
-		case token.EOF:
+		if tok == token.EOF {
 			return all
-		case token.COMMENT, token.STRING:
-			for _, m := range number.FindAllStringSubmatch(text, -1) {
-				if !regexp.MustCompile(`^P(12|50|9\d)$`).MatchString(m[1]) {
-					all = append(all, m[1])
-				}
+		}
+		if tok != token.COMMENT && tok != token.STRING {
+			continue
+		}
+		for _, m := range number.FindAllStringSubmatch(text, -1) {
+			if !regexp.MustCompile(`^P(12|50|9\d)$`).MatchString(m[1]) {
+				all = append(all, m[1])
 			}
 		}
 	}
