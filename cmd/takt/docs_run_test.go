@@ -162,7 +162,7 @@ func blocks(t *testing.T) []block {
 			all = append(all, block{filepath.Base(page), m[2], m[1]})
 		}
 		for _, m := range codeFence.FindAllStringSubmatch(string(raw), -1) {
-			require.Contains(t, []string{"", "sh", "json", "text", "console", "go", "js"}, m[1], "%s: shell is marked as sh, or as console if TestTutorialShowsWhatCommandsPrint runs it", page)
+			require.Contains(t, []string{"", "sh", "json", "text", "console", "go", "js", "mermaid"}, m[1], "%s: shell is marked as sh, or as console if TestTutorialShowsWhatCommandsPrint runs it", page)
 		}
 	}
 	return all
