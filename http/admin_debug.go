@@ -17,15 +17,9 @@ import (
 	"takt/store"
 )
 
-// profileLimit has one profile taken at a time.
-var profileLimit = edge.Limit{Most: 1, Refusal: store.Error{Code: store.Conflict, Message: "A profile is being taken already"}} //nolint:gochecknoglobals // a constant
-
-// debugHandler shows what happens in the process. Profiles are taken one at a time, because
-// each costs all requests something.
 type debugHandler struct {
 	edge     *edge.Server
 	describe func(ctx context.Context) api.Debug
-	profiles *edge.Limiter
 }
 
 func (h *debugHandler) routes() []edge.Route {
@@ -53,11 +47,11 @@ func (h *debugHandler) show(ctx context.Context, _ api.None) (api.Debug, error) 
 // trace, which record for a while. It reports whether the profile is text.
 func (h *debugHandler) profile(ctx context.Context, in api.TakeProfileIn) (content []byte, text bool, err error) {
 	level := in.Debug
-	release, err := h.profiles.Take(ctx, edge.Share{}, nil)
+	unit, err := h.edge.Limit(edge.RuleProfiles).Take(ctx, store.Share{}, nil)
 	if err != nil {
 		return nil, false, err
 	}
-	defer release()
+	defer unit.Release()
 	record := func(start func(io.Writer) error, stop func()) func(io.Writer) error {
 		level = 0 // recordings have no text
 		return func(w io.Writer) error {

@@ -25,18 +25,12 @@ type builds struct {
 	publish   Publish
 	tokenLife time.Duration    // see Config.BuildTokenLife
 	platforms []store.Platform // see Config.Platforms
-	// perBuild counts the downloads of each build that show only its token.
-	perBuild *edge.Limiter
-	explains *edge.Limiter // requests that wait for a reading of the fleet
 }
 
 func newBuilds(s *edge.Server, audit *audit, cfg Config, d Deps) *builds {
-	guests := max(1, cfg.MaxTransfers/4)
 	return &builds{
 		edge: s, audit: audit, store: d.Builds, files: d.Files, queue: d.Queue, forecast: d.Forecast, publish: d.Publish, tokenLife: cfg.BuildTokenLife,
 		platforms: cfg.Platforms,
-		explains:  edge.NewLimiter(edge.Limit{Rule: "explanations", Most: 256, Fair: true}),
-		perBuild:  edge.NewLimiter(edge.Limit{Rule: "downloads of a build", Most: guests + edge.TransferQueue, Each: max(4, guests/8)}),
 	}
 }
 
@@ -127,16 +121,13 @@ func (h *builds) active(_ context.Context, in api.Paging) (edge.List, error) {
 	return edge.ListOf(in.Limit, in.Cursor, held, api.NewActiveBuild).In("builds", false), nil
 }
 
-// serveDownload waits for a turn before download. Who shows only a build's token is limited
-// by build and by address, apart from those who show a right key.
+// serveDownload limits the downloads of a build by those who show only its token.
 func (h *builds) serveDownload(c echo.Context, r *edge.Route) error {
+	admit := func() error { return h.edge.Admit(c, r) } //nolint:contextcheck // that of the request
 	if h.edge.Keys.Shown(c.Request().Header) {
-		return h.edge.Transfer(c, r)
+		return admit()
 	}
-	ctx := c.Request().Context()
-	return h.perBuild.Do(ctx, edge.Share{Part: c.Param("id")}, func() error {
-		return h.edge.Guests.Do(ctx, edge.Share{Part: h.edge.Addr(c)}, func() error { return h.edge.Admit(c, r) }) //nolint:contextcheck // that of the request
-	})
+	return h.edge.Limit(edge.RuleDownloads).Do(c.Request().Context(), store.Share{Part: c.Param("id")}, admit)
 }
 
 // fileOfBuild is the input of both downloads. A wrong type is reported before a wrong id.

@@ -30,7 +30,6 @@ type holders struct {
 	tokens   *store.WorkerTokens
 	publish  Publish
 	forms    *uploads
-	unpacks  *edge.Limiter // replies with unpacked certificates
 }
 
 func (h *holders) routes() []edge.Route {
@@ -143,16 +142,6 @@ func (h *holders) certs(ctx context.Context, c echo.Context, in api.Holding) (an
 	return h.sendTo(ctx, c, beat, edge.Download{Name: b.ID + "-certs.zip", Cache: "no-store", Content: file, Digest: b.Certs.SHA256})
 }
 
-// unpackPatience is how long a client may take to read unpacked certificates.
-const unpackPatience = 20 * time.Second
-
-// unpackLimit is how many replies with unpacked certificates are made and sent at once. The
-// largest allowed archive takes some 80 MiB of memory. Credentials take turns, and who waits does
-// so for longer than the slowest clients of another may hold all places.
-var unpackLimit = edge.Limit{ //nolint:gochecknoglobals // a constant
-	Most: 4, Wait: 2 * unpackPatience, Refusal: store.Error{Message: "Too many certificates are being unpacked, try again later"},
-}
-
 // keychainBytes is how many random bytes a keychain's password has.
 const keychainBytes = 24
 
@@ -164,11 +153,11 @@ func (h *holders) certsSecure(ctx context.Context, c echo.Context, in api.Holdin
 	if err != nil {
 		return nil, err
 	}
-	leave, err := h.unpacks.Take(ctx, h.edge.ShareOf(c), nil)
+	unit, err := h.edge.Limit(edge.RuleCertificates).Take(ctx, h.edge.ShareOf(c), nil)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer unit.Release()
 	bundle, err := h.unpackCerts(ctx, b)
 	if err != nil {
 		return nil, err
@@ -178,7 +167,7 @@ func (h *holders) certsSecure(ctx context.Context, c echo.Context, in api.Holdin
 	}
 	password := make([]byte, keychainBytes)
 	_, _ = rand.Read(password) // never fails
-	_ = http.NewResponseController(c.Response().Writer).SetWriteDeadline(time.Now().Add(unpackPatience))
+	_ = http.NewResponseController(c.Response().Writer).SetWriteDeadline(time.Now().Add(edge.UnpackPatience))
 	return nil, h.edge.Reply(c, api.SecureCerts{
 		P12: bundle.P12, P12Password: bundle.Password, ProvisioningProfiles: bundle.Profiles,
 		KeychainPassword: base64.StdEncoding.EncodeToString(password),

@@ -22,9 +22,6 @@ import (
 const (
 	// tailPage is how many lines are read and written at once, unless they are long.
 	tailPage = 500
-	// tailReads is how many streams may read from the database at once. It is small
-	// because there are many streams and few database connections.
-	tailReads = 4
 )
 
 // tails serves logs page by page: either the lines so far, or a stream that continues until
@@ -33,8 +30,6 @@ type tails struct {
 	edge     *edge.Server
 	builds   *builds
 	logs     *followers
-	reads    *edge.Limiter // streams that read rows
-	tokens   *edge.Limiter // streams opened with a build token only
 	interval time.Duration // see Config.TailInterval
 	access   func(c echo.Context) (api.BuildAccess, error)
 	lines    func(c echo.Context) (linesIn, error)
@@ -42,8 +37,7 @@ type tails struct {
 
 func newTails(s *edge.Server, builds *builds, logs *followers, cfg Config) *tails {
 	return &tails{
-		edge: s, builds: builds, logs: logs, interval: cfg.TailInterval, reads: edge.NewLimiter(edge.Limit{Most: tailReads, Wait: edge.Forever}),
-		tokens: edge.NewLimiter(edge.StreamLimit(max(1, s.Config.MaxStreams/4))),
+		edge: s, builds: builds, logs: logs, interval: cfg.TailInterval,
 		access: edge.Reader[api.BuildAccess](), lines: edge.Reader[linesIn](),
 	}
 }
@@ -100,7 +94,11 @@ func (h *tails) share(c echo.Context) (leave func(), err error) {
 	if h.edge.Keys.Shown(c.Request().Header) {
 		return func() {}, nil
 	}
-	return h.tokens.Take(c.Request().Context(), h.edge.ShareOf(c), nil)
+	unit, err := h.edge.Limit(edge.RuleTokenStreams).Take(c.Request().Context(), h.edge.ShareOf(c), nil)
+	if err != nil {
+		return nil, err
+	}
+	return unit.Release, nil
 }
 
 // serveLines answers with the lines so far, page by page. It has no default limit because
@@ -221,7 +219,7 @@ func (h *tails) send(ctx context.Context, st *edge.Stream, id string, after int6
 
 // read reads a page.
 func (h *tails) read(ctx context.Context, id string, after int64, limit int) (t store.Tail, err error) {
-	err = h.reads.Do(ctx, edge.Share{}, func() (err error) {
+	err = h.edge.Limit(edge.RuleTail).Do(ctx, store.Share{}, func() (err error) {
 		t, err = h.builds.store.Tail(ctx, id, after, limit)
 		return err
 	})

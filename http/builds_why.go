@@ -34,7 +34,7 @@ func (h *builds) explained(r edge.Route) edge.Route {
 		ctx, cancel := context.WithTimeout(c.Request().Context(), explainTimeout)
 		defer cancel()
 		var reply any
-		err = h.explains.Do(ctx, h.edge.ShareOf(c), func() (err error) {
+		err = h.edge.Limit(edge.RuleExplanations).Do(ctx, h.edge.ShareOf(c), func() (err error) {
 			reply, err = explain(ctx)
 			return err
 		})

@@ -15,13 +15,13 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	audit := s.audit
 	builds := newBuilds(sh, audit, cfg, d)
 	submissions := &submissions{sh, cfg, builds, d.Builds, d.Queue, forms}
-	holders := &holders{sh, cfg, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms, edge.NewLimiter(unpackLimit)}
+	holders := &holders{sh, cfg, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms}
 	tails := newTails(sh, builds, s.logs, cfg)
 	bound := &bindings{store: d.Workers}
 	polls := newPolls(sh, cfg, d.Queue, d.Tokens, bound, s.parked)
 	workers := newWorkers(sh, audit, cfg, d, bound)
 	diagnostics := &diagnostics{sh, d.Workers, d.Files, d.Queue, d.Publish}
-	throttle := &throttle{sh, cfg, audit, d.Throttle, d.ThrottleStore, d.OAuth, edge.NewLimiter(edge.Limit{Rule: "installations", Most: 16, Each: 4})}
+	throttle := &throttle{sh, cfg, audit, d.Throttle, d.ThrottleStore, d.OAuth}
 	events := &events{sh, s.ring}
 	figures := &figures{sh, d.Builds, edge.NewMemo[*api.Stats](statsAge)}
 	health := &health{sh, new(singleflight.Group), d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics, cfg}
@@ -31,7 +31,7 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	queues := &queues{sh, audit, d.ThrottleStore, d.Throttle}
 	keys := &keys{sh, audit, d.Keys}
 	notices := &notices{sh, audit, d.Notices}
-	debug := &debugHandler{sh, d.Debug, edge.NewLimiter(profileLimit)}
+	debug := &debugHandler{sh, d.Debug}
 
 	return slices.Concat(
 		builds.routes(), submissions.routes(), tails.routes(), holders.routes(), polls.routes(), workers.routes(), diagnostics.routes(),

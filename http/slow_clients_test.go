@@ -12,8 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"takt/actors/heijunka"
+	"takt/actors/otp"
 	takthttp "takt/http"
 	"takt/http/edge"
 	"takt/store"
@@ -129,27 +132,10 @@ func TestRefusedPostsLeaveTheirBodiesUnread(t *testing.T) {
 	}
 }
 
-// places are pools of the sizes that heijunka has.
-type places map[string]chan struct{}
-
-func newPlaces() places {
-	p := places{}
-	for name, n := range map[string]int{"fleet": 266, "submit": 25, "query": 20, "hook": 136, "transfer": 256} {
-		p[name] = make(chan struct{}, n)
-	}
-	return p
-}
-
-func (p places) Do(ctx context.Context, w store.Work, fn func(context.Context) error) error {
-	late := time.NewTimer(5 * time.Second)
-	defer late.Stop()
-	select {
-	case p[w.Domain] <- struct{}{}:
-		defer func() { <-p[w.Domain] }()
-		return fn(ctx)
-	case <-late.C:
-		return store.NewError(store.Overloaded, "Too many requests, try again later")
-	}
+// levelled are requests in the pools that heijunka has, without its actors.
+func levelled() *heijunka.Heijunka {
+	run := func(ctx context.Context, _ string, _ *store.Work, fn func(context.Context) error) error { return fn(ctx) }
+	return heijunka.New(otp.New(otp.Options{Logger: zerolog.Nop()}), heijunka.Deps{Run: run}, heijunka.Config{})
 }
 
 // oneBuild is a store with one build, which is submitted first.
@@ -198,7 +184,7 @@ func TestSlowClientsLeaveTransfersToOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p, submit := fakePools(t, newPlaces())
+				p, submit := fakePools(t, levelled())
 				if slow == "" {
 					slow = browser(t, p, apiKey)("GET", "/builds/b/download/source", "\r\n")
 				}
@@ -229,7 +215,7 @@ func TestADownloadThatIsReadSlowlyIsCut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p, _ := fakePools(t, newPlaces())
+				p, _ := fakePools(t, levelled())
 				c, r := p.dial()
 				defer c.Close()
 				write(t, c, "GET /api/builds/b/download/source HTTP/1.1\r\nHost: takt\r\nX-Build-Token: "+oneToken+"\r\n\r\n")
@@ -305,7 +291,7 @@ func TestBodiesThatDoNotComeLeavePlacesToOthers(t *testing.T) {
 			t.Run(fmt.Sprint(slow, size), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					p, _ := fakePools(t, newPlaces())
+					p, _ := fakePools(t, levelled())
 					begin := time.Now()
 					for range 3 * slowClients {
 						c, _ := p.dialFrom("10.0.0.1")
@@ -333,13 +319,13 @@ func TestABodyThatStandsStillIsAnsweredAlsoWhenTheServerStops(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				places := newPlaces()
+				places := levelled()
 				p, _ := fakePools(t, places)
 				c, r := p.dial()
 				defer c.Close()
 				write(t, c, "POST /api/workers/register HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\n"+length+"\r\n\r\n"+chunkOf("{"))
 				synctest.Wait()
-				require.Empty(t, places["fleet"])
+				require.Zero(t, places.Status().Regulator.Load)
 				begin := time.Now()
 				p.stop()
 				got := read(t, r)

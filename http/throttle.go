@@ -31,7 +31,6 @@ type throttle struct {
 	throttle Throttle
 	store    ThrottleStore
 	oauth    OAuth
-	installs *edge.Limiter // installations that wait for HubSpot
 }
 
 func (h *throttle) routes() []edge.Route {
@@ -59,7 +58,7 @@ func (h *throttle) action(c echo.Context, r *edge.Route) error {
 		return unsigned(err)
 	}
 	var body []byte
-	err := h.edge.Within(h.edge.Bodies, c, func() (err error) {
+	err := h.edge.Within(edge.RulePublicBodies, c, func() (err error) {
 		if b := edge.Watched(req); b != nil {
 			b.End = time.Now().Add(actionTimeout)
 		}
@@ -130,7 +129,7 @@ func (h *throttle) authorize(ctx context.Context, c echo.Context, _ api.None) (a
 // serveInstall answers outside of the places, because an installation waits for HubSpot. A
 // few run at once.
 func (h *throttle) serveInstall(c echo.Context, r *edge.Route) error {
-	return h.edge.Within(h.installs, c, func() error { return h.edge.Answer(c.Request().Context(), c, r.Handle) })
+	return h.edge.Within(edge.RuleInstallations, c, func() error { return h.edge.Answer(c.Request().Context(), c, r.Handle) })
 }
 
 // install handles GET /api/oauth/callback, to which HubSpot redirects the installer.

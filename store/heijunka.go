@@ -295,6 +295,8 @@ type Work struct {
 	// Key is the subject of the request. Requests with the same key go to the same pool
 	// if there is a choice.
 	Key string
+	// Share is who sends the request, where places are shared by credential.
+	Share Share
 	// Limit is how long a request of this route may usually take. A request that runs
 	// longer is shown to operators and counted, but not ended.
 	Limit time.Duration

@@ -142,10 +142,8 @@ func (h *Heijunka) sample(c *otp.Ctx, s *samples) {
 	}
 	requests, places := 0, 0
 	for _, p := range h.pools {
-		p.mu.Lock()
-		requests += p.requests()
-		places += p.places()
-		p.mu.Unlock()
+		n, all := p.requests()
+		requests, places = requests+n, places+all
 	}
 	gate, _ := h.gate.status()
 	demand, mean, burst := s.add(requests, places, gate.RegularLimit)

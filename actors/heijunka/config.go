@@ -37,6 +37,9 @@ type PoolConfig struct {
 	Queue int
 	// Priority requests are admitted up to the hard limit.
 	Priority bool
+	// Shared places are those of files, which their clients hold for long: credentials share
+	// them, and a request waits for its place before it is admitted.
+	Shared bool
 	// List is the pools that requests of this domain may go to, besides its own.
 	List []string
 }
@@ -79,7 +82,7 @@ func Preset(name string) (Config, bool) {
 		own := p.pools[i]
 		c.Pools = append(c.Pools, PoolConfig{
 			Name: name, Initial: own.initial, Min: (own.initial + 1) / 2, Max: own.most, Overflow: own.overflow, Queue: p.queue,
-			Priority: name == Fleet,
+			Priority: name == Fleet, Shared: name == Transfer,
 		})
 		if short := []string{Submit, Query, Hook}; slices.Contains(short, name) {
 			c.Pools[i].List = short // they take each other's overflow

@@ -188,21 +188,6 @@ func TestARequestPastItsLimitIsShownAndCounted(t *testing.T) {
 	})
 }
 
-// A client leaves in the moment in which it is given a place.
-func TestAPlaceThatNobodyTakesIsGivenBack(t *testing.T) {
-	t.Parallel()
-	p := newPool(PoolConfig{Initial: 1, Min: 1, Max: 1, Queue: 9}, time.Second, newGate(store.HeijunkaLimits{Soft: 9, Hard: 9}))
-	require.NoError(t, p.take(t.Context()))
-	ready := make(chan struct{})
-	turn := p.waiters.PushBack(ready)
-	p.giveBack(0, 0, nil)
-	<-ready
-	gone, leave := context.WithCancelCause(t.Context())
-	leave(errDisconnected)
-	require.ErrorIs(t, p.leave(gone, turn, ready), errDisconnected)
-	require.Zero(t, p.busy)
-}
-
 func TestAWaiterThatGivesUpLeaksNoPlace(t *testing.T) {
 	t.Parallel()
 	cfg := separate(steady(1, "a", "b"))

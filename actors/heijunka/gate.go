@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"takt/store"
+	"takt/store/limiter"
 )
 
 // The rules by which requests are refused.
@@ -117,6 +118,17 @@ func (g *gate) overload(rule string, load, limit int) error {
 		Code: store.Overloaded, Message: fmt.Sprintf("Overloaded, try again later (%s limit, %d of %d)", rule, load, limit),
 		RetryAfter: time.Duration(wait * float64(time.Second)), Overload: &store.Overload{Rule: rule, Load: load, Limit: limit},
 	}
+}
+
+// crowded is the refusal of a request that has a token and gets no place.
+func (g *gate) crowded(why limiter.Reason, load, limit int) error {
+	rule := RuleWait
+	if why == limiter.Crowded {
+		rule = RuleQueue
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.overload(rule, load, limit)
 }
 
 // status describes the gate, and counts the requests past their time limit by pool.

@@ -16,6 +16,7 @@ import (
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/store"
+	"takt/store/limiter"
 	"takt/store/metrics"
 	"takt/store/tracing"
 )
@@ -88,10 +89,23 @@ func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Con
 		return fmt.Errorf("request of an unknown domain %q", w.Domain)
 	}
 	t := &token{own: own, work: w, since: time.Now()}
+	var place *limiter.Unit
+	if own.cfg.Shared { // also if levelling is off, because files take memory and connections
+		if place, err = h.await(ctx, t, w.Share); err != nil {
+			return err
+		}
+		t.since = time.Now()
+	}
 	if h.cfg.Off {
+		if place != nil {
+			defer place.Release()
+		}
 		return h.deps.Run(ctx, own.name, &t.work, fn)
 	}
 	if hold, err := h.gate.admit(t); err != nil {
+		if place != nil {
+			place.Release()
+		}
 		if hold > 0 {
 			select {
 			case <-time.After(hold):
@@ -101,22 +115,31 @@ func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Con
 		return err
 	}
 	defer h.gate.release(t)
-	p := own.route(w.Key)
+	if place == nil {
+		if place, err = h.await(ctx, t, store.Share{}); err != nil {
+			return err
+		}
+	}
+	p, begin := t.pool.Load(), time.Now()
+	err = otp.ErrGoexit // unless fn returns
+	defer func() { p.giveBack(place, time.Since(begin), w.Limit, err) }()
+	return h.deps.Run(ctx, p.name, &t.work, fn)
+}
+
+// await waits for a place in the pool to which a request is routed.
+func (h *Heijunka) await(ctx context.Context, t *token, who store.Share) (*limiter.Unit, error) {
+	p, begin := t.own.route(t.work.Key), time.Now()
 	_, wait := tracing.Start(ctx, trace.SpanKindInternal, "wait for a place")
-	err = p.take(ctx)
+	place, err := p.places.Take(ctx, who, nil)
 	if wait.IsRecording() {
-		wait.SetAttributes(attribute.String("takt.pool", p.name), attribute.String("takt.domain", w.Domain))
+		wait.SetAttributes(attribute.String("takt.pool", p.name), attribute.String("takt.domain", t.work.Domain))
 	}
 	tracing.End(wait, err)
-	if err != nil {
-		return err
+	if err == nil {
+		t.pool.Store(p)
+		metrics.Observe(ctx, p.waited, time.Since(begin))
 	}
-	t.pool.Store(p)
-	begin := time.Now()
-	metrics.Observe(ctx, p.waited, begin.Sub(t.since))
-	err = otp.ErrGoexit // unless fn returns
-	defer func() { p.giveBack(time.Since(begin), w.Limit, err) }()
-	return h.deps.Run(ctx, p.name, &t.work, fn)
+	return place, err
 }
 
 // outcome reports whether err is a defect, and whether the request's process crashed.

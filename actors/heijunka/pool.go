@@ -1,10 +1,9 @@
 package heijunka
 
 import (
-	"container/list"
-	"context"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,17 +11,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"takt/store"
+	"takt/store/limiter"
 )
 
-// Pool is a number of places in which the requests of some domains run. A place is
-// only counted; the process is the request's own. The numbers belong to the handle, so
-// that no place or waiter is lost when an actor ends.
+// Pool is a number of places in which the requests of some domains run: a limiter whose size
+// changes with the load. A place is only counted; the process is the request's own. The numbers
+// belong to the handle, so that no place or waiter is lost when an actor ends.
 type Pool struct {
-	name string
-	seed maphash.Seed // of routing
-	cfg  PoolConfig
-	wait time.Duration // the longest wait for a place
-	gate *gate
+	name   string
+	seed   maphash.Seed // of routing
+	cfg    PoolConfig
+	places *limiter.Limiter
 	// waited observes the waits for a place.
 	waited prometheus.Observer
 
@@ -32,18 +31,16 @@ type Pool struct {
 	group   atomic.Pointer[[]*Pool] // the preferred part of the list; replaced whole
 	spilled atomic.Int64            // requests that went elsewhere
 
-	mu      sync.Mutex // guards what follows
-	low     int        // bounds of base
-	high    int
-	base    int                // places by scaling
-	surge   int                // places on top of base, for a while
-	size    int                // all places: base, surge and lent overflow
-	busy    int                // places that are taken; more than size after a step down
-	waiters *list.List         // of chan struct{}, first come first; closed when a place is handed over
-	peaks   [lingers]int       // most places that were taken in each of the last seconds
-	scaled  time.Time          // the last change of base by scaling
-	window  window             // latencies and errors of the last minute
-	total   store.HeijunkaPool // counters since the start of takt
+	mu     sync.Mutex // guards what follows; the limiter's lock is taken after it
+	low    int        // bounds of base
+	high   int
+	base   int                // places by scaling
+	surge  int                // places on top of base, for a while
+	size   int                // all places: base, surge and lent overflow; see counted
+	peaks  [lingers]int       // most places that were taken in each of the last seconds
+	scaled time.Time          // the last change of base by scaling
+	window window             // latencies and errors of the last minute
+	total  store.HeijunkaPool // counters since the start of takt
 }
 
 const (
@@ -52,103 +49,30 @@ const (
 	scaleGap = time.Second
 	// lingers is for how many seconds overflow stays after it was last needed.
 	lingers = 5
+	// transferWait is how long a transfer waits for its place, and guestPart the part of the
+	// places of transfers that those who show no key may have.
+	transferWait = 20 * time.Second
+	guestPart    = 4
 )
 
 func newPool(cfg PoolConfig, wait time.Duration, g *gate) *Pool {
-	return &Pool{
-		name: cfg.Name, seed: maphash.MakeSeed(), cfg: cfg, wait: wait, gate: g,
-		low: cfg.Min, high: cfg.Max, base: cfg.Initial, size: cfg.Initial, waiters: list.New(),
+	p := &Pool{
+		name: cfg.Name, seed: maphash.MakeSeed(), cfg: cfg,
+		low: cfg.Min, high: cfg.Max, base: cfg.Initial, size: cfg.Initial,
 	}
-}
-
-// take takes a place, waiting its turn for one. Errors: store.Overloaded
-// by RuleQueue or RuleWait; ctx's cause.
-func (p *Pool) take(ctx context.Context) error {
-	p.mu.Lock()
-	if p.grant() {
-		p.mu.Unlock()
-		return nil
+	l := limiter.Limit{Rule: cfg.Name, Most: cfg.Initial + cfg.Overflow, Wait: wait, Queue: cfg.Queue, Refuse: g.crowded}
+	if cfg.Shared {
+		l.Rule, l.Fair, l.GuestPart, l.Wait, l.Refuse = "transfers", true, guestPart, transferWait, nil
+		l.Refusal = store.Error{Message: "Too many transfers at once, try again later", RetryAfter: 5 * time.Second}
 	}
-	if n := p.waiters.Len(); n >= p.cfg.Queue {
-		p.total.Refused++
-		p.mu.Unlock()
-		return p.overload(RuleQueue, n, p.cfg.Queue)
-	}
-	ready := make(chan struct{})
-	turn := p.waiters.PushBack(ready)
-	p.total.QueuePeak = max(p.total.QueuePeak, p.waiters.Len())
-	p.mu.Unlock()
-
-	timer := time.NewTimer(p.wait)
-	defer timer.Stop()
-	select {
-	case <-ready:
-		return nil
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-	return p.leave(ctx, turn, ready)
-}
-
-// leave removes a waiter that has given up. If a place was handed to it meanwhile, it
-// keeps the place, or gives it back if its client is gone.
-func (p *Pool) leave(ctx context.Context, turn *list.Element, ready chan struct{}) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	granted := false
-	select {
-	case <-ready:
-		granted = true
-	default:
-		p.waiters.Remove(turn)
-	}
-	switch gone := ctx.Err() != nil; {
-	case gone && granted:
-		p.busy--
-		p.serve()
-	case granted:
-		return nil
-	case !gone:
-		p.total.Expired++
-		return p.overload(RuleWait, p.busy+p.waiters.Len()+1, p.places())
-	}
-	return context.Cause(ctx)
-}
-
-// overload is the refusal of a request that has a token and gets no place.
-func (p *Pool) overload(rule string, load, limit int) error {
-	p.gate.mu.Lock()
-	defer p.gate.mu.Unlock()
-	return p.gate.overload(rule, load, limit)
-}
-
-// grant takes a place if there is one. It lends overflow if all places are taken.
-func (p *Pool) grant() bool {
-	if p.busy >= p.size {
-		p.size = max(p.size, min(p.busy+1, p.target()+p.cfg.Overflow))
-	}
-	if p.busy >= p.size {
-		return false
-	}
-	p.busy++
-	p.peaks[0] = max(p.peaks[0], p.busy)
-	return true
-}
-
-// serve hands free places to waiters in order of arrival. All code that frees places
-// has to call it, so that no later request gets one before them.
-func (p *Pool) serve() {
-	for p.waiters.Len() > 0 && p.grant() {
-		ready, _ := p.waiters.Remove(p.waiters.Front()).(chan struct{})
-		close(ready)
-	}
+	p.places = limiter.New(l)
+	return p
 }
 
 // giveBack frees a place that was taken for latency.
-func (p *Pool) giveBack(latency, limit time.Duration, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (p *Pool) giveBack(place *limiter.Unit, latency, limit time.Duration, err error) {
 	failed, crashed := outcome(err)
+	p.mu.Lock()
 	p.total.Processed++
 	if failed {
 		p.total.Failed++
@@ -160,20 +84,27 @@ func (p *Pool) giveBack(latency, limit time.Duration, err error) {
 		p.total.Overran++
 	}
 	p.window.add(time.Now(), latency, failed)
-	p.busy--
-	p.serve()
+	p.mu.Unlock()
+	place.Release()
 }
 
 func (p *Pool) target() int { return p.base + p.surge }
 
-// places returns how many requests can run, or how many do if that is more.
-func (p *Pool) places() int { return max(p.size, p.busy) }
+// counted adapts size to what was taken since the last call, and returns the numbers of the
+// limiter. All that depends on size calls it first. The caller holds mu.
+func (p *Pool) counted() limiter.Counts {
+	c := p.places.Settle()
+	p.size = max(p.size, c.Peak)
+	p.peaks[0] = max(p.peaks[0], c.Peak)
+	return c
+}
 
 // resized adapts size to a change of the target. It grows at once. It shrinks at once
 // by at most spare places; the others stay for a while, as overflow does.
 func (p *Pool) resized(spare int) {
+	p.counted()
 	p.size = max(p.size-spare, p.target())
-	p.serve()
+	p.places.Resize(p.target() + p.cfg.Overflow)
 }
 
 // scale changes base by n, all of it or nothing. Errors: Conflict (outside of its
@@ -237,13 +168,10 @@ func (p *Pool) setSurge(n int) {
 func (p *Pool) linger() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	most := p.busy
-	for _, n := range p.peaks {
-		most = max(most, n)
-	}
-	p.size = min(p.size, max(p.target(), most))
+	c := p.counted()
+	p.size = min(p.size, max(p.target(), c.Held, slices.Max(p.peaks[:])))
 	copy(p.peaks[1:], p.peaks[:])
-	p.peaks[0] = p.busy
+	p.peaks[0] = c.Held
 }
 
 // status returns the current state of the pool.
@@ -251,9 +179,11 @@ func (p *Pool) status() store.HeijunkaPool {
 	load := p.use()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.total
-	s.Name, s.Utilisation, s.Workers, s.Busy, s.Available = p.name, load.Utilisation, p.places(), p.busy, p.places()-p.busy
-	s.QueueLength, s.Target, s.Surge, s.Min, s.Max, s.Overflow = p.waiters.Len(), p.target(), p.surge, p.low, p.high, p.cfg.Overflow
+	s, c := p.total, p.counted()
+	all := max(p.size, c.Held)
+	s.Name, s.Utilisation, s.Workers, s.Busy, s.Available = p.name, load.Utilisation, all, c.Held, all-c.Held
+	s.QueueLength, s.QueuePeak, s.Refused, s.Expired = c.Waiting, c.QueuePeak, c.Refused-c.Expired, c.Expired
+	s.Target, s.Surge, s.Min, s.Max, s.Overflow = p.target(), p.surge, p.low, p.high, p.cfg.Overflow
 	s.LastScalingAt = store.NewMillis(p.scaled)
 	latency, errors := p.window.read(time.Now())
 	s.AverageLatencyMS, s.ErrorRate = float64(latency)/float64(time.Millisecond), errors
@@ -268,13 +198,23 @@ func (p *Pool) status() store.HeijunkaPool {
 	return s
 }
 
-// requests returns how many requests run or wait.
-func (p *Pool) requests() int {
-	n := p.busy + p.waiters.Len()
+// demand returns how many requests have a place, how many have one or wait, and how many places
+// there are, of which there is one at least. The caller holds mu.
+func (p *Pool) demand() (held, requests, places int) {
+	c := p.counted()
+	requests = c.Held + c.Waiting
 	if p.outside != nil {
-		n += p.outside()
+		requests += p.outside()
 	}
-	return n
+	return c.Held, requests, max(p.size, c.Held)
+}
+
+// requests returns how many requests run or wait, and how many places there are.
+func (p *Pool) requests() (n, places int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, n, places = p.demand()
+	return n, places
 }
 
 // use returns what routing and balance need. Demand is the number of requests that run
@@ -282,9 +222,10 @@ func (p *Pool) requests() int {
 func (p *Pool) use() store.HeijunkaPoolUse {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	perPlace := 1 / float64(p.places()) // of which there is one at least
+	held, requests, places := p.demand()
+	perPlace := 1 / float64(places)
 	return store.HeijunkaPoolUse{
-		Name: p.name, Utilisation: float64(p.busy) * perPlace, Demand: float64(p.requests()) * perPlace,
+		Name: p.name, Utilisation: float64(held) * perPlace, Demand: float64(requests) * perPlace,
 		Workers: p.base, Min: p.low, Max: p.high,
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"takt/actors/otp"
 	"takt/store"
+	"takt/store/limiter"
 )
 
 // The gate against a model of who has a token: releases in any order, and limits
@@ -80,51 +81,45 @@ func TestPoolAgainstAModel(t *testing.T) {
 		type waiter struct {
 			cancel context.CancelCauseFunc
 			done   chan error
+			place  *limiter.Unit
 		}
-		busy := 0
-		var line []waiter
+		var held []*waiter
+		var line []*waiter
 		settle := func() { // whoever was handed a place has it now, and only the first ones
-			for len(line) > 0 {
-				p.mu.Lock()
-				waiting := p.waiters.Len()
-				p.mu.Unlock()
-				if waiting == len(line) {
-					return
-				}
+			for len(line) > 0 && p.places.Counts().Waiting < len(line) {
 				require.NoError(t, <-line[0].done)
-				line = line[1:]
-				busy++
+				held, line = append(held, line[0]), line[1:]
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
 				ctx, cancel := context.WithCancelCause(context.Background())
-				w := waiter{cancel, make(chan error, 1)}
+				w := &waiter{cancel: cancel, done: make(chan error, 1)}
 				full := len(line) == cfg.Queue
-				free := busy < p.size || busy < p.target()+cfg.Overflow
-				go func() { w.done <- p.take(ctx) }()
+				free := len(held) < p.target()+cfg.Overflow
+				go func() {
+					var err error
+					w.place, err = p.places.Take(ctx, store.Share{}, nil)
+					w.done <- err
+				}()
 				switch {
 				case free && len(line) == 0:
 					require.NoError(t, <-w.done)
-					busy++
+					held = append(held, w)
 				case full:
 					requireRule(t, <-w.done, RuleQueue)
 				default:
 					require.False(t, free, "a newcomer waits behind nobody who could go on")
 					line = append(line, w)
-					require.Eventually(t, func() bool {
-						p.mu.Lock()
-						defer p.mu.Unlock()
-						return p.waiters.Len() == len(line)
-					}, 10*time.Second, 10*time.Microsecond)
+					require.Eventually(t, func() bool { return p.places.Counts().Waiting == len(line) }, 10*time.Second, 10*time.Microsecond)
 				}
 			},
 			"give back": func(t *rapid.T) {
-				if busy == 0 {
+				if len(held) == 0 {
 					t.Skip()
 				}
-				p.giveBack(0, 0, nil)
-				busy--
+				p.giveBack(held[0].place, 0, 0, nil)
+				held = held[1:]
 				settle()
 			},
 			"give up": func(t *rapid.T) {
@@ -152,13 +147,14 @@ func TestPoolAgainstAModel(t *testing.T) {
 			"": func(t *rapid.T) {
 				p.mu.Lock()
 				defer p.mu.Unlock()
-				require.Equal(t, busy, p.busy)
-				require.Equal(t, len(line), p.waiters.Len())
+				c := p.counted()
+				require.Equal(t, len(held), c.Held)
+				require.Equal(t, len(line), c.Waiting)
 				require.GreaterOrEqual(t, p.size, p.target())
 				require.GreaterOrEqual(t, p.base, p.low)
 				require.LessOrEqual(t, p.base, p.high)
 				if len(line) > 0 {
-					require.GreaterOrEqual(t, busy, p.target()+cfg.Overflow, "nobody waits while there is a place")
+					require.GreaterOrEqual(t, c.Held, p.target()+cfg.Overflow, "nobody waits while there is a place")
 				}
 			},
 		})
@@ -169,7 +165,7 @@ func TestPoolAgainstAModel(t *testing.T) {
 	})
 }
 
-func requireRule(t *rapid.T, err error, rule string) {
+func requireRule(t require.TestingT, err error, rule string) {
 	var e *store.Error
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, rule, e.Overload.Rule)

@@ -120,11 +120,14 @@ type held struct {
 }
 
 // hold begins a request and returns; its handler waits.
-func (w *world) hold(domain string) *held {
+func (w *world) hold(domain string) *held { return w.holdAs(domain, store.Share{}) }
+
+// holdAs is hold for a client.
+func (w *world) holdAs(domain string, who store.Share) *held {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r := &held{cancel: cancel, letGo: make(chan struct{}), done: make(chan error, 1)}
 	go func() {
-		r.done <- w.h.Do(ctx, store.Work{Domain: domain, Route: "/" + domain, ID: "id", Key: "key"}, func(ctx context.Context) error {
+		r.done <- w.h.Do(ctx, store.Work{Domain: domain, Route: "/" + domain, ID: "id", Key: "key", Share: who}, func(ctx context.Context) error {
 			select {
 			case <-r.letGo:
 				return nil
@@ -194,10 +197,9 @@ func (w *world) requireNothingHeld() {
 	w.Helper()
 	require.Zero(w, w.load(), "tokens")
 	for _, p := range w.h.pools {
-		p.mu.Lock()
-		require.Zero(w, p.busy, "places of %s", p.name)
-		require.Zero(w, p.waiters.Len(), "waiters of %s", p.name)
-		p.mu.Unlock()
+		c := p.places.Counts()
+		require.Zero(w, c.Held, "places of %s", p.name)
+		require.Zero(w, c.Waiting, "waiters of %s", p.name)
 		counts, err := otp.CountChildren(context.Background(), w.sys.Ref("takt/request_sup/"+p.name))
 		require.NoError(w, err)
 		require.Zero(w, counts.Active, "requests of %s", p.name)

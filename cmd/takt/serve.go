@@ -23,7 +23,6 @@ import (
 	"takt/actors"
 	"takt/actors/database"
 	"takt/actors/deployment/forge"
-	"takt/actors/heijunka"
 	"takt/actors/notices"
 	"takt/actors/pubsub"
 	"takt/actors/telemetry"
@@ -285,13 +284,11 @@ func (c *controller) httpConfig() http.Config {
 		}
 		return n
 	}
-	load := c.cfg.Heijunka.config()
-	pool := load.Pool(heijunka.Transfer)
 	return http.Config{
 		Services: c.cfg.Services, Version: version(), Commit: revision(),
 		Config: edge.Config{
 			APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, TelemetryWithoutKey: c.cfg.TelemetryWithoutKey,
-			MaxConnections: c.connections(), MaxTransfers: pool.Initial + pool.Overflow, TrustedProxies: c.cfg.TrustedProxies,
+			MaxConnections: c.connections(), TrustedProxies: c.cfg.TrustedProxies,
 		},
 		BaseImageID: c.cfg.BaseImageID, BuildTokenLife: c.cfg.BuildTokenLife, Platforms: c.cfg.Platforms,
 		PollRate: rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate),

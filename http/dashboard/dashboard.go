@@ -70,8 +70,6 @@ type Dashboard struct {
 	done      map[string]string // the message after an act, by the act's name
 	assets    map[string]asset
 	version   string // of the assets
-	places    *edge.Limiter
-	logins    *edge.Limiter // requests whose login is being read
 	live      *live
 	known     *lastKnown
 
@@ -90,7 +88,7 @@ func New(server *http.Server, deps Deps, cfg Config) *Dashboard {
 	d := &Dashboard{
 		server: server, deps: deps, sessions: newSessions(cfg, server.Config, server.Keys),
 		services: cfg.Services, done: orderTexts(),
-		places: edge.NewLimiter(placeLimit), logins: edge.NewLimiter(edge.Limit{Rule: "logins", Most: 512, Each: 64}), live: newLive(), known: newLastKnown(),
+		live: newLive(), known: newLastKnown(),
 		situation: edge.NewMemo[*situation](forecast.Age),
 		build:     cfg.Version, started: time.Now(), rates: edge.NewMemo[rates](time.Second),
 	}

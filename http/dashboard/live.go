@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/edge"
+	"takt/store"
 )
 
 const (
@@ -21,9 +22,6 @@ const (
 	// All views together then use about a twentieth of a core.
 	liveShare    = 20
 	maxLivePause = 10 * time.Second
-	// livePlaces is how many views are read at once, because they share the database
-	// with the work.
-	livePlaces = 4
 	// ageEvery is how often a stream without news sends the age of its data, so that
 	// a browser notices a controller that hangs.
 	ageEvery = 3 * time.Second
@@ -35,14 +33,11 @@ const (
 // live holds the views that are open in a browser. One stream of a view makes its
 // parts, for all of its viewers.
 type live struct {
-	mu     sync.Mutex
-	views  map[string]*liveView
-	places *edge.Limiter
+	mu    sync.Mutex
+	views map[string]*liveView
 }
 
-func newLive() *live {
-	return &live{views: map[string]*liveView{}, places: edge.NewLimiter(edge.Limit{Most: livePlaces})}
-}
+func newLive() *live { return &live{views: map[string]*liveView{}} }
 
 // liveView is one open view.
 type liveView struct {
@@ -180,11 +175,11 @@ func (d *Dashboard) refresh(ctx context.Context, lv *liveView) error {
 	if begun.Sub(lv.begun) < max(liveTick*9/10, min(liveShare*lv.cost*time.Duration(d.live.open()), maxLivePause)) {
 		return nil
 	}
-	release, err := d.live.places.Take(ctx, edge.Share{}, nil)
+	unit, err := d.server.Limit(edge.RuleLivePages).Take(ctx, store.Share{}, nil)
 	if err != nil {
 		return nil // at the next tick
 	}
-	defer release()
+	defer unit.Release()
 	s, err := d.screen(ctx, lv.view)
 	asof := lv.asof
 	switch {

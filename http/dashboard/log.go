@@ -402,7 +402,7 @@ func (d *Dashboard) rawLog(c echo.Context) error {
 	}
 	line, to := int(min(n[0], math.MaxInt32)), n[1]
 	read := func(after int64) (t store.Tail, err error) {
-		err = d.places.Do(ctx, d.server.ShareOf(c), func() error {
+		err = d.server.Limit(edge.RulePageReadings).Do(ctx, d.server.ShareOf(c), func() error {
 			t, err = d.deps.Builds.Tail(ctx, id, after, logPageRows)
 			return err
 		})

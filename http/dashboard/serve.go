@@ -21,9 +21,6 @@ const (
 	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 
-// placeLimit is how many pages are served at once, and how long a request waits for a place.
-var placeLimit = edge.Limit{Most: 16, Fair: true, Wait: 2 * time.Second, Refusal: store.Error{Message: "Too many pages at once, try again"}} //nolint:gochecknoglobals // a constant
-
 // serve serves a route. Its handler runs in a place, unless anybody may call it: then it uses
 // memory only. A form is read before it and the page is sent after it, because a client may be
 // slow.
@@ -44,7 +41,7 @@ func (d *Dashboard) serve(c echo.Context, r *edge.Route) error {
 			err = readForm(c.Request())
 		}
 		if err == nil {
-			err = d.places.Do(ctx, d.server.ShareOf(c), handle)
+			err = d.server.Limit(edge.RulePageReadings).Do(ctx, d.server.ShareOf(c), handle)
 		}
 	}
 	return d.finish(c, reply, err)
@@ -54,7 +51,7 @@ func (d *Dashboard) serve(c echo.Context, r *edge.Route) error {
 func (d *Dashboard) transfer(c echo.Context, r *edge.Route) error {
 	err := d.permit(c, r)
 	if err == nil {
-		err = d.server.Transfer(c, r)
+		err = d.server.Admit(c, r)
 	}
 	return d.finish(c, nil, err)
 }

@@ -216,7 +216,7 @@ func (d *Dashboard) login(ctx context.Context, c echo.Context) (any, error) {
 	if !d.sessions.possible(r) {
 		return d.renderLogin(ctx, c, http.StatusForbidden, loginData{})
 	}
-	if err := d.server.Within(d.logins, c, func() error { return readForm(r) }); err != nil { //nolint:contextcheck // within takes the context of the request
+	if err := d.server.Within(edge.RuleLogins, c, func() error { return readForm(r) }); err != nil { //nolint:contextcheck // within takes the context of the request
 		return nil, err
 	}
 	next := ownPath(r.PostForm.Get("next"), d.front)

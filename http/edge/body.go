@@ -227,8 +227,8 @@ func (s *Server) refuse(c echo.Context, r *Route, b *Body, err error) {
 	case c.Request().ContentLength >= 0 && left <= smallRest: // net/http reads the rest
 	default:
 		header.Set("Connection", "close")
-		if release, err := s.drains.Take(c.Request().Context(), Share{}, nil); err == nil {
-			defer release()
+		if unit, err := s.Limit(RuleRefusedBodies).Take(c.Request().Context(), store.Share{}, nil); err == nil {
+			defer unit.Release()
 			drain = true
 			s.metrics.refused.Inc()
 			_ = b.conn.EnableFullDuplex() // HTTP/1 always can

@@ -37,9 +37,6 @@ type Config struct {
 	// a right key, session or signature. Defaults to an eighth of MaxConnections, and at
 	// least 64.
 	MaxPerAddress int
-	// MaxTransfers is how many file transfers are served at once; further ones wait up to
-	// 20 s. Downloads with only a build's token get at most a quarter. Defaults to 256.
-	MaxTransfers int
 	// MaxBypass is how many requests of operators, which are not levelled, are served at
 	// once. The same limit applies to the public pages. Defaults to 64.
 	MaxBypass int
@@ -71,9 +68,6 @@ type Config struct {
 // a file. It is longer than the longest poll.
 const writeTimeout = 2 * time.Minute
 
-// maxDrains is how many refused bodies are read at once.
-const maxDrains = 8
-
 // KeyPattern matches API keys and admin keys.
 var KeyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
 
@@ -85,7 +79,6 @@ func (c Config) WithDefaults() Config {
 	c.MaxParts = cmp.Or(c.MaxParts, 32)
 	c.MaxConnections = cmp.Or(c.MaxConnections, 32_768)
 	c.MaxPerAddress = cmp.Or(c.MaxPerAddress, max(64, c.MaxConnections/8))
-	c.MaxTransfers = cmp.Or(c.MaxTransfers, 256)
 	c.LeastRate = cmp.Or(c.LeastRate, 8<<10)
 	c.LeastRateGrace = cmp.Or(c.LeastRateGrace, 30*time.Second)
 	c.ReadHeaderTimeout = cmp.Or(c.ReadHeaderTimeout, 10*time.Second)

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"takt/store"
 )
 
 // connections limits the open connections of all servers: the running one and those that
@@ -318,7 +320,7 @@ func (k *conn) due(now time.Time) bool {
 
 // trust makes the connection's address known, and counts the connection for who's credential
 // from now on, because its route accepted that.
-func (k *conn) trust(who Share, now time.Time) {
+func (k *conn) trust(who store.Share, now time.Time) {
 	k.proven.Store(now.UnixNano())
 	l := k.all
 	l.known.add(k.addr, now)

@@ -61,7 +61,7 @@ func (d *door) dial(addr string) *fakeConn {
 func (d *door) show(addr, credential, part string) *fakeConn {
 	c := d.dial(addr)
 	require.NotNil(d, c)
-	d.conn(c).trust(Share{Credential: credential, Part: part}, time.Now())
+	d.conn(c).trust(store.Share{Credential: credential, Part: part}, time.Now())
 	return c
 }
 
@@ -154,7 +154,7 @@ func TestAnOfficeIsNotShutOutByOneGuesserThere(t *testing.T) {
 				d.dial("192.0.2.1")
 			}
 			require.False(t, w.closed, "the newest is not the one to close")
-			d.conn(w).trust(Share{Credential: "fleet", Part: fmt.Sprint("worker ", i)}, time.Now())
+			d.conn(w).trust(store.Share{Credential: "fleet", Part: fmt.Sprint("worker ", i)}, time.Now())
 			workers = append(workers, w)
 		}
 		d.requireOpen(workers, "who has shown a key stays")
@@ -203,7 +203,7 @@ func TestConnectionsOfATrustedProxyBelongToNobody(t *testing.T) {
 		conns = append(conns, d.dial("10.0.0.1"))
 	}
 	d.requireOpen(conns, "it brings the connections of many")
-	d.conn(conns[0]).trust(Share{Credential: "low", Part: "x"}, time.Now())
+	d.conn(conns[0]).trust(store.Share{Credential: "low", Part: "x"}, time.Now())
 	require.Equal(t, proxyCredential, d.conn(conns[0]).share.name)
 	require.NotContains(t, d.holders, "low")
 	for i := range 100 {
@@ -222,7 +222,7 @@ func TestConnectionsAreForgotten(t *testing.T) {
 		d.count(gone, http.StateClosed)
 		d.count(gone, http.StateClosed)
 	}
-	late.trust(Share{Credential: "key", Part: "x"}, time.Now()) // after it was closed
+	late.trust(store.Share{Credential: "key", Part: "x"}, time.Now()) // after it was closed
 	require.Empty(t, d.open)
 	require.Empty(t, d.unknown)
 	require.Empty(t, d.holders)
@@ -237,12 +237,12 @@ func TestInventedWorkersHaveNoShare(t *testing.T) {
 	ring := &store.KeyRing{}
 	ring.Set([]store.NamedKey{{Name: "low", Digest: sha256.Sum256([]byte(lowKey)), Scopes: []store.Scope{store.ScopeWorker}}})
 	s := New(Deps{Logger: zerolog.Nop(), Ring: ring}, Config{APIKey: apiKey}.WithDefaults())
-	var who Share
+	var who store.Share
 	s.Handle(Route{Method: "GET", Path: "/x", Access: api.APIKey, Scope: store.ScopeWorker, Serve: func(c echo.Context, _ *Route) error {
 		who = s.ShareOf(c)
 		return nil
 	}})
-	ask := func(key, worker string) Share {
+	ask := func(key, worker string) store.Share {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/x", nil)
 		r.Header.Set("X-API-Key", key)
 		r.Header.Set("X-Worker-Id", worker)
@@ -250,12 +250,12 @@ func TestInventedWorkersHaveNoShare(t *testing.T) {
 		return who
 	}
 	address := ask(apiKey, "").Part
-	require.Equal(t, Share{Credential: apiCredential, Part: address}, ask(apiKey, "w"), "the address's")
+	require.Equal(t, store.Share{Credential: apiCredential, Part: address}, ask(apiKey, "w"), "the address's")
 	s.Belongs(Caller{APIKey: true}, "w")
-	require.Equal(t, Share{Credential: apiCredential, Part: "worker w"}, ask(apiKey, "w"))
-	require.Equal(t, Share{Credential: "low", Part: address}, ask(lowKey, "w"), "it is another's")
+	require.Equal(t, store.Share{Credential: apiCredential, Part: "worker w"}, ask(apiKey, "w"))
+	require.Equal(t, store.Share{Credential: "low", Part: address}, ask(lowKey, "w"), "it is another's")
 	s.Belongs(Caller{Key: &store.NamedKey{Name: "low"}}, "v")
-	require.Equal(t, Share{Credential: "low", Part: "worker v"}, ask(lowKey, "v"))
+	require.Equal(t, store.Share{Credential: "low", Part: "worker v"}, ask(lowKey, "v"))
 }
 
 func TestTheAuditNamesTheClientBehindAProxy(t *testing.T) {

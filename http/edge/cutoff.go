@@ -9,6 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"takt/http/api"
 	"takt/store"
 )
 
@@ -35,6 +36,9 @@ func (s *Server) Do(c echo.Context, r *Route, fn func(ctx context.Context) error
 	req := c.Request()
 	k := &cutoff{server: s, c: c, body: Watched(req)}
 	k.work = store.Work{Domain: r.Class.String(), Route: r.Path, ID: RequestID(c), Key: req.URL.Path, Limit: limit(r.Class), OnStop: k.begin}
+	if r.Class == api.Transfer {
+		k.work.Share = s.ShareOf(c)
+	}
 	err := s.requests.Do(req.Context(), k.work, func(ctx context.Context) error { return k.watch(ctx, fn) })
 	if k.lost {
 		return http.ErrAbortHandler

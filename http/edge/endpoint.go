@@ -90,7 +90,7 @@ func (s *Server) Of(e api.Route) Route {
 	case e.Access == api.Public:
 		r.Serve = s.Open
 	case e.Class == api.Transfer:
-		r.Serve = s.Transfer
+		r.Serve = s.Admit
 	default:
 		r.Serve = s.Levelled
 	}

@@ -12,26 +12,26 @@ import (
 	"takt/store"
 )
 
-// Within calls f while it holds a unit of l for the address of a request. If the unit is taken
+// Within calls f while it holds a unit of a limit for the address of a request. If the unit is taken
 // away, the request's context ends and its connection is closed. No unit of a known address is
 // taken away.
-func (s *Server) Within(l *Limiter, c echo.Context, f func() error) error {
-	addr, req := s.Addr(c), c.Request()
-	who := Share{Part: addr, Known: s.known.has(addr, time.Now())}
+func (s *Server) Within(rule string, c echo.Context, f func() error) error {
+	l, addr, req := s.Limit(rule), s.Addr(c), c.Request()
+	who := store.Share{Part: addr, Known: s.known.has(addr, time.Now())}
 	if who.Known {
 		return l.Do(req.Context(), who, f)
 	}
 	hangUp := hangUp(c)
 	ctx, cancel := context.WithCancelCause(req.Context())
 	defer cancel(nil)
-	release, err := l.Take(ctx, who, func(cause error) {
+	unit, err := l.Take(ctx, who, func(cause error) {
 		cancel(cause)
 		hangUp()
 	})
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer unit.Release()
 	c.SetRequest(req.WithContext(ctx))
 	defer c.SetRequest(req)
 	if err = f(); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"takt/store"
 	"takt/store/backoff"
+	"takt/store/limiter"
 )
 
 // maxWrongEntries is how many addresses a minute are named in the audit. The log names
@@ -22,10 +23,6 @@ const (
 	// further ones are delayed by guessDelay.
 	maxGuesses = 100
 	guessDelay = time.Second
-	// maxDelayed is how many replies are delayed at once, maxDelayedOf how many to one
-	// address. Further wrong keys get no reply; their connection is closed.
-	maxDelayed   = 256
-	maxDelayedOf = 16
 )
 
 // wrongKeys limits guessing of keys. An address that sends more than most wrong keys in a
@@ -33,8 +30,9 @@ const (
 // delayed. Safe for concurrent use.
 type wrongKeys struct {
 	most int // wrong keys a minute; negative: no limit
-	// delayed limits the delayed replies.
-	delayed *Limiter
+	// delayed limits the delayed replies. Further wrong keys get no reply; their connection is
+	// closed.
+	delayed *limiter.Limiter
 	log     zerolog.Logger
 	count   prometheus.Counter
 	// report writes an entry into the audit. It does not block.
@@ -89,11 +87,11 @@ func (w *wrongKeys) Slow(ctx context.Context, who string, h http.Header) error {
 	if w.most < 0 || wrong <= maxGuesses {
 		return nil
 	}
-	release, err := w.delayed.Take(ctx, Share{Part: who}, nil)
+	unit, err := w.delayed.Take(ctx, store.Share{Part: who}, nil)
 	if err != nil {
 		return http.ErrAbortHandler
 	}
-	defer release()
+	defer unit.Release()
 	h.Set("Connection", "close")
 	if backoff.Pause(ctx, guessDelay) != nil {
 		return http.ErrAbortHandler

@@ -158,9 +158,9 @@ func (s *Server) Levelled(c echo.Context, r *Route) error {
 	case n >= 0 && n <= smallBody:
 		return read()
 	case r.Access == api.MonitorKey: // nobody may have checked a key
-		return s.Within(s.Bodies, c, read)
+		return s.Within(RulePublicBodies, c, read)
 	default:
-		return s.uploads.Do(c.Request().Context(), s.ShareOf(c), read)
+		return s.Limit(RuleBodies).Do(c.Request().Context(), s.ShareOf(c), read)
 	}
 }
 
@@ -175,28 +175,7 @@ func (s *Server) Open(c echo.Context, r *Route) error {
 	if s.known.has(s.Addr(c), time.Now()) {
 		return s.Levelled(c, r)
 	}
-	return s.Within(s.publicRequests, c, func() error { return s.Levelled(c, r) })
-}
-
-// Transfer is like Levelled, for files. It waits for its turn, see [Server.ShareOf].
-func (s *Server) Transfer(c echo.Context, r *Route) error {
-	return s.transfers.Do(c.Request().Context(), s.ShareOf(c), func() error { return s.Admit(c, r) })
-}
-
-// TransferQueue is how many transfers may wait, each for 20 s.
-const TransferQueue = 1024
-
-// maxBodies is how many bodies of more than smallBody bytes, sent with a right key, are read at
-// once. Each has up to MaxJSON bytes.
-const maxBodies = 256
-
-// transferLimit returns a limit on transfers: files, or bodies that are not small. It is fair, so
-// that one with many slow transfers does not shut out the others.
-func transferLimit(rule string, most int) Limit {
-	return Limit{
-		Rule: rule, Most: most, Fair: true, Wait: 20 * time.Second, Queue: TransferQueue,
-		Refusal: store.Error{Message: "Too many transfers at once, try again later", RetryAfter: 5 * time.Second},
-	}
+	return s.Within(RulePublic, c, func() error { return s.Levelled(c, r) })
 }
 
 // Probe runs the handler of a route that needs no place. It uses no limited resource, so
@@ -210,9 +189,9 @@ func (s *Server) Probe(c echo.Context, r *Route) error {
 func (s *Server) Direct(c echo.Context, r *Route) error {
 	answer := func() error { return s.Answer(c.Request().Context(), c, r.Handle) }
 	if r.Access == api.AdminKey {
-		return s.operatorRequests.Do(c.Request().Context(), s.ShareOf(c), answer)
+		return s.Limit(RuleAdmin).Do(c.Request().Context(), s.ShareOf(c), answer)
 	}
-	return s.Within(s.pages, c, answer)
+	return s.Within(RulePages, c, answer)
 }
 
 // requestIDFor returns the client's id of a request if it is valid, else a new one that

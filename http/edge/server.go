@@ -18,6 +18,7 @@ import (
 
 	"takt/http/api"
 	"takt/store"
+	"takt/store/limiter"
 	"takt/store/metrics"
 )
 
@@ -47,7 +48,7 @@ type Server struct {
 	bodies   map[api.BodyLimit]int64
 	tls      *Certificate // nil: plain HTTP
 	echo     *echo.Echo
-	drains   *Limiter // refused bodies that are read
+	limits   map[string]*limiter.Limiter // by rule
 
 	conns     *connections
 	accepting chan struct{}  // one token: the Serve that accepts connections
@@ -63,20 +64,12 @@ type Server struct {
 	left     atomic.Bool   // HandOver was called
 	idle     chan struct{} // gets a token when nothing is in flight any more while the server drains
 	Wrong    *wrongKeys
-	known    *known   // addresses
-	workers  *known   // by credential, see Belongs
-	streams  *Limiter // of events
-	// publicRequests counts the admitted requests of public routes, Bodies those whose body
-	// is being read before admission.
-	publicRequests, Bodies *Limiter
+	known    *known // addresses
+	workers  *known // by credential, see Belongs
 	// NoRoute answers a request that no route takes, or reports false; nil answers none. It
 	// is set before the server serves.
-	NoRoute                 func(c echo.Context, err error) bool
-	pages, operatorRequests *Limiter // not levelled: dashboard pages, and requests with the admin key
-	// transfers are those that show a right key. guests are those that show none.
-	transfers, Guests *Limiter
-	uploads           *Limiter // bodies of other requests with a right key that are not small
-	jsonType          []string // the Content-Type of all JSON; never changed
+	NoRoute  func(c echo.Context, err error) bool
+	jsonType []string // the Content-Type of all JSON; never changed
 }
 
 // Requests runs each request as a process of its own, one per place.
@@ -111,19 +104,14 @@ type Deps struct {
 // New returns a Server without routes. It starts nothing. cfg must be complete and
 // valid, see Config.
 func New(deps Deps, cfg Config) *Server {
-	guests := max(1, cfg.MaxTransfers/4)
 	s := &Server{
 		Config: cfg, Log: deps.Logger, Keys: NewKeys(cfg, deps.Ring), metrics: newMetrics(deps.TLS, deps.Ring), Observed: deps.Observed,
 		requests: deps.Requests, serving: deps.Serving, plain: map[string]any{}, handlers: map[string]Handler{}, bodies: deps.Bodies,
-		tls: deps.TLS, echo: echo.New(), drains: NewLimiter(Limit{Most: maxDrains}), accepting: make(chan struct{}, 1),
-		idle: make(chan struct{}, 1), jsonType: []string{"application/json"}, known: newKnown(knownFor), workers: newKnown(belongsFor), streams: NewLimiter(StreamLimit(cfg.MaxStreams)),
-		publicRequests:   NewLimiter(Limit{Rule: "public requests", Most: 512, Each: 128}),
-		Bodies:           NewLimiter(Limit{Rule: "bodies of public requests", Most: 1024, Each: 256}),
-		pages:            NewLimiter(Limit{Rule: "pages", Most: cfg.MaxBypass, Each: max(1, cfg.MaxBypass/4)}),
-		operatorRequests: NewLimiter(Limit{Rule: "admin", Most: cfg.MaxBypass, Fair: true}),
-		transfers:        NewLimiter(transferLimit("transfers", max(1, cfg.MaxTransfers-guests))),
-		Guests:           NewLimiter(transferLimit("downloads with a build token", guests)),
-		uploads:          NewLimiter(transferLimit("bodies", maxBodies)),
+		tls: deps.TLS, echo: echo.New(), limits: map[string]*limiter.Limiter{}, accepting: make(chan struct{}, 1),
+		idle: make(chan struct{}, 1), jsonType: []string{"application/json"}, known: newKnown(knownFor), workers: newKnown(belongsFor),
+	}
+	for _, l := range limits(cfg) {
+		s.limits[l.Rule] = limiter.New(l)
 	}
 	if s.Observed == nil {
 		s.Observed = metrics.New()
@@ -133,7 +121,7 @@ func New(deps Deps, cfg Config) *Server {
 	}
 	s.conns = newConnections(cfg, s.known, s.metrics.connections.Inc)
 	s.misused = deps.Misused
-	s.Wrong = &wrongKeys{delayed: NewLimiter(Limit{Most: maxDelayed, Each: maxDelayedOf}), most: cfg.WrongKeys, log: s.Log, count: s.metrics.wrongKeys, report: deps.Report}
+	s.Wrong = &wrongKeys{delayed: s.Limit(RuleWrongKeys), most: cfg.WrongKeys, log: s.Log, count: s.metrics.wrongKeys, report: deps.Report}
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) {
 		if s.NoRoute == nil || !s.NoRoute(c, err) {
 			s.writeError(c, err)

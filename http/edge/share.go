@@ -9,17 +9,6 @@ import (
 	"takt/store"
 )
 
-// Share says who uses a limited resource. Limits are shared between credentials first, and
-// within a credential between workers, sessions and addresses.
-type Share struct {
-	// Credential is one of the constants below, or the name of a key; "" if none was accepted.
-	Credential string
-	// Part is a worker, a session or an address.
-	Part string
-	// Known is true for an address, without a credential, that has recently shown one.
-	Known bool
-}
-
 // Credentials that are no keys with names, which have no such characters.
 const (
 	apiCredential   = "\x00api"
@@ -57,10 +46,10 @@ func (s *Session) credential() string {
 
 // ShareOf returns the share of a request: that of its session or its right key, or else of its
 // address.
-func (s *Server) ShareOf(c echo.Context) (who Share) {
+func (s *Server) ShareOf(c echo.Context) (who store.Share) {
 	h := c.Request().Header
 	if session, _ := c.Request().Context().Value(sessionKey{}).(*Session); session != nil {
-		return Share{Credential: session.credential(), Part: "session " + session.ID}
+		return store.Share{Credential: session.credential(), Part: "session " + session.ID}
 	}
 	switch key := KeyOf(c); {
 	case key != nil:
@@ -75,11 +64,11 @@ func (s *Server) ShareOf(c echo.Context) (who Share) {
 
 // partOf returns the share of a request's worker or address within a credential. The id of a
 // worker counts only after it was checked, because a client may invent ids.
-func (s *Server) partOf(c echo.Context, credential string) Share {
+func (s *Server) partOf(c echo.Context, credential string) store.Share {
 	if id := Header(c.Request().Header, api.HeaderWorkerID); credential != "" && store.ValidID(id) && s.workers.has(credential+" "+id, time.Now()) {
-		return Share{Credential: credential, Part: "worker " + id}
+		return store.Share{Credential: credential, Part: "worker " + id}
 	}
-	return Share{Credential: credential, Part: s.Addr(c)}
+	return store.Share{Credential: credential, Part: s.Addr(c)}
 }
 
 // Belongs records that a worker was registered with the caller's credential, or got a file that
@@ -111,7 +100,7 @@ func (s *Server) Trust(c echo.Context, credential string, now time.Time) {
 // TrustSession is Trust for a session that its route accepts.
 func (s *Server) TrustSession(c echo.Context, session *Session, now time.Time) {
 	if k := connOf(c.Request().Context()); k.due(now) {
-		k.trust(Share{Credential: session.credential(), Part: "session " + session.ID}, now)
+		k.trust(store.Share{Credential: session.credential(), Part: "session " + session.ID}, now)
 	}
 	s.Trust(c, session.credential(), now)
 }

@@ -48,9 +48,6 @@ func ErrTooManyStreams() *store.Error {
 	return &store.Error{Code: store.Unavailable, Message: "Too many streams, try again later", RetryAfter: streamRetry}
 }
 
-// StreamLimit returns a limit on streams.
-func StreamLimit(most int) Limit { return Limit{Most: most, Fair: true, Refusal: *ErrTooManyStreams()} }
-
 // Stream begins the reply and calls run, which sends events until it returns; it must return
 // when ctx ends or Wait returns false. Errors after the reply has begun are only logged.
 func (s *Server) Stream(c echo.Context, run func(ctx context.Context, st *Stream) error) error {
@@ -59,11 +56,11 @@ func (s *Server) Stream(c echo.Context, run func(ctx context.Context, st *Stream
 
 // StreamAs is like Stream, with another content type.
 func (s *Server) StreamAs(c echo.Context, contentType string, run func(ctx context.Context, st *Stream) error) error {
-	leave, err := s.streams.Take(c.Request().Context(), s.ShareOf(c), nil)
+	place, err := s.Limit(RuleStreams).Take(c.Request().Context(), s.ShareOf(c), nil)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer place.Release()
 	s.metrics.streams.Inc()
 	defer s.metrics.streams.Dec()
 	if b := Watched(c.Request()); b != nil {
