@@ -167,6 +167,13 @@ func (t *Tree) measureHeijunka(show metrics.Show) {
 
 func measurePool(show metrics.Show, p store.HeijunkaPool) {
 	of := func(name string, value float64) { show("takt_heijunka_pool_"+name, value, p.Name) }
+	rule := p.Name
+	if rule == heijunka.Transfer {
+		rule = heijunka.RuleTransfers
+	}
+	show("takt_limit_held", float64(p.Busy), rule)
+	show("takt_limit_waiting", float64(p.QueueLength), rule)
+	show("takt_limit_refused_total", float64(p.Refused+p.Expired), rule)
 	of("workers", float64(p.Workers))
 	of("available", float64(p.Available))
 	of("busy", float64(p.Busy))

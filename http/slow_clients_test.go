@@ -134,7 +134,9 @@ func TestRefusedPostsLeaveTheirBodiesUnread(t *testing.T) {
 
 // levelled are requests in the pools that heijunka has, without its actors.
 func levelled() *heijunka.Heijunka {
-	run := func(ctx context.Context, _ string, _ *store.Work, fn func(context.Context) error) error { return fn(ctx) }
+	run := func(ctx context.Context, _ string, _ *store.Work, fn func(context.Context) error) error {
+		return fn(ctx)
+	}
 	return heijunka.New(otp.New(otp.Options{Logger: zerolog.Nop()}), heijunka.Deps{Run: run}, heijunka.Config{})
 }
 

@@ -16,6 +16,9 @@ const (
 	RuleHard    = "hard"
 	RuleQueue   = "queue" // too many already wait for a place
 	RuleWait    = "wait"  // no place became free in time
+	// RuleTransfers is that of the places of transfers: none is free, and too many wait or none
+	// became free in time.
+	RuleTransfers = "transfers"
 )
 
 // gate counts the admitted requests and keeps a table of their tokens. It belongs to

@@ -62,7 +62,7 @@ func newPool(cfg PoolConfig, wait time.Duration, g *gate) *Pool {
 	}
 	l := limiter.Limit{Rule: cfg.Name, Most: cfg.Initial + cfg.Overflow, Wait: wait, Queue: cfg.Queue, Refuse: g.crowded}
 	if cfg.Shared {
-		l.Rule, l.Fair, l.GuestPart, l.Wait, l.Refuse = "transfers", true, guestPart, transferWait, nil
+		l.Rule, l.Fair, l.GuestPart, l.Wait, l.Refuse = RuleTransfers, true, guestPart, transferWait, nil
 		l.Refusal = store.Error{Message: "Too many transfers at once, try again later", RetryAfter: 5 * time.Second}
 	}
 	p.places = limiter.New(l)

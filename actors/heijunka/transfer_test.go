@@ -31,7 +31,7 @@ func TestTransfersThatWaitDelayNoOther(t *testing.T) {
 		waiting := w.transfers(1000)
 		passes(0)
 		require.Equal(w, 1000, w.pool(Transfer).places.Counts().Waiting)
-		requireOverload(w, <-w.transfers(1)[0].done, "transfers", 1000, 1000)
+		requireOverload(w, <-w.transfers(1)[0].done, RuleTransfers, 1000, 1000)
 
 		short := append(w.holdAll(Query, 20), w.holdAll(Fleet, 250)...)
 		passes(0)
@@ -52,7 +52,7 @@ func TestTransfersThatWaitDelayNoOther(t *testing.T) {
 		for _, r := range waiting {
 			close(r.letGo)
 			if err := <-r.done; err != nil {
-				requireRule(w, err, "transfers")
+				requireRule(w, err, RuleTransfers)
 			} else {
 				served++
 			}

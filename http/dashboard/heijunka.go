@@ -9,12 +9,14 @@ import (
 	"strings"
 	"time"
 
+	"takt/http/edge"
 	"takt/store"
 )
 
 // loadData is the data of the load levelling page.
 type loadData struct {
 	store.HeijunkaStatus
+	Limits    []edge.LimitUse // all but the pools
 	Summary   string
 	Plots     []plot
 	PoolPlots map[string][]plot
@@ -23,7 +25,7 @@ type loadData struct {
 
 func (d *Dashboard) loadHeijunka(_ context.Context, v *view) (any, error) {
 	status, now := d.deps.Heijunka.Status(), time.Now()
-	data := loadData{HeijunkaStatus: status, PoolPlots: map[string][]plot{}}
+	data := loadData{HeijunkaStatus: status, Limits: d.server.LimitUses(), PoolPlots: map[string][]plot{}}
 	data.Summary = summary(status, slices.Concat(d.deps.History.over(figRejectedRegular, 0, now), d.deps.History.over(figRejectedHard, 0, now)))
 	over, draw := d.plotters(v, now)
 	data.Plots = []plot{

@@ -72,5 +72,19 @@ func limits(cfg Config) []limiter.Limit {
 // UnpackPatience is how long a client may take to read unpacked certificates.
 const UnpackPatience = 20 * time.Second
 
+// LimitUse is how a limit is used.
+type LimitUse struct {
+	Rule string
+	limiter.Counts
+}
+
+// LimitUses returns how all limits are used, in the order of the table.
+func (s *Server) LimitUses() (all []LimitUse) {
+	for _, l := range limits(s.Config) {
+		all = append(all, LimitUse{l.Rule, s.limits[l.Rule].Counts()})
+	}
+	return all
+}
+
 // Limit returns the limiter of a rule.
 func (s *Server) Limit(rule string) *limiter.Limiter { return s.limits[rule] }

@@ -113,6 +113,13 @@ func New(deps Deps, cfg Config) *Server {
 	for _, l := range limits(cfg) {
 		s.limits[l.Rule] = limiter.New(l)
 	}
+	s.metrics.Read(func(show metrics.Show) {
+		for _, l := range s.LimitUses() {
+			show("takt_limit_held", float64(l.Held), l.Rule)
+			show("takt_limit_waiting", float64(l.Waiting), l.Rule)
+			show("takt_limit_refused_total", float64(l.Refused), l.Rule)
+		}
+	})
 	if s.Observed == nil {
 		s.Observed = metrics.New()
 	}

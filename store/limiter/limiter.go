@@ -321,6 +321,3 @@ func (l *Limiter) count() Counts {
 	c.Most, c.Held, c.Waiting, c.Peak = l.most, l.taken, l.waiting, l.peak
 	return c
 }
-
-// Rule returns the name of the limit.
-func (l *Limiter) Rule() string { return l.limit.Rule }

@@ -120,6 +120,11 @@ var table = []Group{ //nolint:gochecknoglobals // a constant
 		{"takt_keys", Gauge, "Valid keys with names, unused enrolment tokens included.", nil, nil},
 		{"takt_http_tls_not_after_seconds", Gauge, "When the TLS certificate in use expires, in seconds since 1970.", nil, nil},
 	}},
+	{"Limits", []Metric{
+		{"takt_limit_held", Gauge, "Units of a limit that are held, by rule: places of pools, connections of streams, bodies that are read.", []string{"rule"}, nil},
+		{"takt_limit_waiting", Gauge, "Requests waiting for a unit of a limit, by rule.", []string{"rule"}, nil},
+		{"takt_limit_refused_total", Counter, "Requests refused by a limit, by rule.", []string{"rule"}, nil},
+	}},
 	{"Load levelling", []Metric{
 		{"takt_heijunka_load", Gauge, "Requests currently admitted.", nil, nil},
 		{"takt_heijunka_soft_limit", Gauge, "Load at which it becomes critical.", nil, nil},
@@ -141,8 +146,8 @@ var table = []Group{ //nolint:gochecknoglobals // a constant
 		{"takt_heijunka_surge_cost_total", Counter, "Cost of the surges, as the settings of bursts reckon it.", nil, nil},
 		{"takt_heijunka_pool_workers", Gauge, "Places of the pool.", pool, nil},
 		{"takt_heijunka_pool_available", Gauge, "Free places.", pool, nil},
-		{"takt_heijunka_pool_busy", Gauge, "Places in use.", pool, nil},
-		{"takt_heijunka_pool_waiting", Gauge, "Requests waiting for a place.", pool, nil},
+		{"takt_heijunka_pool_busy", Gauge, "Places in use. Ends with the next release: use takt_limit_held.", pool, nil},
+		{"takt_heijunka_pool_waiting", Gauge, "Requests waiting for a place. Ends with the next release: use takt_limit_waiting.", pool, nil},
 		{"takt_heijunka_pool_utilisation", Gauge, "Share of places in use.", pool, nil},
 		{"takt_heijunka_pool_latency_seconds", Gauge, "Mean time a request held a place, over the last minute.", pool, nil},
 		{"takt_heijunka_pool_error_rate", Gauge, "Share of requests that failed, over the last minute.", pool, nil},
