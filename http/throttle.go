@@ -77,12 +77,10 @@ func (h *throttle) action(c echo.Context, r *edge.Route) error {
 		return err
 	}
 	action.Expires = h.cfg.HubSpotExpiration
-	taken := *r
-	taken.Handle = func(ctx context.Context, _ echo.Context) (any, error) {
+	return h.edge.OpenTo(c, r, func(ctx context.Context, _ echo.Context) (any, error) {
 		accepted, err := h.throttle.Accept(ctx, action)
 		return h.actionReply(accepted), err
-	}
-	return h.edge.Open(c, &taken)
+	})
 }
 
 // actionReply is the state of an action as HubSpot reads it. Without HubSpotBlock the

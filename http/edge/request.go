@@ -165,17 +165,28 @@ func (s *Server) Levelled(c echo.Context, r *Route) error {
 }
 
 // Admit runs the route's handler in a place.
-func (s *Server) Admit(c echo.Context, r *Route) error {
-	return s.Do(c, r, func(ctx context.Context) error { return s.Answer(ctx, c, r.Handle) })
+func (s *Server) Admit(c echo.Context, r *Route) error { return s.run(c, r, r.Handle) }
+
+func (s *Server) run(c echo.Context, r *Route, handle Handler) error {
+	return s.Do(c, r, func(ctx context.Context) error { return s.Answer(ctx, c, handle) })
 }
 
 // Open is like Levelled, for routes that need no key. All unknown addresses together may only
 // use a part of the places.
 func (s *Server) Open(c echo.Context, r *Route) error {
+	return s.public(c, func() error { return s.Levelled(c, r) })
+}
+
+// OpenTo is like Open, with another handler, for a route that has read its body.
+func (s *Server) OpenTo(c echo.Context, r *Route, handle Handler) error {
+	return s.public(c, func() error { return s.run(c, r, handle) })
+}
+
+func (s *Server) public(c echo.Context, f func() error) error {
 	if s.known.has(s.Addr(c), time.Now()) {
-		return s.Levelled(c, r)
+		return f()
 	}
-	return s.Within(RulePublic, c, func() error { return s.Levelled(c, r) })
+	return s.Within(RulePublic, c, f)
 }
 
 // Probe runs the handler of a route that needs no place. It uses no limited resource, so
