@@ -118,10 +118,10 @@ type metricsForm struct {
 // per metricsAge.
 func (h *health) metrics(k *edge.Keys) edge.Handler {
 	formats := []expfmt.Format{expfmt.NewFormat(expfmt.TypeTextPlain), expfmt.NewFormat(expfmt.TypeOpenMetrics), expfmt.NewFormat(expfmt.TypeProtoDelim)}
-	rendered := map[metricsForm]*edge.Memo[[]byte]{}
+	rendered := map[metricsForm]*edge.Cache[[]byte]{}
 	for _, format := range formats {
 		for i := range 4 {
-			rendered[metricsForm{format.FormatType(), i&1 > 0, i&2 > 0}] = edge.NewMemo[[]byte](metricsAge)
+			rendered[metricsForm{format.FormatType(), i&1 > 0, i&2 > 0}] = edge.NewCache[[]byte](metricsAge)
 		}
 	}
 	return func(ctx context.Context, c echo.Context) (any, error) {

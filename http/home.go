@@ -32,7 +32,7 @@ const statsAge = 10 * time.Second
 type figures struct {
 	edge   *edge.Server
 	builds Builds
-	stats  *edge.Memo[*api.Stats] // the Stats are never changed
+	stats  *edge.Cache[*api.Stats] // the Stats are never changed
 }
 
 func (h *figures) routes() []edge.Route {

@@ -73,12 +73,12 @@ type Dashboard struct {
 	live      *live
 	known     *lastKnown
 
-	situation *edge.Memo[*situation]
+	situation *edge.Cache[*situation]
 	last      situation // used while the situation is read
 
 	build   string // takt's version
 	started time.Time
-	rates   *edge.Memo[rates]
+	rates   *edge.Cache[rates]
 	kept    [2]reading // of the metrics; guarded by rates
 }
 
@@ -89,8 +89,8 @@ func New(server *http.Server, deps Deps, cfg Config) *Dashboard {
 		server: server, deps: deps, sessions: newSessions(cfg, server.Config, server.Keys),
 		services: cfg.Services, done: orderTexts(),
 		live: newLive(), known: newLastKnown(),
-		situation: edge.NewMemo[*situation](forecast.Age),
-		build:     cfg.Version, started: time.Now(), rates: edge.NewMemo[rates](time.Second),
+		situation: edge.NewCache[*situation](forecast.Age),
+		build:     cfg.Version, started: time.Now(), rates: edge.NewCache[rates](time.Second),
 	}
 	if d.platforms = edge.Each(cfg.Platforms, func(p store.Platform) string { return string(p) }); len(d.platforms) == 0 {
 		d.platforms = []string{string(store.IOS), string(store.Android)}

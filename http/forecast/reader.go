@@ -36,13 +36,13 @@ type Reading struct {
 // Reader makes forecasts. Its readings are shared by all callers.
 type Reader struct {
 	store Store
-	now   *edge.Memo[*Reading]
-	usual *edge.Memo[map[store.Platform]store.Durations]
+	now   *edge.Cache[*Reading]
+	usual *edge.Cache[map[store.Platform]store.Durations]
 }
 
 // NewReader returns a Reader.
 func NewReader(s Store) *Reader {
-	return &Reader{store: s, now: edge.NewMemo[*Reading](Age), usual: edge.NewMemo[map[store.Platform]store.Durations](10 * time.Second)}
+	return &Reader{store: s, now: edge.NewCache[*Reading](Age), usual: edge.NewCache[map[store.Platform]store.Durations](10 * time.Second)}
 }
 
 // Waiting returns a build as the queue has it; nil if it does not wait.

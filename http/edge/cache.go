@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// memoTimeout is how long the reading of a value may take.
-	memoTimeout = 30 * time.Second
-	// memoSlow is from when on a reading takes so long that nobody should wait for it.
-	memoSlow = 50 * time.Millisecond
-	// memoRest is how many times as long as the last reading took Since waits before the next,
-	// but at most memoMaxRest.
-	memoRest    = 5
-	memoMaxRest = 3 * time.Second
+	// cacheTimeout is how long the reading of a value may take.
+	cacheTimeout = 30 * time.Second
+	// cacheSlow is from when on a reading takes so long that nobody should wait for it.
+	cacheSlow = 50 * time.Millisecond
+	// cacheRest is how many times as long as the last reading took Since waits before the next,
+	// but at most cacheMaxRest.
+	cacheRest    = 5
+	cacheMaxRest = 3 * time.Second
 )
 
-// Memo caches a value for a short time. Safe for concurrent use: the value is read once at a
+// Cache keeps a value for a short time. Safe for concurrent use: the value is read once at a
 // time, for all who need it. A reading does not end with the context of the caller for whom it
 // began.
-type Memo[T any] struct {
+type Cache[T any] struct {
 	life time.Duration
 
 	mu      sync.Mutex // guards what follows
@@ -37,25 +37,25 @@ type Memo[T any] struct {
 	err     error         // of the last reading
 }
 
-// NewMemo returns a Memo that keeps a value for life.
-func NewMemo[T any](life time.Duration) *Memo[T] { return &Memo[T]{life: life} }
+// NewCache returns a Cache that keeps a value for life.
+func NewCache[T any](life time.Duration) *Cache[T] { return &Cache[T]{life: life} }
 
 // Get returns the value, which it gets from read if it is too old. If reading it takes long, the
 // one before is returned meanwhile, up to the age of twice its life. Errors are not cached.
-func (m *Memo[T]) Get(ctx context.Context, read func(context.Context) (T, error)) (v T, err error) {
+func (m *Cache[T]) Get(ctx context.Context, read func(context.Context) (T, error)) (v T, err error) {
 	return m.get(ctx, read, 0, func() (good, usable bool) {
 		age := time.Since(m.at)
-		return age < m.life, m.took > memoSlow && age < 2*m.life
+		return age < m.life, m.took > cacheSlow && age < 2*m.life
 	})
 }
 
 // Since is like Get for a value whose reading began after asked. Unless that is there already,
 // it is read when gap has passed since the last reading began, and longer if that took long.
-func (m *Memo[T]) Since(ctx context.Context, asked time.Time, gap time.Duration, read func(context.Context) (T, error)) (v T, err error) {
+func (m *Cache[T]) Since(ctx context.Context, asked time.Time, gap time.Duration, read func(context.Context) (T, error)) (v T, err error) {
 	return m.get(ctx, read, gap, func() (good, usable bool) { return m.as.After(asked), false })
 }
 
-func (m *Memo[T]) get(ctx context.Context, read func(context.Context) (T, error), gap time.Duration, judge func() (good, usable bool)) (none T, err error) {
+func (m *Cache[T]) get(ctx context.Context, read func(context.Context) (T, error), gap time.Duration, judge func() (good, usable bool)) (none T, err error) {
 	for {
 		m.mu.Lock()
 		good, usable := judge()
@@ -65,7 +65,7 @@ func (m *Memo[T]) get(ctx context.Context, read func(context.Context) (T, error)
 		if !good && m.reading == nil {
 			m.reading = make(chan struct{})
 			if gap > 0 {
-				gap = max(gap, min(memoRest*m.took, memoMaxRest))
+				gap = max(gap, min(cacheRest*m.took, cacheMaxRest))
 			}
 			pause := gap - time.Since(m.begun)
 			detach(ctx, func() { m.read(ctx, read, pause) })
@@ -90,11 +90,11 @@ func (m *Memo[T]) get(ctx context.Context, read func(context.Context) (T, error)
 }
 
 // read reads the value after a pause.
-func (m *Memo[T]) read(ctx context.Context, read func(context.Context) (T, error), pause time.Duration) {
+func (m *Cache[T]) read(ctx context.Context, read func(context.Context) (T, error), pause time.Duration) {
 	ctx = context.WithoutCancel(ctx)
 	_ = backoff.Pause(Stopping(ctx), pause) // no longer when the server ends
 	begun := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, memoTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cacheTimeout)
 	defer cancel()
 	v, err := recovered(ctx, read)
 	m.mu.Lock()
