@@ -210,10 +210,13 @@ func TestAUnitOfAClientThatLeftIsGivenBack(t *testing.T) {
 	cancel(gone)
 	u := &Unit{l: l, share: l.shareOf(store.Share{Part: "b"}), ready: make(chan struct{})}
 	l.give(u)
+	next := &Unit{l: l, share: l.shareOf(store.Share{Part: "c"})}
+	l.queue(next)
 	_, err := l.leave(ctx, u)
 	require.ErrorIs(t, err, gone)
+	require.True(t, next.held)
+	next.Release()
 	require.Zero(t, l.taken)
-	require.NoError(t, l.Do(t.Context(), store.Share{Part: "c"}, func() error { return nil }))
 	require.Empty(t, l.shares)
 }
 
