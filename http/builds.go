@@ -123,7 +123,7 @@ func (h *builds) active(_ context.Context, in api.Paging) (edge.List, error) {
 
 // serveDownload limits the downloads of a build by those who show only its token.
 func (h *builds) serveDownload(c echo.Context, r *edge.Route) error {
-	admit := func() error { return h.edge.Admit(c, r) } //nolint:contextcheck // that of the request
+	admit := func() error { return h.edge.Admit(c, r) }
 	if h.edge.Keys.Shown(c.Request().Header) {
 		return admit()
 	}

@@ -61,7 +61,9 @@ func TestTransfersThatWaitDelayNoOther(t *testing.T) {
 		w.end(running[1:])
 		for _, r := range short {
 			close(r.letGo)
-			<-r.done // some have waited in vain
+			if err := <-r.done; err != nil { // it has waited in vain
+				requireRule(w, err, RuleWait)
+			}
 		}
 		w.requireNothingHeld()
 	})
@@ -102,7 +104,9 @@ func TestTransfersHavePlacesWithoutLevelling(t *testing.T) {
 		require.Equal(w, 36, w.pool(Transfer).places.Counts().Waiting, "a credential that had none, or an address, in turn")
 		for _, r := range append(guests[1:], next...) {
 			close(r.letGo)
-			<-r.done
+			if err := <-r.done; err != nil {
+				requireRule(w, err, RuleTransfers)
+			}
 		}
 		w.end(running)
 		require.Zero(w, w.pool(Transfer).places.Counts().Held)

@@ -20,7 +20,7 @@ import (
 
 // alone are the limits that nobody has a share of: their users are of one kind, and each holds a
 // unit for a moment, or is not told why it gets none.
-var alone = map[string]bool{ //nolint:gochecknoglobals // a constant
+var alone = map[string]bool{
 	RuleTail: true, RuleLivePages: true, RuleProfiles: true, RuleRefusedBodies: true, RuleCertificates: true,
 }
 
