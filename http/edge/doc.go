@@ -5,7 +5,7 @@
 // A request passes through these steps: request id and CORS, router, key check (memory
 // only), and then the serve function of its [Route]: [Server.Levelled], which runs the
 // handler as a process of [Requests], or one that runs it directly. Only error.go turns an
-// error into a reply and a log line. Limits are in limit.go (how many at once, and who is
+// error into a reply and a log line. Limits are in limits.go (how many at once, and who is
 // next), limit_rate.go (how many a second) and limit_keys.go (wrong keys).
 //
 // # State
