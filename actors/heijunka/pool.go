@@ -50,7 +50,7 @@ const (
 	// lingers is for how many seconds overflow stays after it was last needed.
 	lingers = 5
 	// transferWait is how long a transfer waits for its place, and guestPart the part of the
-	// places of transfers that those who show no key may have.
+	// places of transfers that is for those who show no key.
 	transferWait = 20 * time.Second
 	guestPart    = 4
 )

@@ -25,9 +25,9 @@ func TestTransfersThatWaitDelayNoOther(t *testing.T) {
 	inBubble(t, Config{scaleEvery: time.Hour, balanceEvery: time.Hour}, func(w *world) {
 		w.h.surge.update(func(k *store.HeijunkaBursts) { k.Enabled = false })
 		limits, begin := w.h.gate.limits, time.Now()
-		running := w.transfers(256)
+		running := w.transfers(192)
 		passes(0)
-		require.Equal(w, 256, w.load())
+		require.Equal(w, 192, w.load())
 		waiting := w.transfers(1000)
 		passes(0)
 		require.Equal(w, 1000, w.pool(Transfer).places.Counts().Waiting)
@@ -35,7 +35,7 @@ func TestTransfersThatWaitDelayNoOther(t *testing.T) {
 
 		short := append(w.holdAll(Query, 20), w.holdAll(Fleet, 250)...)
 		passes(0)
-		require.Equal(w, 256+270, w.load(), "admitted at once")
+		require.Equal(w, 192+270, w.load(), "admitted at once")
 		require.NoError(w, w.serve(w.Context(), Submit, 0))
 		require.Equal(w, begin, time.Now())
 		short = append(short, w.holdAll(Hook, limits.Regular()-w.load())...)

@@ -17,8 +17,8 @@ type Limit struct {
 	// Most is how many units there are, Each how many of them one share without a credential may
 	// hold; 0 means Most. A known address may hold three times the units that are free.
 	Most, Each int
-	// GuestPart is the part that all shares without a credential may hold: 4 means a quarter; 0
-	// means all.
+	// GuestPart is the part that is for all shares without a credential, and no more of them: 4
+	// means a quarter; 0 means that there is no such part.
 	GuestPart int
 	// Fair leaves units to others: a share may hold at most three times the units that are free,
 	// and a credential seven times.
@@ -206,15 +206,24 @@ func fairAll(own, free int) bool { return own < 7*free }
 
 // free reports whether a share may get a unit now.
 func (l *Limiter) free(s *share) bool {
-	free := l.most - l.taken
-	if free <= 0 || s.guest() && !l.roomForGuests() {
+	free := l.room(s.guest())
+	if free <= 0 {
 		return false
 	}
 	return !l.limit.Fair && !s.who.Known || fair(s.held.n, free) && fairAll(s.all.held, free)
 }
 
-func (l *Limiter) roomForGuests() bool {
-	return l.limit.GuestPart == 0 || l.guests < max(1, l.most/l.limit.GuestPart)
+// room returns how many units are free for guests, or for the others.
+func (l *Limiter) room(guests bool) int {
+	free := l.most - l.taken
+	if l.limit.GuestPart == 0 {
+		return free
+	}
+	part := max(1, l.most/l.limit.GuestPart)
+	if guests {
+		return min(free, part-l.guests)
+	}
+	return min(free, l.most-part-(l.taken-l.guests))
 }
 
 // mayWait reports whether another caller of a share may wait.

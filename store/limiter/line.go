@@ -177,7 +177,7 @@ func (l *Limiter) serve() {
 // first returns the waiter whose turn it is, nil if those that wait may not get a unit now.
 func (l *Limiter) first() *Unit {
 	u := l.firstOf(&l.line)
-	if !l.roomForGuests() {
+	if l.room(true) <= 0 {
 		return u
 	}
 	if other := l.firstOf(&l.strangers); u == nil || other != nil && other.share.all.served < u.share.all.served {
