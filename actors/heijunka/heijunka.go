@@ -89,23 +89,19 @@ func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Con
 		return fmt.Errorf("request of an unknown domain %q", w.Domain)
 	}
 	t := &token{own: own, work: w, since: time.Now()}
-	var place *limiter.Unit
 	if own.cfg.Shared { // also if levelling is off, because files take memory and connections
-		if place, err = h.await(ctx, t, w.Share); err != nil {
+		place, err := h.await(ctx, t, w.Share)
+		if err != nil {
 			return err
 		}
+		// After the token is given back, because who gets the place needs one next.
+		defer place.Release()
 		t.since = time.Now()
 	}
 	if h.cfg.Off {
-		if place != nil {
-			defer place.Release()
-		}
 		return h.deps.Run(ctx, own.name, &t.work, fn)
 	}
 	if hold, err := h.gate.admit(t); err != nil {
-		if place != nil {
-			place.Release()
-		}
 		if hold > 0 {
 			select {
 			case <-time.After(hold):
@@ -115,14 +111,16 @@ func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Con
 		return err
 	}
 	defer h.gate.release(t)
-	if place == nil {
-		if place, err = h.await(ctx, t, store.Share{}); err != nil {
+	if !own.cfg.Shared {
+		place, err := h.await(ctx, t, store.Share{})
+		if err != nil {
 			return err
 		}
+		defer place.Release()
 	}
 	p, begin := t.pool.Load(), time.Now()
 	err = otp.ErrGoexit // unless fn returns
-	defer func() { p.giveBack(place, time.Since(begin), w.Limit, err) }()
+	defer func() { p.ended(time.Since(begin), w.Limit, err) }()
 	return h.deps.Run(ctx, p.name, &t.work, fn)
 }
 

@@ -69,10 +69,11 @@ func newPool(cfg PoolConfig, wait time.Duration, g *gate) *Pool {
 	return p
 }
 
-// giveBack frees a place that was taken for latency.
-func (p *Pool) giveBack(place *limiter.Unit, latency, limit time.Duration, err error) {
+// ended counts a request that had a place for latency.
+func (p *Pool) ended(latency, limit time.Duration, err error) {
 	failed, crashed := outcome(err)
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.total.Processed++
 	if failed {
 		p.total.Failed++
@@ -84,8 +85,6 @@ func (p *Pool) giveBack(place *limiter.Unit, latency, limit time.Duration, err e
 		p.total.Overran++
 	}
 	p.window.add(time.Now(), latency, failed)
-	p.mu.Unlock()
-	place.Release()
 }
 
 func (p *Pool) target() int { return p.base + p.surge }

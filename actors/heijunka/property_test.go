@@ -118,7 +118,7 @@ func TestPoolAgainstAModel(t *testing.T) {
 				if len(held) == 0 {
 					t.Skip()
 				}
-				p.giveBack(held[0].place, 0, 0, nil)
+				held[0].place.Release()
 				held = held[1:]
 				settle()
 			},
