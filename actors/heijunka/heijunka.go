@@ -89,7 +89,8 @@ func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Con
 		return fmt.Errorf("request of an unknown domain %q", w.Domain)
 	}
 	t := &token{own: own, work: w, since: time.Now()}
-	if own.cfg.Shared { // also if levelling is off, because files take memory and connections
+	// Also if levelling is off, because files take memory and connections.
+	if own.cfg.Shared {
 		place, err := h.await(ctx, t, w.Share)
 		if err != nil {
 			return err
