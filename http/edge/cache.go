@@ -17,7 +17,7 @@ const (
 	cacheSlow = 50 * time.Millisecond
 	// cacheRest is how many times as long as the last reading took Since waits before the next,
 	// but at most cacheMaxRest.
-	cacheRest    = 5
+	cacheRest    = 10
 	cacheMaxRest = 3 * time.Second
 )
 

@@ -71,8 +71,8 @@ const (
 	sqlFleetGroups = `/* fleet_groups */
 SELECT platforms, coalesce(labels::text, ''), ` + fleetState + `, count(*)::int, sum(slots), sum(held),
 	coalesce(sum(greatest(slots - held, 0)) FILTER (WHERE ` + workerPolls + `), 0),
-	coalesce((SELECT name FROM worker_details WHERE worker_id = min(w.id)), '')
-FROM workers w GROUP BY platforms, labels, 3 ORDER BY 8, labels NULLS FIRST, platforms, 3`
+	coalesce(min(d.name), '')
+FROM workers w LEFT JOIN worker_details d ON d.worker_id = w.id GROUP BY platforms, labels, 3 ORDER BY 8, labels NULLS FIRST, platforms, 3`
 
 	sqlPendingByClass = `/* pending_by_class */
 SELECT k.id, k.platform, k.require, n.n FROM (
