@@ -42,11 +42,12 @@ func TestNobodyUsesUpALimit(t *testing.T) {
 				}
 				ctx, stop := context.WithCancelCause(t.Context())
 				for i := range 2 * (limit.Most + limit.Queue) {
+					who := greedy
 					if limit.Fair {
-						greedy.Part = fmt.Sprint(i)
+						who.Part = fmt.Sprint(i)
 					}
 					go func() {
-						if u, err := l.Take(ctx, greedy, nil); err == nil {
+						if u, err := l.Take(ctx, who, nil); err == nil {
 							<-ctx.Done()
 							u.Release()
 						}
