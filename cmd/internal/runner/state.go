@@ -63,6 +63,13 @@ func (s *state) clear() error {
 	return os.MkdirAll(s.builds(), 0o700)
 }
 
+// A lock that is held is tried again so often, after each pause, before it counts as another
+// worker's.
+const (
+	lockTries = 50
+	lockPause = 20 * time.Millisecond
+)
+
 // lockFile creates a file and locks it for this process. what is the name of the locked
 // resource in errors.
 func lockFile(path, what string) (*os.File, error) {
@@ -70,7 +77,15 @@ func lockFile(path, what string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for range lockTries { // a process that a killed worker was starting holds a copy until it runs
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			break
+		}
+		<-time.After(lockPause)
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err != nil {
 		_ = f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%s: another worker uses it", what)
