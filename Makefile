@@ -46,8 +46,8 @@ GOTEST   = $(GO) run ./cmd/internal/gotest
 ENDS    = $(shell $(GO) list $(PACKAGES) | grep '^takt/cmd/takt')
 PARTS   = $(shell $(GO) list $(PACKAGES) | grep -v '^takt/cmd/takt')
 
-# The tests of what operators install take minutes, so only `make test-deploy` runs them.
-DEPLOY_TEST := $(NEEDS) TAKT_TEST_DEPLOY=1 $(GO) test -count 1 -v -timeout 20m
+# The tests of what operators install take minutes, so only `make test-install` runs them.
+INSTALL_TEST := $(NEEDS) TAKT_TEST_INSTALL=1 $(GO) test -count 1 -v -timeout 20m
 
 export GOTOOLCHAIN := local
 
@@ -109,26 +109,26 @@ drill: setup-postgres setup-s3 setup-git setup-cc ## make faults around two cont
 attack: setup-postgres build ## attack takt with low keys, with half a core and without limit, and measure what others notice
 	$(BIN)-attack
 
-test-deploy: test-package test-image test-proxies test-controllers test-databases test-release ## test what operators install: package, images, compose file, proxies, several controllers, PgBouncer, releases
+test-install: test-package test-image test-proxies test-controllers test-databases test-release ## test what operators install: package, images, compose file, proxies, several controllers, PgBouncer, releases
 
 test-image: setup-postgres setup-podman ## build the images on a new Debian and run them, with a read-only root file system, as root
 	@.ci/setup debootstrap compose
-	$(DEPLOY_TEST) -run 'TestDeployImages|TestDeployComposeFile' ./cmd/takt
+	$(INSTALL_TEST) -run 'TestInstallImages|TestInstallComposeFile' ./cmd/takt
 
 test-proxies: setup-postgres ## run nginx and Caddy, as configured in deploy/, in front of takt
 	@.ci/setup nginx caddy
-	$(DEPLOY_TEST) -run TestDeployProxies ./cmd/takt
+	$(INSTALL_TEST) -run TestInstallProxies ./cmd/takt
 
 test-controllers: setup-postgres ## kill, stop, replace and upgrade (from 0.1.0) controllers behind HAProxy, as configured in deploy/
 	@.ci/setup haproxy
-	$(DEPLOY_TEST) -run TestDeployHAProxy ./cmd/takt
+	$(INSTALL_TEST) -run TestInstallHAProxy ./cmd/takt
 
 test-databases: setup-postgres ## run takt behind PgBouncer in transaction mode
 	@.ci/setup pgbouncer
-	$(DEPLOY_TEST) -run TestDeployPgBouncer ./cmd/takt
+	$(INSTALL_TEST) -run TestInstallPgBouncer ./cmd/takt
 
 test-release: setup-postgres ## build a release twice, in two places, compare the bytes and run it
-	$(DEPLOY_TEST) -run TestDeployRelease ./cmd/takt
+	$(INSTALL_TEST) -run TestInstallRelease ./cmd/takt
 
 vet: ## vet for Linux and macOS, and check that go.mod is tidy
 	$(GO) vet ./...
@@ -186,7 +186,7 @@ fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
 mutants: $(SERVERS) ## break each mechanism that a promise stands on, and see its test fail; what is as when it was caught is not run, but with ALL=1; ONLY=REGEX runs some
 	@.ci/setup pgbouncer
 	@mkdir -p .cache
-	TAKT_TEST_DEPLOY=1 $(NEEDS) $(GO) run ./cmd/internal/mutants -only '$(ONLY)' $(if $(ALL),,-caught .cache/caught)
+	TAKT_TEST_INSTALL=1 $(NEEDS) $(GO) run ./cmd/internal/mutants -only '$(ONLY)' $(if $(ALL),,-caught .cache/caught)
 
 screenshots: setup-postgres setup-browser ## write pictures of every page (light, dark, phone, without JavaScript) to .cache/screenshots
 	TAKT_SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(GO) test -run TestDashboardScreenshots -timeout 5m -count 1 ./cmd/takt

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,7 +57,7 @@ func (s secrets) requireNotInBundle(t *testing.T, c *process.Controller, file st
 	_, err := c.Client.Operate(t.Context(), client.Order{Action: "restart", Path: "orchestration/janitor", Reason: "for the bundle"})
 	require.NoError(t, err)
 	var out bytes.Buffer
-	root := newRootIn(environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey, "TAKT_ADMIN_KEY", c.AdminKey)))
+	root := newRootIn(cli.Environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey, "TAKT_ADMIN_KEY", c.AdminKey)))
 	require.Zero(t, cli.Execute(t.Context(), root, []string{"debug", "bundle", "-o", file, "--record", "1s"}, &out, &out), out.String())
 	files := unpacked(t, file)
 	require.NotContains(t, files, "errors.txt")
@@ -106,19 +105,4 @@ func TestABundleOfABrokenController(t *testing.T) {
 	})
 	d.fails(t, 4, "Invalid admin key", "debug", "bundle", "-o", file+"2")
 	require.NoFileExists(t, file+"2")
-}
-
-func TestTheRecentLogIsBounded(t *testing.T) {
-	t.Parallel()
-	r := new(recentLog)
-	for i := range recentLines + 2 {
-		_, err := r.Write([]byte(strings.Repeat("x", i)))
-		require.NoError(t, err)
-	}
-	_, err := r.Write(bytes.Repeat([]byte("y"), 2*recentBytes))
-	require.NoError(t, err)
-	lines := r.all()
-	require.Len(t, lines, recentLines)
-	require.Len(t, lines[0], 3)
-	require.Equal(t, strings.Repeat("y", recentBytes), lines[recentLines-1])
 }

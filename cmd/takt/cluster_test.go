@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/database"
+	"takt/cmd/internal/upkeep"
 	"takt/migrations"
 	"takt/store/postgres"
 )
@@ -46,7 +47,7 @@ func makeCluster(ctx context.Context, t *testing.T) (dir string, err error) {
 		return "", err
 	}
 	server := database.NewPostgres(database.PostgresConfig{DataDir: dir, SearchPath: os.Getenv("PATH")})
-	stop, err := startDatabase(ctx, t.Output(), database.NewPool(database.PoolConfig{
+	stop, err := upkeep.StartDatabase(ctx, t.Output(), database.NewPool(database.PoolConfig{
 		Source: server.ConnConfig, Sinks: []database.Sink{postgres.New()}, Size: 1, Migrate: migrations.Up,
 	}), server)
 	if err == nil {

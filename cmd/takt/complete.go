@@ -2,25 +2,23 @@ package main
 
 import (
 	"context"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"takt/cmd/internal/builds"
+	"takt/cmd/internal/cli"
+	"takt/cmd/internal/operating"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
 )
 
-// completionLimit is how long a shell waits for the controller, and mostNames how many names it
-// is given.
-const (
-	completionLimit = 2 * time.Second
-	mostNames       = 100
-)
+// mostNames is how many names a shell is given.
+const mostNames = 100
 
 // completeNames has the shell complete the first argument of commands with what the controller
 // has: names, each with a description after a tab.
-func completeNames(root *cobra.Command, env environment) {
+func completeNames(root *cobra.Command, env cli.Environment) {
 	for _, of := range []struct {
 		list     func(ctx context.Context, c *client.Client) ([]string, error)
 		commands [][]string
@@ -35,30 +33,11 @@ func completeNames(root *cobra.Command, env environment) {
 			if err != nil {
 				panic(err) // the list above is wrong
 			}
-			cmd.ValidArgsFunction = completion(env, of.list)
+			cmd.ValidArgsFunction = cli.Completion(env, of.list)
 		}
 	}
 	list, _, _ := root.Find([]string{"list"})
-	_ = list.RegisterFlagCompletionFunc("worker", completion(env, workerNames)) // fails only for an unknown flag
-}
-
-func completion(env environment, list func(ctx context.Context, c *client.Client) ([]string, error)) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		const only = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
-		r := remote{env: env}
-		for name, to := range map[string]*string{"url": &r.url, "api-key": &r.apiKey, "api-key-file": &r.apiKeyFile, "ca-file": &r.caFile} {
-			*to, _ = cmd.Flags().GetString(name)
-		}
-		s, err := r.open(cmd)
-		if err != nil || len(args) > 0 {
-			return nil, only
-		}
-		defer s.client.CloseIdle()
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
-		defer cancel()
-		found, _ := list(ctx, s.client) // a shell has no place for an error
-		return found, only
-	}
+	_ = list.RegisterFlagCompletionFunc("worker", cli.Completion(env, workerNames)) // fails only for an unknown flag
 }
 
 // described returns a name with its description.
@@ -67,7 +46,7 @@ func described(name, text string) string { return store.Line(name) + "\t" + stor
 func buildNames(ctx context.Context, c *client.Client) (out []string, err error) {
 	list, err := c.List(ctx, client.Filter{Limit: mostNames})
 	for _, b := range list {
-		out = append(out, described(b.ID, b.State+" "+labelText(b.Labels)))
+		out = append(out, described(b.ID, b.State+" "+builds.LabelText(b.Labels)))
 	}
 	return out, err
 }
@@ -83,7 +62,7 @@ func workerNames(ctx context.Context, c *client.Client) (out []string, err error
 func queueNames(ctx context.Context, c *client.Client) (out []string, err error) {
 	list, err := c.ThrottleQueues(ctx, 0, mostNames)
 	for _, q := range list.Queues {
-		out = append(out, described(q.ID, rate(q.MaxThroughput, q.TimePeriod, q.TimeUnit)))
+		out = append(out, described(q.ID, operating.Rate(q.MaxThroughput, q.TimePeriod, q.TimeUnit)))
 	}
 	return out, err
 }

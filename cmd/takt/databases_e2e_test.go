@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,7 +19,6 @@ import (
 	"takt/http/api"
 	"takt/http/client"
 	"takt/http/tlstest"
-	"takt/store/postgres"
 	"takt/store/storetest/needs"
 	"takt/store/storetest/pgtest"
 	"takt/store/storetest/tied"
@@ -148,67 +146,10 @@ func TestADatabaseWithClientCertificatesAndOneSchema(t *testing.T) {
 	s.succeeds(restoring, "storage", "verify", "--digest")
 }
 
-// A doctor says what a failover would lose.
-func TestDoctorLooksAtReplication(t *testing.T) {
-	t.Parallel()
-	n, _ := newPostgres(t)
-	standby, err := pgtest.New(filepath.Dir(filepath.Dir(n.Dir)))
-	require.NoError(t, err)
-	require.NoError(t, n.Start("-c", "fsync=off"))
-	t.Cleanup(n.Stop)
-	both := strings.Replace(n.URL(), fmt.Sprintf(":%d", n.Port), fmt.Sprintf(":%d,127.0.0.1:%d", n.Port, standby.Port), 1)
-	look := func(url string) []diagnosis {
-		return diagnosed(t, func(d *doctor) {
-			d.database(t.Context(), Config{DatabaseURL: url, DatabasePool: 10, DatabaseDirectURL: url}, nil, false)
-		})
-	}
-	answerOf(t, n, "SELECT 'up'")
-	all := look(n.URL())
-	require.Contains(t, all, diagnosis{Check: "pooler", Result: resultOK, Found: "it answers"})
-	requireFound(t, all, "pooler", "lock_timeout of this login is 0")
-	require.False(t, slices.ContainsFunc(all, func(g diagnosis) bool { return g.Check == "replication" }))
-	all = look(both)
-	requireFound(t, all, "replication", "commits wait for no standby")
-	requireFound(t, all, "replication", "no standby follows")
-	requireFound(t, all, "replication", "pg_rewind can't")
-
-	require.NoError(t, standby.CopyOf(n.Port, "standby"))
-	require.NoError(t, standby.Start("-c", "fsync=off"))
-	t.Cleanup(standby.Stop)
-	eventually(t, "the standby streams", func() bool {
-		return answerOf(t, n, "SELECT count(*)::text FROM pg_stat_replication WHERE state = 'streaming' AND application_name = 'standby'") == "1"
-	})
-	requireFound(t, look(n.URL()), "replication", "names one host")
-	set := func(name, value string) {
-		require.NoError(t, n.Exec(t.Context(), "ALTER SYSTEM SET "+name+" = '"+value+"'"))
-		require.NoError(t, n.Exec(t.Context(), "SELECT pg_reload_conf()"))
-		eventually(t, name+" is set", func() bool { return answerOf(t, n, "SHOW "+name) == value })
-	}
-	set("synchronous_standby_names", "standby")
-	set("synchronous_commit", "local")
-	requireFound(t, look(both), "replication", "synchronous_commit is local")
-	set("synchronous_commit", "on")
-	all = look(both)
-	requireFound(t, all, "replication", "pg_rewind can't")
-	require.Len(t, slices.DeleteFunc(all, func(g diagnosis) bool { return g.Check != "replication" }), 1, "all else is well")
-	standby.Kill()
-	eventually(t, "the standby is gone", func() bool { return answerOf(t, n, "SELECT count(*)::text FROM pg_stat_replication") == "0" })
-	requireFound(t, look(both), "replication", "none follows: takt answers 503")
-
-	requireWell(t, diagnosed(t, func(d *doctor) {
-		d.replication(Config{DatabaseURL: both}, postgres.Inspection{Standbys: 2, Settings: map[string]string{
-			"synchronous_standby_names": "ANY 1 (*)", "synchronous_commit": "on", "wal_level": "replica", "max_wal_senders": "10", "data_checksums": "on",
-		}})
-	}), "replication")
-	requireFound(t, diagnosed(t, func(d *doctor) {
-		d.replication(Config{DatabaseURL: both}, postgres.Inspection{Settings: map[string]string{"wal_level": "minimal", "max_wal_senders": "0", "data_checksums": "on"}})
-	}), "replication", "no standby can follow")
-}
-
-// TestDeployPgBouncer has PgBouncer between takt and PostgreSQL, with fewer connections than
+// TestInstallPgBouncer has PgBouncer between takt and PostgreSQL, with fewer connections than
 // two controllers have sessions. Only notifications and migrations go past it.
-func TestDeployPgBouncer(t *testing.T) { //nolint:paralleltest // as others of its kind
-	deployTest(t)
+func TestInstallPgBouncer(t *testing.T) { //nolint:paralleltest // as others of its kind
+	installTest(t)
 	n, dir := newPostgres(t)
 	require.NoError(t, n.Start("-c", "fsync=off"))
 	t.Cleanup(n.Stop)

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/cli"
+	"takt/cmd/internal/settings"
 	"takt/http/api"
 	"takt/store/metrics"
 )
@@ -33,7 +35,7 @@ type repository struct {
 
 func readRepository(t *testing.T) *repository {
 	t.Helper()
-	r := &repository{root: filepath.Join("..", ".."), idents: map[string]bool{}, comments: map[string]string{}, flags: map[string]bool{}, commands: newRootIn(environment(env()))}
+	r := &repository{root: filepath.Join("..", ".."), idents: map[string]bool{}, comments: map[string]string{}, flags: map[string]bool{}, commands: newRootIn(cli.Environment(env()))}
 	var code strings.Builder
 	require.NoError(t, filepath.WalkDir(r.root, func(path string, d fs.DirEntry, err error) error {
 		switch name := d.Name(); {
@@ -252,9 +254,9 @@ func (r *repository) checkCode(t *testing.T, page, text string) {
 }
 
 func isSetting(name string) bool {
-	c := defaultConfig("")
-	for _, s := range settings(&c) {
-		if slices.Contains(s.env(), name) {
+	c := settings.Default("")
+	for _, s := range settings.Table(&c) {
+		if slices.Contains(s.Env(), name) {
 			return true
 		}
 	}

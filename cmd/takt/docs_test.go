@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"takt/cmd/internal/cli"
+	"takt/cmd/internal/settings"
 	"takt/http/api"
 	"takt/http/dashboard"
 )
@@ -38,7 +40,7 @@ func TestDocsOfSettingsAreCurrent(t *testing.T) {
 	var out strings.Builder
 	out.WriteString(`# Settings of takt serve
 
-Written by ` + "`make docs`" + ` from the table in cmd/takt/settings.go; a test keeps it current.
+Written by ` + "`make docs`" + ` from the table in cmd/internal/settings/settings.go; a test keeps it current.
 
 Flags win over the environment, the environment over the YAML file of ` + "`--config`" + `, and the
 file over the defaults. A key of the YAML file is a flag's name with ` + "`_` for `-`" + `, such as
@@ -47,24 +49,24 @@ unknown flag, key or ` + "`TAKT_…`" + ` variable is an error that names the ne
 of clients, of builds, and those that Kubernetes sets for a service named takt are ignored. ` + "`takt serve --check`" + ` prints the effective ones, secrets masked. ` + "`takt storage`" + `,
 ` + "`backup`, `restore`, `database` and `rekey`" + ` take the same.
 `)
-	def := defaultConfig("")
+	def := settings.Default("")
 	group := ""
-	for _, s := range settings(&def) {
-		if s.group != group {
-			group = s.group
+	for _, s := range settings.Table(&def) {
+		if s.Group != group {
+			group = s.Group
 			fmt.Fprintf(&out, "\n## %s\n\n| flag | environment | default | meaning |\n|---|---|---|---|\n", group)
 		}
-		value := s.otherwise
-		if v := s.get(); v != "" {
+		value := s.Otherwise
+		if v := s.Get(); v != "" {
 			value = "`" + v + "`"
 		}
-		meaning := strings.ReplaceAll(s.usage, "|", `\|`)
-		fmt.Fprintf(&out, "| `--%s` | `%s` | %s | %s |\n", s.name, strings.Join(s.env(), "`, `"), value, meaning)
+		meaning := strings.ReplaceAll(s.Usage, "|", `\|`)
+		fmt.Fprintf(&out, "| `--%s` | `%s` | %s | %s |\n", s.Name, strings.Join(s.Env(), "`, `"), value, meaning)
 	}
 	out.WriteString(`
 ## Settings of clients
 
-Clients and ` + "`takt worker`" + ` read ` + "`TAKT_URL` (default `" + defaultURL + "`), `TAKT_API_KEY`" + ` or
+Clients and ` + "`takt worker`" + ` read ` + "`TAKT_URL` (default `" + cli.DefaultURL + "`), `TAKT_API_KEY`" + ` or
 ` + "`TAKT_API_KEY_FILE`, `TAKT_CA_FILE`" + ` (PEM, certificate authorities to trust) and, for
 ` + "`takt tree`, `heijunka`, `restart`, `audit`, `repair`, `keys`, `throttle`, `top`, `doctor` and `debug`, `TAKT_ADMIN_KEY`. `takt deploy`" + ` reads
 ` + "`TAKT_GITHUB_TOKEN`" + `. Their flags are in [cli.md](cli.md).
@@ -83,19 +85,19 @@ func TestDocsOfPackagedSettingsAreCurrent(t *testing.T) {
 
 data_dir: /var/lib/takt
 `)
-	def := defaultConfig("")
+	def := settings.Default("")
 	group := ""
-	for _, s := range settings(&def) {
-		if s.group != group {
-			group = s.group
+	for _, s := range settings.Table(&def) {
+		if s.Group != group {
+			group = s.Group
 			fmt.Fprintf(&out, "\n## %s\n", group)
 		}
-		if s.key() == "data_dir" {
+		if s.Key() == "data_dir" {
 			continue // above
 		}
-		value, err := yaml.Marshal(s.get())
+		value, err := yaml.Marshal(s.Get())
 		require.NoError(t, err)
-		fmt.Fprintf(&out, "\n%s#%s: %s", comment(s.usage), s.key(), value)
+		fmt.Fprintf(&out, "\n%s#%s: %s", comment(s.Usage), s.Key(), value)
 	}
 	generated(t, filepath.Join("..", "deploy", "package", "takt.yaml"), out.String())
 
@@ -105,13 +107,13 @@ data_dir: /var/lib/takt
 	} {
 		file := filepath.Join(t.TempDir(), "takt.yaml")
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		got, err := load(sources{lookup: env(), file: file})
+		got, err := settings.Load(settings.Sources{Lookup: env(), File: file})
 		require.NoError(t, err, name)
-		want := defaultConfig("/var/lib/takt")
-		for _, s := range settings(&want) {
-			for _, have := range settings(&got) {
-				if have.name == s.name {
-					require.Equal(t, s.get(), have.get(), "%s: %s", name, s.name)
+		want := settings.Default("/var/lib/takt")
+		for _, s := range settings.Table(&want) {
+			for _, have := range settings.Table(&got) {
+				if have.Name == s.Name {
+					require.Equal(t, s.Get(), have.Get(), "%s: %s", name, s.Name)
 				}
 			}
 		}
@@ -134,11 +136,11 @@ func comment(text string) string {
 
 func TestDocsOfCommandsAreCurrent(t *testing.T) {
 	t.Parallel()
-	root := newRootIn(environment(env()))
+	root := newRootIn(cli.Environment(env()))
 	var out strings.Builder
 	out.WriteString("# Commands\n\nWritten by `make docs` from the commands themselves; a test keeps it current.\n`takt help COMMAND` shows the same.\n\n" + root.Long + "\n")
 	clients := pflag.NewFlagSet("", pflag.ContinueOnError)
-	new(remote).addFlags(clients)
+	new(cli.Remote).AddFlags(clients)
 	fmt.Fprintf(&out, "\n## Flags of every client command\n\nThese are not repeated below.\n\n```\n%s```\n", clients.FlagUsages())
 	out.WriteString("\n## JSON\n\nWith `--json` a command writes its result on one line: a list as an array, times as in RFC 3339.\nNames are schemas of `/openapi.yaml`. An error is a problem document (RFC 9457) on standard\nerror.\n\n| command | result |\n|---|---|\n")
 	schemas, err := os.ReadFile("../../http/openapi.yaml")
@@ -355,9 +357,9 @@ func describeFlags(out *strings.Builder, cmd *cobra.Command) {
 	own, common := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
 	serves := cmd.Flags().Lookup("data-dir") != nil
 	if serves {
-		addFlags(common)
+		settings.AddFlags(common)
 	} else if cmd.Flags().Lookup("ca-file") != nil {
-		new(remote).addFlags(common)
+		new(cli.Remote).AddFlags(common)
 	}
 	cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
 		if common.Lookup(f.Name) == nil {

@@ -3,6 +3,8 @@ package main
 import (
 	"archive/zip"
 	"bytes"
+	"crypto/rand"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -72,4 +74,19 @@ func postmaster(t *testing.T, c *process.Controller) int {
 		return err == nil
 	})
 	return pid
+}
+
+func env(pairs ...string) func(string) (string, bool) {
+	m := map[string]string{"HOME": "/home/somebody"}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
+	}
+	return func(k string) (string, bool) { v, ok := m[k]; return v, ok }
+}
+
+// newKey makes an encryption key.
+func newKey() string {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	return base64.StdEncoding.EncodeToString(key)
 }

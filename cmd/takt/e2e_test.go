@@ -204,7 +204,7 @@ func TestBuildOfAKilledWorkerCompletesElsewhere(t *testing.T) {
 	ask := func(args ...string) string {
 		t.Helper()
 		var out bytes.Buffer
-		root := newRootIn(environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey, "HOME", t.TempDir())))
+		root := newRootIn(cli.Environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey, "HOME", t.TempDir())))
 		require.Zero(t, cli.Execute(t.Context(), root, args, &out, &out), out.String())
 		return out.String()
 	}

@@ -68,6 +68,10 @@ func TestImportDirection(t *testing.T) {
 			return []string{"takt/actors", "takt/store/postgres"}
 		case pkg == "takt/cmd/internal/gotest": // it starts a PostgreSQL for tests
 			return []string{"takt/actors", "takt/http"}
+		case slices.Contains([]string{"settings", "serving", "upkeep", "doctor", "otlp"}, strings.TrimPrefix(pkg, "takt/cmd/internal/")): // the controller's own
+			return nil
+		case pkg == "takt/cmd/internal/fleet": // a worker sends traces as a controller does
+			return []string{"takt/store/postgres", "takt/actors/queue", "github.com/labstack/echo"}
 		case pkg == "takt/http/client" || pkg == "takt/cmd/takt-demo" || pkg == "takt/cmd/takt-attack" || under(pkg, "takt/cmd/internal"):
 			return []string{"takt/actors", "takt/store/postgres", "github.com/jackc/pgx", "github.com/labstack/echo"}
 		case pkg == "takt/http/api":

@@ -18,23 +18,25 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"takt/cmd/internal/cli"
+	"takt/cmd/internal/settings"
 	"takt/store/storetest/needs"
 )
 
-// deployDir holds what operators install.
-var deployDir = filepath.Join("..", "..", "deploy")
+// installDir holds what operators install.
+var installDir = filepath.Join("..", "..", "deploy")
 
-// deployTest skips a test that takes minutes and programs of its own.
-func deployTest(t *testing.T) {
+// installTest skips a test that takes minutes and programs of its own.
+func installTest(t *testing.T) {
 	t.Helper()
 	needs.Linux(t)
-	needs.Asked(t, "TAKT_TEST_DEPLOY", "make test-deploy")
+	needs.Asked(t, "TAKT_TEST_INSTALL", "make test-install")
 }
 
 // requireCommand checks that args are a command of takt, with flags that it has.
 func requireCommand(t *testing.T, args []string) {
 	t.Helper()
-	cmd, rest, err := newRootIn(environment(env())).Find(args)
+	cmd, rest, err := newRootIn(cli.Environment(env())).Find(args)
 	require.NoError(t, err)
 	require.True(t, cmd.HasParent(), "%q", args)
 	require.NoError(t, cmd.ParseFlags(rest))
@@ -45,16 +47,16 @@ func requireCommand(t *testing.T, args []string) {
 var clientVariables = []string{"TAKT_URL", "TAKT_API_KEY", "TAKT_API_KEY_FILE", "TAKT_CA_FILE", "TAKT_ADMIN_KEY"}
 
 // requireSettings checks that `takt serve` takes these variables.
-func requireSettings(t *testing.T, variables map[string]string) Config {
+func requireSettings(t *testing.T, variables map[string]string) settings.Config {
 	t.Helper()
-	src := sources{lookup: func(name string) (string, bool) {
+	src := settings.Sources{Lookup: func(name string) (string, bool) {
 		value, ok := variables[name]
 		return value, ok
 	}}
 	for name := range variables {
-		src.names = append(src.names, name)
+		src.Names = append(src.Names, name)
 	}
-	cfg, err := load(src)
+	cfg, err := settings.Load(src)
 	require.NoError(t, err)
 	return cfg
 }
@@ -90,7 +92,7 @@ func secretsOfCompose(t *testing.T) map[string]string {
 
 func TestComposeFileFitsTheProgram(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile(filepath.Join(deployDir, "compose.yaml"))
+	raw, err := os.ReadFile(filepath.Join(installDir, "compose.yaml"))
 	require.NoError(t, err)
 	var file struct {
 		Services map[string]struct {
@@ -114,7 +116,7 @@ func TestComposeFileFitsTheProgram(t *testing.T) {
 		for _, mount := range s.Volumes {
 			source, _, _ := strings.Cut(mount, ":")
 			if strings.HasPrefix(source, "./") {
-				_, err := os.Stat(filepath.Join(deployDir, source))
+				_, err := os.Stat(filepath.Join(installDir, source))
 				require.NoError(t, err, name)
 			} else {
 				require.Contains(t, file.Volumes, source)
@@ -143,7 +145,7 @@ func TestComposeFileFitsTheProgram(t *testing.T) {
 			StaticConfigs []struct{ Targets []string } `yaml:"static_configs"`
 		} `yaml:"scrape_configs"`
 	}
-	raw, err = os.ReadFile(filepath.Join(deployDir, "prometheus", "prometheus.yaml"))
+	raw, err = os.ReadFile(filepath.Join(installDir, "prometheus", "prometheus.yaml"))
 	require.NoError(t, err)
 	require.NoError(t, yaml.Unmarshal(raw, &prometheus))
 	for _, job := range prometheus.ScrapeConfigs {
@@ -153,7 +155,7 @@ func TestComposeFileFitsTheProgram(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, hosts, scraped)
-	provisioning, err := filepath.Glob(filepath.Join(deployDir, "grafana", "provisioning", "*", "*.yaml"))
+	provisioning, err := filepath.Glob(filepath.Join(installDir, "grafana", "provisioning", "*", "*.yaml"))
 	require.NoError(t, err)
 	require.Len(t, provisioning, 2)
 	for _, path := range provisioning {
@@ -167,14 +169,14 @@ func TestComposeFileFitsTheProgram(t *testing.T) {
 func TestContainerfilesFitTheProgram(t *testing.T) {
 	t.Parallel()
 	for name, commands := range map[string]int{"controller": 2, "worker": 1} {
-		raw, err := os.ReadFile(filepath.Join(deployDir, "image", name+".Containerfile"))
+		raw, err := os.ReadFile(filepath.Join(installDir, "image", name+".Containerfile"))
 		require.NoError(t, err)
 		variables := map[string]string{"TAKT_DATABASE_URL": "postgres://db/takt", "TAKT_ENCRYPTION_KEY": strings.Repeat("A", 42) + "E="}
 		for _, m := range regexp.MustCompile(`\b(TAKT_\w+)=(\S+)`).FindAllStringSubmatch(string(raw), -1) {
 			variables[m[1]] = m[2]
 		}
 		cfg := requireSettings(t, variables)
-		require.Empty(t, cfg.unused)
+		require.Empty(t, cfg.Unused)
 		found := regexp.MustCompile(`\bCMD (\[.*\])`).FindAllStringSubmatch(string(raw), -1)
 		require.Len(t, found, commands, name)
 		for _, m := range found {
@@ -227,7 +229,7 @@ func property(t *testing.T, d *xml.Decoder, start xml.StartElement) any {
 
 func TestLaunchdFileFitsTheProgram(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(filepath.Join(deployDir, "mac", "*.plist"))
+	files, err := filepath.Glob(filepath.Join(installDir, "mac", "*.plist"))
 	require.NoError(t, err)
 	require.Len(t, files, 1)
 	f, err := os.Open(files[0])
@@ -266,7 +268,7 @@ func TestLaunchdFileFitsTheProgram(t *testing.T) {
 	}
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "mac.md"))
 	require.NoError(t, err)
-	all, err := filepath.Glob(filepath.Join(deployDir, "mac", "*"))
+	all, err := filepath.Glob(filepath.Join(installDir, "mac", "*"))
 	require.NoError(t, err)
 	for _, path := range all {
 		require.Contains(t, string(page), filepath.Base(path))

@@ -177,7 +177,7 @@ type balancer struct {
 // controller did not answer.
 func startHAProxy(t *testing.T, dir string, addresses []string, keys client.Config) *balancer {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(deployDir, "haproxy", "haproxy.cfg"))
+	raw, err := os.ReadFile(filepath.Join(installDir, "haproxy", "haproxy.cfg"))
 	require.NoError(t, err)
 	config := string(raw)
 	for i, address := range addresses {
@@ -273,10 +273,10 @@ func (b *balancer) requireCuts(server string, killed time.Time) {
 	require.Positive(b.t, polls, "the killed controller had polls")
 }
 
-// TestDeployHAProxy has three controllers behind HAProxy, with 200 workers and 20 submitters.
+// TestInstallHAProxy has three controllers behind HAProxy, with 200 workers and 20 submitters.
 // One is killed, one stands still for 20 s, and one is replaced by the next version.
-func TestDeployHAProxy(t *testing.T) { //nolint:paralleltest // it takes the whole machine
-	deployTest(t)
+func TestInstallHAProxy(t *testing.T) { //nolint:paralleltest // it takes the whole machine
+	installTest(t)
 	n, dir := newPostgres(t)
 	require.NoError(t, n.Start("-c", "fsync=off", "-c", "max_connections=200"))
 	t.Cleanup(n.Stop)
@@ -402,10 +402,10 @@ func build010(t *testing.T, dir string) string {
 	return program
 }
 
-// TestDeployHAProxyFrom010 replaces two controllers of release 0.1.0 by this one, under load:
+// TestInstallHAProxyFrom010 replaces two controllers of release 0.1.0 by this one, under load:
 // first one of this release joins them, then one of them is stopped, and then one is killed.
-func TestDeployHAProxyFrom010(t *testing.T) { //nolint:paralleltest // it takes the whole machine
-	deployTest(t)
+func TestInstallHAProxyFrom010(t *testing.T) { //nolint:paralleltest // it takes the whole machine
+	installTest(t)
 	n, dir := newPostgres(t)
 	require.NoError(t, n.Start("-c", "fsync=off", "-c", "max_connections=200"))
 	t.Cleanup(n.Stop)

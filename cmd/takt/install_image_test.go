@@ -78,10 +78,10 @@ func (p *podman) importDebian(name string) {
 	require.NoError(p.t, err, "%s", out)
 }
 
-// TestDeployImages builds both images as operators do, and runs a build with them, each in a
+// TestInstallImages builds both images as operators do, and runs a build with them, each in a
 // container without capabilities and with a read-only root file system.
-func TestDeployImages(t *testing.T) { //nolint:paralleltest // each takes the whole machine
-	deployTest(t)
+func TestInstallImages(t *testing.T) { //nolint:paralleltest // each takes the whole machine
+	installTest(t)
 	require.Zero(t, os.Geteuid(), "make test-image needs root, to make a Debian in a directory")
 	const image, version = "localhost/takt-test", "1.2.3"
 	p := newPodman(t)
@@ -152,12 +152,12 @@ func requireConfined(t *testing.T, p *podman, name string) {
 	require.Regexp(t, `(?m)^\d+ \d+ \S+ \S+ / ro\b`, string(mounts))
 }
 
-// TestDeployComposeFile makes the secrets as docs/operate.md says, and has docker-compose
+// TestInstallComposeFile makes the secrets as docs/operate.md says, and has docker-compose
 // read the file with them.
-func TestDeployComposeFile(t *testing.T) { //nolint:paralleltest // each takes the whole machine
-	deployTest(t)
+func TestInstallComposeFile(t *testing.T) { //nolint:paralleltest // each takes the whole machine
+	installTest(t)
 	dir := t.TempDir()
-	require.NoError(t, os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(deployDir)))
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(installDir)))
 	var script string
 	for _, b := range blocks(t) {
 		if b.page == "operate.md" && strings.Contains(b.text, "deploy/.env") && b.notRun == "" {

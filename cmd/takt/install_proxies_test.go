@@ -92,7 +92,7 @@ func startNginx(t *testing.T, dir, controller string) *proxy {
 	p := &proxy{url: "https://localhost:" + port, caFile: filepath.Join(dir, "ca.pem"), dir: filepath.Join(dir, "nginx")}
 	require.NoError(t, os.WriteFile(p.caFile, authority.PEM, 0o600))
 	require.NoError(t, os.Mkdir(p.dir, 0o700))
-	raw, err := os.ReadFile(filepath.Join(deployDir, "nginx", "takt.conf"))
+	raw, err := os.ReadFile(filepath.Join(installDir, "nginx", "takt.conf"))
 	require.NoError(t, err)
 	site := replaced(t, string(raw),
 		"server 127.0.0.1:3000;", "server "+controller+";",
@@ -116,7 +116,7 @@ func startCaddy(t *testing.T, dir, controller string) *proxy {
 	p := &proxy{url: "https://localhost:" + port, dir: filepath.Join(dir, "caddy")}
 	p.caFile = filepath.Join(p.dir, "caddy", "pki", "authorities", "local", "root.crt")
 	require.NoError(t, os.Mkdir(p.dir, 0o700))
-	site, err := filepath.Abs(filepath.Join(deployDir, "caddy", "Caddyfile"))
+	site, err := filepath.Abs(filepath.Join(installDir, "caddy", "Caddyfile"))
 	require.NoError(t, err)
 	file := filepath.Join(dir, "Caddyfile")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil,
@@ -183,10 +183,10 @@ func (h *halves) Read(b []byte) (int, error) {
 	return int(n), nil
 }
 
-// TestDeployProxies runs nginx and Caddy in front of a controller, as operators would: with
+// TestInstallProxies runs nginx and Caddy in front of a controller, as operators would: with
 // TLS, streams, long polls, an upload of 1 GiB, and a client that forges its address.
-func TestDeployProxies(t *testing.T) { //nolint:paralleltest // each takes the whole machine
-	deployTest(t)
+func TestInstallProxies(t *testing.T) { //nolint:paralleltest // each takes the whole machine
+	installTest(t)
 	for name, start := range map[string]func(t *testing.T, dir, controller string) *proxy{"nginx": startNginx, "caddy": startCaddy} { //nolint:paralleltest // one after the other
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -222,7 +222,7 @@ func examine(t *testing.T, p *proxy, c *process.Controller) <-chan string {
 	result := make(chan string, 1)
 	go func() {
 		var out bytes.Buffer
-		root := newRootIn(environment(env("TAKT_API_KEY", c.APIKey, "TAKT_ADMIN_KEY", c.AdminKey)))
+		root := newRootIn(cli.Environment(env("TAKT_API_KEY", c.APIKey, "TAKT_ADMIN_KEY", c.AdminKey)))
 		code := cli.Execute(context.WithoutCancel(t.Context()), root, []string{"doctor", "--url", p.url, "--ca-file", p.caFile}, &out, &out)
 		for _, want := range []string{"the first bytes came at once, and it was open for 30s", "a poll of 30s came back whole"} {
 			if code == 0 && !strings.Contains(out.String(), want) {

@@ -16,11 +16,11 @@ import (
 	"takt/http/client"
 )
 
-// TestDeployRelease builds a release of two systems twice: in two places, and this machine's
+// TestInstallRelease builds a release of two systems twice: in two places, and this machine's
 // the second time with an empty cache, which compiles everything anew. It installs it as
 // docs/operate.md says, and runs it.
-func TestDeployRelease(t *testing.T) { //nolint:paralleltest // each takes the whole machine
-	deployTest(t)
+func TestInstallRelease(t *testing.T) { //nolint:paralleltest // each takes the whole machine
+	installTest(t)
 	const version = "1.2.3" // as in docs/operate.md
 	dir := t.TempDir()
 	run := func(in string, settings []string, name string, args ...string) string {

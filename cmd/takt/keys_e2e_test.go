@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/cli"
 	"takt/cmd/internal/process"
 	"takt/cmd/internal/runner"
 	"takt/http/api"
@@ -19,7 +21,7 @@ import (
 // takt runs a client command and returns what it prints.
 func (s *site) takt(c *process.Controller, args ...string) (string, error) {
 	s.t.Helper()
-	root := newRootIn(environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey, "TAKT_ADMIN_KEY", c.AdminKey)))
+	root := newRootIn(cli.Environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey, "TAKT_ADMIN_KEY", c.AdminKey)))
 	var out bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&out)
@@ -102,7 +104,9 @@ func (s *site) enrolls(c *process.Controller, file string) string {
 	again, err := os.ReadFile(file)
 	require.NoError(s.t, err)
 	require.Equal(s.t, string(text), string(again), "nothing is lost when it fails")
-	return envFile(text).get("TAKT_API_KEY")
+	key := regexp.MustCompile(`(?m)^TAKT_API_KEY=(.*)$`).FindSubmatch(text)
+	require.NotNil(s.t, key)
+	return string(key[1])
 }
 
 // A worker with its key in the environment file of its unit: no build can read the key.

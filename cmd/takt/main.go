@@ -3,8 +3,8 @@
 //
 // # State
 //
-// The command has no state of its own. Only this package reads settings (config.go); it
-// hands them to the packages that do the work.
+// The command has no state of its own. Only packages below cmd/internal
+// read settings; they hand them to the packages that do the work.
 //
 // # Failure
 //
@@ -20,10 +20,15 @@ import (
 	"context"
 	"os"
 
+	"takt/cmd/internal/cli"
 	"takt/cmd/internal/runner"
 )
 
+// release and commit are set with -X by the linker (see the Makefile).
+var release, commit string //nolint:gochecknoglobals // only the linker writes them
+
 func main() {
+	cli.Built(release, commit)
 	if code, ran := runner.Helper(os.Args); ran {
 		os.Exit(code)
 	}

@@ -12,6 +12,9 @@ import (
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/cli"
+	"takt/cmd/internal/settings"
 )
 
 var manualDir = flag.String("manual", "", "directory that the man pages are written to")
@@ -24,7 +27,7 @@ func TestManual(t *testing.T) {
 	if dir == "" {
 		dir = t.TempDir()
 	}
-	root := newRootIn(environment(env()))
+	root := newRootIn(cli.Environment(env()))
 	root.DisableAutoGenTag = true
 	plainText(root)
 	require.NoError(t, doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "takt", Manual: "takt"}, dir))
@@ -41,8 +44,8 @@ func TestManual(t *testing.T) {
 	}
 	serve, err := os.ReadFile(filepath.Join(dir, "takt-serve.1"))
 	require.NoError(t, err)
-	for _, s := range settings(new(Config)) {
-		require.Contains(t, string(serve), `--`+s.name+`\fP`, "a setting")
+	for _, s := range settings.Table(new(settings.Config)) {
+		require.Contains(t, string(serve), `--`+s.Name+`\fP`, "a setting")
 	}
 }
 

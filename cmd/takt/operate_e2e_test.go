@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/cli"
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
@@ -367,9 +368,9 @@ func TestAControllerSaysWhatItIs(t *testing.T) {
 	c := newSite(t).controller("takt")
 	health, err := client.Call(t.Context(), c.Client, api.ShowHealth, api.None{})
 	require.NoError(t, err)
-	require.Equal(t, version(), health.Version)
-	require.Equal(t, revision(), health.Commit)
+	require.Equal(t, cli.Version(), health.Version)
+	require.Equal(t, cli.Revision(), health.Commit)
 	text, err := c.Client.Metrics(t.Context())
 	require.NoError(t, err)
-	require.Contains(t, text, fmt.Sprintf("takt_build_info{commit=%q,go=%q,version=%q} 1\n", cmp.Or(revision(), "unknown"), runtime.Version(), version()))
+	require.Contains(t, text, fmt.Sprintf("takt_build_info{commit=%q,go=%q,version=%q} 1\n", cmp.Or(cli.Revision(), "unknown"), runtime.Version(), cli.Version()))
 }

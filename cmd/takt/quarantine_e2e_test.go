@@ -66,10 +66,10 @@ func TestAWorkerWithABrokenEngineIsQuarantined(t *testing.T) {
 	require.Equal(t, 2, status(t, c, first).Attempt, "the second worker had it")
 	require.Equal(t, "quarantined", fleetOf(t, c)["broken"].State)
 
-	_, err = client.Call(t.Context(), c.Client, api.DrainWorker, workerOrder(api.WorkerID(fleetOf(t, c)["healthy"].ID), ""))
+	_, err = client.Call(t.Context(), c.Client, api.DrainWorker, api.WorkerOrder{ID: api.WorkerID(fleetOf(t, c)["healthy"].ID)})
 	require.NoError(t, err)
 	repair(`for arg; do case $arg in *:/takt/out) cp "$0" "${arg%:*}/result" ;; esac; done`)
-	_, err = client.Call(t.Context(), c.Client, api.ResumeWorker, workerOrder(api.WorkerID(broken.ID), ""))
+	_, err = client.Call(t.Context(), c.Client, api.ResumeWorker, api.WorkerOrder{ID: api.WorkerID(broken.ID)})
 	require.NoError(t, err)
 	third := submit(t, c, emptyZip(t))
 	eventually(t, "it builds again", func() bool { return status(t, c, third).State == string(store.Completed) })

@@ -18,6 +18,7 @@ import (
 
 	"takt/actors/database"
 	"takt/cmd/internal/process"
+	"takt/cmd/internal/upkeep"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/http/githubtest"
@@ -36,7 +37,7 @@ func externalDatabase(t *testing.T) string {
 	dir := shortDir(t)
 	server := database.NewPostgres(database.PostgresConfig{DataDir: dir, SearchPath: os.Getenv("PATH")})
 	db := postgres.New()
-	stop, err := startDatabase(t.Context(), t.Output(), database.NewPool(database.PoolConfig{
+	stop, err := upkeep.StartDatabase(t.Context(), t.Output(), database.NewPool(database.PoolConfig{
 		Source: server.ConnConfig, Sinks: []database.Sink{db}, Size: 1,
 	}), server)
 	require.NoError(t, err)
@@ -61,7 +62,7 @@ func (s *site) rekey(c *process.Controller, settings []string, args ...string) (
 
 type rekeySummary struct {
 	Key        string
-	Kinds      []tally
+	Kinds      []struct{ Resealed int }
 	Left, Lost int
 	MayGo      time.Time `json:"old_keys_may_go"`
 }

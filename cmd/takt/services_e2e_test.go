@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/process"
+	"takt/cmd/internal/settings"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
@@ -63,7 +64,7 @@ func visitor(t *testing.T, c *process.Controller) *http.Client {
 
 func TestServicesCanBeLeftOut(t *testing.T) {
 	t.Parallel()
-	for _, only := range serviceNames() {
+	for _, only := range settings.ServiceNames() {
 		t.Run(only, func(t *testing.T) {
 			t.Parallel()
 			c := newSite(t).controller("takt", "TAKT_SERVICES="+only, "TAKT_HUBSPOT_TIMEOUT=20s")

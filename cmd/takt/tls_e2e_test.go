@@ -2,14 +2,11 @@ package main
 
 import (
 	"bytes"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/cli"
@@ -33,7 +30,7 @@ func TestFleetWorksOverTLS(t *testing.T) {
 
 	list := func(args ...string) (string, int) {
 		var out bytes.Buffer
-		root := newRootIn(environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey)))
+		root := newRootIn(cli.Environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey)))
 		code := cli.Execute(t.Context(), root, append([]string{"list"}, args...), &out, &out)
 		return out.String(), code
 	}
@@ -65,30 +62,4 @@ func TestServeCheckTriesTheCertificate(t *testing.T) {
 		require.Error(t, err, out)
 		require.Contains(t, strings.ToLower(out), "tls")
 	}
-}
-
-// at is a listener that only has an address.
-type at struct {
-	net.Listener
-	ip net.IP
-}
-
-func (a at) Addr() net.Addr { return &net.TCPAddr{IP: a.ip, Port: 3000} }
-
-func TestPlainHTTPForOthersIsWarnedOf(t *testing.T) {
-	t.Parallel()
-	for ip, warned := range map[string]bool{"127.0.0.1": false, "::1": false, "0.0.0.0": true, "::": true, "192.0.2.1": true} {
-		var log bytes.Buffer
-		c := controller{log: zerolog.New(&log), listener: at{ip: net.ParseIP(ip)}}
-		c.warnOfPlainHTTP()
-		require.Equal(t, warned, strings.Contains(log.String(), "sent unencrypted"), ip)
-	}
-	cert, key := tlstest.NewAuthority(t).Issue(t, t.TempDir(), 1)
-	var log bytes.Buffer
-	c := controller{log: zerolog.New(&log), listener: at{ip: net.IPv4zero}}
-	var err error
-	c.tls, err = openTLS(Config{TLSCert: cert, TLSKey: key}, zerolog.New(io.Discard))
-	require.NoError(t, err)
-	c.warnOfPlainHTTP()
-	require.Empty(t, log.String())
 }

@@ -1,0 +1,194 @@
+package builds
+
+import (
+	"archive/zip"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"takt/cmd/internal/cli"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+type submitOptions struct {
+	platform string
+	certs    string
+	wait     bool
+	follow   bool
+	download string
+	labels   []string
+	github   string
+	require  string
+	prefer   string
+	priority int
+	key      string
+}
+
+// Submit returns takt submit.
+func Submit(env cli.Environment) *cobra.Command {
+	var o submitOptions
+	cmd := cli.Command(env, &cobra.Command{
+		Use:   "submit --platform PLATFORM SOURCE",
+		Short: "Submit a build",
+		Long: `Submit a build. SOURCE is a zip archive, or a directory, of which takt packs
+everything except .git.
+
+Prints the build's id. The build's token is kept in the state directory, so status,
+logs and download of this build work without the API key.
+
+--require and --prefer are conditions on the labels of workers (takt worker --label),
+separated by commas. All of them must be met:
+
+  xcode            the worker has this label; !xcode: it does not
+  xcode>=16        also = != < <= >; versions are compared as versions
+  pool in (a,b)    the label has one of these values
+
+A build waits until a worker that meets --require takes it. If a worker that meets
+--prefer is waiting for work it gets the build, otherwise any other worker does.`,
+		Args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, s *cli.Session, args []string) error { return submitBuild(ctx, s, o, args[0]) })
+	f := cmd.Flags()
+	f.StringVarP(&o.platform, "platform", "p", "", "ios, android, or another platform that the controller accepts")
+	f.StringVar(&o.certs, "certs", "", "zip archive of certificates")
+	f.BoolVarP(&o.wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
+	f.BoolVarP(&o.follow, "follow", "f", false, "show the log while waiting (implies --wait)")
+	f.StringVarP(&o.download, "download", "o", "", "write the result to this file (implies --wait)")
+	f.StringArrayVarP(&o.labels, "label", "l", nil, "name=value; may be repeated; builds with the same cache=… prefer the same worker")
+	f.StringVar(&o.github, "github", "", "OWNER/REPO@SHA: the commit whose status shows the build (sets the label github; docs/notices.md)")
+	f.StringVar(&o.require, "require", "", "conditions that the worker's labels must meet, such as 'xcode>=16, !gpu'")
+	f.StringVar(&o.prefer, "prefer", "", "conditions that the worker's labels should meet")
+	f.IntVar(&o.priority, "priority", 0, "-10 to 10; higher is built first")
+	f.StringVar(&o.key, "idempotency-key", "", "submits with the same key and content within 24 hours make only one build (default: a random key)")
+	cli.Complete(cmd, "platform", "ios", "android")
+	return cmd
+}
+
+func submitBuild(ctx context.Context, s *cli.Session, o submitOptions, path string) error {
+	if o.platform == "" {
+		return cli.Usage("--platform is needed, such as ios or android")
+	}
+	if !store.Platform(o.platform).Valid() {
+		return cli.Usage("--platform: %q is not a platform, such as ios or android", o.platform)
+	}
+	if o.priority < store.MinPriority || o.priority > store.MaxPriority {
+		return cli.Usage("--priority: %d is not between %d and %d", o.priority, store.MinPriority, store.MaxPriority)
+	}
+	in := client.Submit{Platform: store.Platform(o.platform), Priority: o.priority, Require: o.require, Prefer: o.prefer}
+	in.IdempotencyKey = cmp.Or(o.key, client.NewIdempotencyKey())
+	for name, text := range map[string]string{"--require": o.require, "--prefer": o.prefer} {
+		if _, err := store.ParseRequire(name, text); err != nil {
+			return cli.Usage("%s", cli.Message(err))
+		}
+	}
+	var err error
+	if in.Labels, err = cli.ReadLabels(o.labels); err != nil {
+		return err
+	}
+	if o.github != "" {
+		if _, _, ok := store.ParseCommit(o.github); !ok {
+			return cli.Usage("--github: %q is not OWNER/REPO@SHA with the whole SHA", o.github)
+		}
+		in.Labels[store.GitHubLabel] = o.github
+	}
+	source, remove, err := openSource(ctx, s, path)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	in.Source = source
+	if o.certs != "" {
+		certs, err := client.File(o.certs)
+		if err != nil {
+			return cli.AsUsage(err)
+		}
+		in.Certs = &certs
+	}
+	build, err := send(ctx, s, in)
+	if err != nil {
+		return err
+	}
+	s.Note("%s of source submitted: %s/builds/%s", humanize.IBytes(uint64(source.Size)), s.Client.BaseURL(), build.ID)
+	w := waiter{Session: s, id: build.ID, auth: client.BuildAuth{Token: build.AccessToken}, follow: o.follow, saves: o.download != ""}
+	if !o.wait && !o.follow && o.download == "" {
+		if why, err := s.Client.Why(ctx, w.id, w.auth); err == nil && why.Unmatched {
+			s.Note("%s: %s. %s", w.id, store.Pending, why.Reason)
+		}
+		return nil
+	}
+	if err := w.end(ctx); err != nil || o.download == "" {
+		return err
+	}
+	return downloadResult(ctx, &w, o.download)
+}
+
+// openSource opens an archive, or packs a directory into a new one. The caller must call
+// remove at the end.
+func openSource(ctx context.Context, s *cli.Session, path string) (source client.Content, remove func(), err error) {
+	remove = func() {}
+	info, err := os.Stat(path)
+	if err != nil {
+		return source, remove, cli.AsUsage(err)
+	}
+	if info.IsDir() {
+		bar := cli.NewBar(s.Err, "packing "+path, s.JSON)
+		packed, err := cli.PackToFile(ctx, path, api.MaxSource, bar.Progress())
+		bar.Done()
+		if err != nil {
+			return source, remove, err
+		}
+		path, remove = packed, func() { _ = os.Remove(packed) }
+	} else if err := checkZip(path); err != nil {
+		return source, remove, err
+	} else if info.Size() > api.MaxSource {
+		return source, remove, fmt.Errorf("%s: %w", path, cli.TooLarge(api.MaxSource))
+	}
+	source, err = client.File(path)
+	if err != nil {
+		remove()
+		return source, func() {}, cli.AsUsage(err)
+	}
+	return source, remove, nil
+}
+
+// checkZip refuses what a worker could not unpack anyway.
+func checkZip(path string) error {
+	z, err := zip.OpenReader(path)
+	switch {
+	case errors.Is(err, zip.ErrFormat):
+		return cli.Usage("%s is no zip archive: SOURCE must be one, or a directory", path)
+	case err != nil:
+		return cli.AsUsage(err)
+	}
+	return z.Close()
+}
+
+// submitTries is the maximum number of attempts to submit a build.
+const submitTries = 5
+
+// send submits a build. It retries after a lost reply, because the idempotency key
+// prevents a second build. It does not wait for a full queue.
+func send(ctx context.Context, s *cli.Session, in client.Submit) (api.Submitted, error) {
+	bar := cli.NewBar(s.Err, "uploading", s.JSON)
+	in.Progress = bar.Progress()
+	s.Retry.Attempts, s.Retry.Patience = submitTries, 0
+	s.Retry.Temporary = func(err error) bool {
+		return cli.Heals(err) && !slices.Contains([]store.Code{store.QueueFull, store.KeyQueueFull, store.KeyClassesFull}, store.CodeOf(err))
+	}
+	build, err := cli.Again(ctx, s, func(ctx context.Context) (api.Submitted, error) { return s.Client.Submit(ctx, in) })
+	bar.Done()
+	if err != nil {
+		return build, err
+	}
+	return build, created(s, build.ID, build.AccessToken, struct {
+		api.Submitted
+		AccessToken string `json:"access_token,omitempty"` // a secret, not shown
+	}{Submitted: build})
+}

@@ -1,0 +1,170 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gdamore/tcell/v3"
+	"github.com/gdamore/tcell/v3/color"
+
+	"takt/cmd/internal/cli"
+	"takt/http/api"
+	"takt/store"
+)
+
+// topHead is how many lines stand above the table, topFoot how many below it.
+const topHead, topFoot = 7, 2
+
+func tableHeight(height int) int { return max(height-topHead-topFoot, 1) }
+
+// draw draws the screen anew; tcell sends what has changed.
+func (t *top) draw() {
+	t.screen.Clear()
+	t.screen.HideCursor()
+	width, height := t.screen.Size()
+	plain, bold := tcell.StyleDefault, tcell.StyleDefault.Bold(true)
+	now, before := t.last()
+	t.put(0, 0, width, bold, "takt top  "+store.Line(t.client.BaseURL()))
+	t.put(max(width-8, 0), 0, 8, plain, time.Now().Format(time.TimeOnly))
+	for i, line := range t.figures(now, before) {
+		t.put(0, 1+i, width, plain, line)
+	}
+	if t.trouble != "" {
+		t.put(0, 1, width, tcell.StyleDefault.Foreground(color.Red), t.trouble)
+	}
+	v := t.views[t.at]
+	rows, selected := t.shown()
+	x := 0
+	for i, each := range t.views {
+		style := plain
+		if i == t.at {
+			style = bold.Reverse(true)
+		}
+		x += t.put(x, 5, width-x, style, fmt.Sprintf(" %d %s ", i+1, each.name))
+	}
+	about := fmt.Sprintf("  %d", len(rows))
+	if v.filter != "" {
+		about += fmt.Sprintf(" with %q", v.filter)
+	}
+	t.put(x, 5, width-x, plain, about)
+	heading := topRow{}
+	for i, c := range v.columns {
+		if i == v.sort {
+			c.name += map[bool]string{false: "+", true: "-"}[v.down]
+		}
+		heading.cells = append(heading.cells, cell{text: c.name})
+	}
+	t.line(6, width, v, heading, bold)
+	room := tableHeight(height)
+	v.first = max(min(v.first, selected, len(rows)-room), selected-room+1, 0)
+	for i, r := range rows[min(v.first, len(rows)):min(v.first+room, len(rows))] {
+		t.line(topHead+i, width, v, r, plain.Reverse(v.first+i == selected))
+	}
+	keys := "Tab view  arrows select  / filter  s sort  r reverse  d drain  R restart  q quit"
+	switch q := t.ask; {
+	case q == nil:
+		t.put(0, height-2, width, plain, t.said)
+	case q.confirm:
+		keys = "y do it  any other key: leave it"
+		t.put(0, height-2, width, bold, q.text)
+	default:
+		keys = "Enter go on  Esc leave it"
+		text := []rune(q.text + store.Line(q.answer))
+		n := t.put(0, height-2, width, bold, string(text[max(len(text)-width+1, 0):])) // the end is what is typed
+		t.screen.ShowCursor(n, height-2)
+	}
+	t.put(0, height-1, width, plain.Dim(true), keys)
+	t.screen.Show()
+}
+
+// figures returns the four lines above the table.
+func (t *top) figures(now, before look) []string {
+	if now.at.IsZero() {
+		return nil
+	}
+	minute := func(b, a int64) float64 { return 60 * growth(now, before, b, a) }
+	a, b := before.totals, now.totals
+	waits := ""
+	if age, ok := cli.Elapsed(now.oldest); ok {
+		waits = ", the oldest for " + cli.Age(age)
+	}
+	online := len(slices.DeleteFunc(slices.Clone(now.workers.Workers), func(w api.Worker) bool { return w.Status == "offline" }))
+	lines := []string{
+		fmt.Sprintf("queue  %d wait%s; %d run; %d of %d workers are online", b.Pending, waits, b.Assigned+b.Building, online, len(now.workers.Workers)),
+		fmt.Sprintf("rates  %.1f submitted, %.1f completed, %.1f failed a minute", minute(b.Total, a.Total), minute(b.Completed, a.Completed), minute(b.Failed, a.Failed)),
+	}
+	if now.adminErr != "" {
+		return append(lines, "load   "+now.adminErr, "tree   "+now.adminErr)
+	}
+	g := now.load.Regulator
+	load := []string{fmt.Sprintf("load   %s, %d of %d admitted, %.1f requests/s",
+		g.Level, g.Load, g.HardLimit, growth(now, before, g.Accepted, before.load.Regulator.Accepted))}
+	for _, p := range now.load.Pools {
+		if p.Busy+p.QueueLength > 0 {
+			load = append(load, fmt.Sprintf("%s %d/%d, %d wait", p.Name, p.Busy, p.Workers, p.QueueLength))
+		}
+	}
+	tree := []string{fmt.Sprintf("tree   %d parts", len(now.parts))}
+	busiest, most := "", 0.0
+	for _, n := range now.parts {
+		if n.Status != "running" {
+			tree = append(tree, n.Path+" is "+n.Status)
+		}
+		if busy, _ := activity(n, now, before); busy > most {
+			busiest, most = n.Path, busy
+		}
+	}
+	if busiest != "" {
+		tree = append(tree, fmt.Sprintf("the busiest is %s, %.2f%%", busiest, 100*most))
+	}
+	return append(lines, store.Line(strings.Join(load, "; ")), store.Line(strings.Join(tree, "; ")))
+}
+
+// coloured gives a state its colour. tcell shows none if NO_COLOR is set.
+func coloured(style tcell.Style, state string) tcell.Style {
+	word, _, more := strings.Cut(state, ",")
+	switch {
+	case word == "offline", word == "terminated":
+		return style.Foreground(color.Red)
+	case more, word != "running" && word != "idle":
+		return style.Foreground(color.Yellow)
+	default:
+		return style.Foreground(color.Green)
+	}
+}
+
+// line draws a row of the table.
+func (t *top) line(y, width int, v *view, r topRow, style tcell.Style) {
+	rest := width
+	for _, c := range v.columns {
+		rest -= c.width
+	}
+	t.screen.FillArea(0, y, width, 1, ' ', style)
+	x := 0
+	for i, c := range v.columns {
+		wide := c.width
+		if i == 0 {
+			wide = max(rest, 8)
+		}
+		one := style
+		if (c.name == "STATUS" || c.name == "STATE") && r.id != "" {
+			one = coloured(style, r.cells[i].text)
+		}
+		t.put(x, y, wide-1, one, r.cells[i].text)
+		x += wide
+	}
+}
+
+// put writes at most width columns and returns how many.
+func (t *top) put(x, y, width int, style tcell.Style, text string) (used int) {
+	for text != "" && used < width {
+		rest, n := t.screen.Put(x+used, y, text, style)
+		if rest == text { // beyond the edge
+			break
+		}
+		text, used = rest, used+n
+	}
+	return used
+}

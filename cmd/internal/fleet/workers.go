@@ -1,0 +1,192 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"takt/cmd/internal/cli"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+// Workers returns takt workers.
+func Workers(env cli.Environment) *cobra.Command {
+	list := newWorkersListCommand(env)
+	cmd := &cobra.Command{
+		Use:   "workers",
+		Short: "Show the fleet and take workers out of it",
+		Long: `Show the fleet and take workers out of it. Without a subcommand: list.
+
+A drained worker gets no new builds and finishes those that it has. It stays drained,
+even after a restart or new registration, until it is resumed. A deleted worker is gone at
+once: its builds are pending again and its tokens are revoked. If it still runs, it can
+register again.
+
+A worker is quarantined when too many of its last attempts ended by its own fault, or
+failed there and completed on another worker (takt serve --quarantine). It gets no
+builds for a while, from a minute up to half an hour, then one as a trial. The
+quarantine ends when the worker has run that build, however it ended, or with resume.`,
+		Args:    cobra.NoArgs,
+		PreRunE: list.PreRunE, RunE: list.RunE,
+	}
+	cmd.Flags().AddFlagSet(list.Flags())
+	cmd.AddCommand(
+		list,
+		newWorkerOrder(env, "show", "Show a worker", api.ShowWorker, func(id api.WorkerID, _ string) api.WorkerPath { return api.WorkerPath{ID: id} }, printWorker),
+		newWorkerOrder(env, "drain", "Give a worker no new builds", api.DrainWorker, workerOrder, printWorkerStatus),
+		newWorkerOrder(env, "resume", "Give a drained or quarantined worker builds again", api.ResumeWorker, workerOrder, printWorkerStatus),
+		newWorkersDeleteCommand(env),
+	)
+	return cmd
+}
+
+func newWorkersListCommand(env cli.Environment) *cobra.Command {
+	var f client.WorkerFilter
+	cmd := cli.Ask(env, &cobra.Command{Use: "list", Short: "List workers, the oldest first"},
+		func(ctx context.Context, c *client.Client, _ []string) ([]api.Worker, error) {
+			list, err := c.Workers(ctx, f)
+			return list.Workers, err
+		},
+		func(w io.Writer, workers []api.Worker) {
+			heading := []string{"NAME", "STATE", "BUILDS", "CPU", "DONE", "FAILED", "SEEN", "WORKER", "DIAGNOSTICS"}
+			cli.List(w, heading, workers, func(k api.Worker) []string {
+				return []string{
+					store.Lines(k.Name), cmp.Or(k.State, workerStatus(k)), cmp.Or(strings.Join(k.Builds, ","), "-"), workerLoad(k),
+					strconv.Itoa(k.Completed), strconv.Itoa(k.Failed), cli.Since(k.LastSeenAt), k.ID, workerHealth(k),
+				}
+			})
+		})
+	cmd.Flags().StringVar(&f.State, "status", "", "only workers in this state, such as silent")
+	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 0, "maximum number of results; 0 for all")
+	cli.OneOf(cmd, "status", store.WorkerStates()...)
+	return cmd
+}
+
+func workerStatus(w api.Worker) string {
+	status := w.Status
+	if w.Draining {
+		status += ", draining"
+	}
+	if w.Quarantine != nil {
+		status += ", quarantined until " + cli.TimeText(w.Quarantine.Until)
+	}
+	return status
+}
+
+func workerLoad(w api.Worker) string {
+	if w.Telemetry == nil {
+		return "-"
+	}
+	return figure(w.Telemetry.CPUPercent, "%")
+}
+
+// figure formats a figure of telemetry; "-" if it was not sent.
+func figure(f *float64, unit string) string {
+	if f == nil {
+		return "-"
+	}
+	return strconv.FormatFloat(*f, 'f', 0, 64) + unit
+}
+
+// workerHealth returns why a worker is quarantined, or else the verdict of its last report.
+func workerHealth(w api.Worker) string {
+	if w.Quarantine != nil {
+		return store.Lines(w.Quarantine.Reason)
+	}
+	return lastReport(w)
+}
+
+func lastReport(w api.Worker) string {
+	d := w.Diagnostics
+	switch {
+	case d == nil:
+		return "-"
+	case d.Message != "":
+		return d.Status + ": " + store.Lines(d.Message)
+	default:
+		return d.Status
+	}
+}
+
+// newWorkerOrder returns a command that calls an endpoint for one worker. The call is safe to
+// repeat.
+func newWorkerOrder[In any](
+	env cli.Environment, name, short string, e api.Endpoint[In, api.Worker], in func(id api.WorkerID, reason string) In, show func(io.Writer, api.Worker),
+) *cobra.Command {
+	cmd, reason := &cobra.Command{Use: name + " ID|NAME", Short: short, Args: cobra.ExactArgs(1)}, new(string)
+	if e.Method != "GET" {
+		reason = cli.ReasonFlag(cmd)
+	}
+	return cli.Ask(env, cmd,
+		func(ctx context.Context, c *client.Client, args []string) (w api.Worker, err error) {
+			id, err := cli.WorkerID(ctx, c, args[0])
+			if err != nil {
+				return w, err
+			}
+			return client.Call(ctx, c, e, in(api.WorkerID(id), *reason))
+		}, show)
+}
+
+func workerOrder(id api.WorkerID, reason string) api.WorkerOrder {
+	return api.WorkerOrder{ID: id, Body: api.Reason{Reason: reason}}
+}
+
+func printWorkerStatus(w io.Writer, k api.Worker) { fmt.Fprintf(w, "%s %s\n", k.ID, workerStatus(k)) }
+
+func printWorker(w io.Writer, k api.Worker) {
+	rows := [][]string{
+		{"worker", k.ID},
+		{"name", store.Lines(k.Name)},
+		{"status", workerStatus(k)},
+		{"platforms", cmp.Or(strings.Join(k.Platforms, ", "), "ios, android")},
+		{"builds", fmt.Sprintf("%s (at most %d)", cmp.Or(strings.Join(k.Builds, ", "), "none"), k.MaxConcurrentBuilds)},
+		{"completed", strconv.Itoa(k.Completed)},
+		{"failed", strconv.Itoa(k.Failed)},
+		{"registered", cli.TimeText(k.RegisteredAt)},
+		{"seen", cli.TimeText(k.LastSeenAt)},
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.Labels)) {
+		rows = append(rows, []string{"label", store.Lines(name + "=" + k.Labels[name])})
+	}
+	if q := k.Quarantine; q != nil {
+		rows = append(rows, []string{"quarantine", store.Lines(q.Reason)})
+	}
+	if t := k.Telemetry; t != nil {
+		rows = append(rows, []string{"telemetry", fmt.Sprintf("%s: CPU %s, memory %s, disk %s, %s", cli.TimeText(t.At), workerLoad(k),
+			figure(t.MemoryMB, " MB"), figure(t.DiskPercent, "%"), store.Lines(cmp.Or(t.Stage, t.Type)))})
+	}
+	if d := k.Diagnostics; d != nil {
+		rows = append(rows, []string{"diagnostics", cli.Time(d.RunAt.Time()) + ": " + lastReport(k)})
+	}
+	cli.Table(w, rows)
+}
+
+func newWorkersDeleteCommand(env cli.Environment) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{Use: "delete ID|NAME", Short: "Remove a worker; its builds are pending again", Args: cobra.ExactArgs(1)}
+	reason := cli.ReasonFlag(cmd)
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cli.Command(env, cmd, func(ctx context.Context, s *cli.Session, args []string) error {
+		id, err := cli.WorkerID(ctx, s.Client, args[0])
+		if err == nil && !yes {
+			err = s.Confirm(cmd.InOrStdin(), "Remove worker "+args[0]+"? Its builds go back to the queue.")
+		}
+		if err != nil {
+			return err
+		}
+		// The call is made once because a repeat would fail: the worker is gone by then.
+		reply, err := client.Call(ctx, s.Client, api.DeleteWorker, api.DeleteWorkerIn{WorkerPath: api.WorkerPath{ID: api.WorkerID(id)}, Why: api.Why{Reason: *reason}})
+		return cli.Show(s, reply, err, func(w io.Writer, gone api.Unregistered) {
+			fmt.Fprintf(w, "%s deleted, builds pending again: %d\n", id, gone.BuildsReassigned)
+		})
+	})
+}

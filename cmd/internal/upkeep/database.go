@@ -1,0 +1,156 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"takt/actors/database"
+	"takt/cmd/internal/cli"
+	"takt/cmd/internal/settings"
+	"takt/storage/inventory"
+	"takt/store"
+	"takt/store/postgres"
+)
+
+// Database returns takt database.
+func Database() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "database",
+		Short: "Move the embedded database, or give a restored one a new id",
+		Long: `Move the embedded database, or give a restored one a new id. These commands take the
+settings of 'takt serve', which must not run.`,
+	}
+	cmd.AddCommand(newDatabaseMoveCommand(), newDatabaseRenewCommand())
+	return cmd
+}
+
+func newDatabaseRenewCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "renew-id",
+		Short: "Give a restored database a new installation id",
+		Long: `Give the database a new installation id after it was restored by other means than
+'takt restore', for example to a point in time with WAL archives. This makes workers'
+earlier tokens invalid; otherwise an old token could open another worker's session.
+Workers register again by themselves. No controller may run.`,
+	}
+	return settingsCommand(cmd, sameUser, func(ctx context.Context, u *upkeep, _ []string) (err error) {
+		conn, closeDB, err := u.openAlone(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, closeDB()) }()
+		audit := store.AuditEntry{Actor: "takt database", Action: "renew-id", Target: "installation id", Outcome: "ok"}
+		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return postgres.RenewInstallation(ctx, tx, audit) })
+		if err != nil {
+			return err
+		}
+		return u.Result(map[string]bool{"renewed": true}, func(w io.Writer) {
+			fmt.Fprintln(w, "the database has a new installation id; workers register again")
+		})
+	})
+}
+
+func newDatabaseMoveCommand() *cobra.Command {
+	var skip bool
+	cmd := &cobra.Command{
+		Use:   "move URL",
+		Short: "Move the embedded database to an external one",
+		Long: `Move the embedded database of the data directory to an empty external one, while
+takt is stopped. Every file's SHA-256 is checked first; files stay where they are.
+Keys, tokens and builds stay valid. The embedded database is kept and marked as moved,
+and takt no longer starts on it. If interrupted, run it again.
+
+Afterwards takt serve needs the URL in TAKT_DATABASE_URL, and the content of
+DATA_DIR/encryption-key in TAKT_ENCRYPTION_KEY.`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.Flags().BoolVar(&skip, "skip-files", false, "don't check the files first, for example after takt storage verify --digest")
+	check := func(cfg settings.Config) error {
+		if cfg.DatabaseURL != "" {
+			return errors.New("database-url: the settings name an external database already; only the embedded one is moved")
+		}
+		return sameUser(cfg)
+	}
+	return settingsCommand(cmd, check, func(ctx context.Context, u *upkeep, args []string) (err error) {
+		target, err := database.URL(args[0])
+		if err != nil {
+			return cli.AsUsage(err)
+		}
+		if u.files, err = settings.OpenFiles(u.cfg, u.keys); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, u.files.Close()) }()
+		closeDB, err := u.openDatabase(ctx, reaching{alone: true, moved: true})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, closeDB()) }()
+		conn, err := connectAlone(ctx, target)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+		to := fmt.Sprintf("%s:%d/%s", conn.Config().Host, conn.Config().Port, conn.Config().Database)
+		if err := u.move(ctx, conn, to, skip); err != nil {
+			return err
+		}
+		return u.Result(map[string]string{"moved_to": to}, func(w io.Writer) {
+			fmt.Fprintf(w, "the database was moved to %s; start takt serve with its URL and the same key:\n"+
+				"  export TAKT_DATABASE_URL='…' TAKT_ENCRYPTION_KEY=\"$(cat %s)\"\n", to, filepath.Join(u.cfg.DataDir, "encryption-key"))
+		})
+	})
+}
+
+// move fills the database of conn, which is at to, with the embedded one.
+func (u *upkeep) move(ctx context.Context, conn *pgx.Conn, to string, skip bool) error {
+	if err := postgres.Vacant(ctx, conn); errors.Is(err, postgres.ErrOccupied) {
+		// The mark is made when all is there but the commit.
+		if moved, failed := database.MovedTo(u.cfg.DataDir); failed != nil || moved != to {
+			return errors.Join(fmt.Errorf("%w: the database is moved into an empty one only", err), failed)
+		}
+		return nil // an earlier run was interrupted at its end
+	} else if err != nil {
+		return err
+	}
+	if !skip {
+		bar := cli.NewBar(u.Err, "verifying", u.JSON)
+		defer bar.Done()
+		u.inventory.Progress = bar.Progress()
+		sum, err := u.inventory.Verify(ctx, inventory.VerifyOptions{Digest: true}, func(f inventory.Finding) {
+			if f.Problem != inventory.Unnamed {
+				u.finding(f)
+			}
+		})
+		if n := sum.Missing + sum.Damaged; err == nil && n > 0 {
+			err = fmt.Errorf("%d copies of files are missing or damaged; nothing was moved: --skip-files moves the database all the same", n)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	u.Status("moving the database")
+	r, w := io.Pipe()
+	dumped := make(chan struct{})
+	go func() {
+		defer close(dumped)
+		_ = w.CloseWithError(database.Dump(ctx, u.source, "", os.Getenv("PATH"), w)) // never fails
+	}()
+	marked := false
+	err := postgres.Load(ctx, conn, r, func(context.Context, pgx.Tx) error {
+		marked = true // before the commit, so that takt never runs on both
+		return database.MarkMoved(u.cfg.DataDir, to)
+	})
+	_ = r.CloseWithError(err) // never fails
+	<-dumped
+	if err != nil && marked {
+		return fmt.Errorf("%w; run it again: the embedded database is marked as moved until its outcome is known", err)
+	}
+	return err
+}

@@ -1,0 +1,18 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/cli"
+)
+
+func TestUnknownFlagsSayWhichKnownOneIsNearest(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	code := cli.Execute(t.Context(), newRootIn(cli.Environment(env())), []string{"serve", "--qeue-limit", "7"}, &out, &out)
+	require.Equal(t, cli.ExitUsage, code)
+	require.Contains(t, out.String(), "unknown flag: --qeue-limit; did you mean --queue-limit?")
+}
