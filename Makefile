@@ -43,8 +43,8 @@ GOTEST   = $(GO) run ./cmd/internal/gotest
 
 # The tests of programs start them, as they are built for users; those of packages run in one
 # process.
-ENDS    = $(shell $(GO) list $(PACKAGES) | grep '^takt/cmd/takt')
-PARTS   = $(shell $(GO) list $(PACKAGES) | grep -v '^takt/cmd/takt')
+ENDS    = $(shell $(GO) list $(PACKAGES) | grep '^takt/cmd/\(takt\|internal/docs\)')
+PARTS   = $(shell $(GO) list $(PACKAGES) | grep -v '^takt/cmd/\(takt\|internal/docs\)')
 
 # The tests of what operators install take minutes, so only `make test-install` runs them.
 INSTALL_TEST := $(NEEDS) TAKT_TEST_INSTALL=1 $(GO) test -count 1 -v -timeout 20m
@@ -165,7 +165,7 @@ vuln: $(VULN) ## look for known vulnerabilities, if their database can be reache
 		echo "vuln: NOT CHECKED, the database of vulnerabilities cannot be reached" >&2;; esac; exit $$code
 
 docs: setup-postgres ## write http/openapi.yaml, docs/settings.md, docs/cli.md, docs/metrics.md, deploy/grafana, docs/promises.md and migrations/schema.sql anew from the code
-	$(GO) generate ./http/api ./cmd/takt ./cmd/internal/mutants ./migrations
+	$(GO) generate ./http/api ./cmd/internal/docs ./cmd/internal/mutants ./migrations
 
 fmt: $(LINT) ## format everything
 	$(LINT) fmt ./...

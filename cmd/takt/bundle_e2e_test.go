@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/command"
 	"takt/cmd/internal/controllertest"
 	"takt/cmd/internal/process"
 	"takt/http/client"
@@ -57,7 +58,7 @@ func (s secrets) requireNotInBundle(t *testing.T, c *process.Controller, file st
 	_, err := c.Client.Operate(t.Context(), client.Order{Action: "restart", Path: "orchestration/janitor", Reason: "for the bundle"})
 	require.NoError(t, err)
 	var out bytes.Buffer
-	root := newRootIn(cli.Environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey, "TAKT_ADMIN_KEY", c.AdminKey)))
+	root := command.New(cli.Environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey, "TAKT_ADMIN_KEY", c.AdminKey)))
 	require.Zero(t, cli.Execute(t.Context(), root, []string{"debug", "bundle", "-o", file, "--record", "1s"}, &out, &out), out.String())
 	files := unpacked(t, file)
 	require.NotContains(t, files, "errors.txt")

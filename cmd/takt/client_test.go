@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/command"
 	"takt/cmd/internal/controllertest"
 	"takt/http/api"
 	"takt/store"
@@ -41,7 +42,7 @@ func newTerminal(t *testing.T) *terminal {
 // takt runs a command and returns what it did.
 func (d *terminal) takt(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	root := newRootIn(func(name string) (string, bool) {
+	root := command.New(func(name string) (string, bool) {
 		value, ok := d.env[name]
 		return value, ok
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/command"
 	"takt/cmd/internal/process"
 	"takt/http/client"
 	"takt/http/githubtest"
@@ -276,7 +277,7 @@ func TestDocsCommandsThatAreNotRunExist(t *testing.T) {
 			case "make":
 				require.Contains(t, string(makefile), "\n"+words[1]+":", b.page)
 			case "takt":
-				cmd, rest, err := newRootIn(cli.Environment(env())).Find(words[1:])
+				cmd, rest, err := command.New(cli.Environment(env())).Find(words[1:])
 				require.NoError(t, err, line)
 				require.True(t, cmd.HasParent(), "%s: there is no %q", b.page, line)
 				for _, word := range rest {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/command"
 	"takt/cmd/internal/process"
 	"takt/http/client"
 )
@@ -111,7 +112,7 @@ func TestStoppingControllerAnswersProbesUntilItsEnd(t *testing.T) {
 		require.True(t, closes, path)
 	}
 	var out bytes.Buffer
-	require.Equal(t, cli.ExitUnavailable, cli.Execute(t.Context(), newRootIn(cli.Environment(env("TAKT_URL", c.URL))), []string{"ready"}, &out, &out))
+	require.Equal(t, cli.ExitUnavailable, cli.Execute(t.Context(), command.New(cli.Environment(env("TAKT_URL", c.URL))), []string{"ready"}, &out, &out))
 	require.True(t, c.Alive())
 
 	// The database keeps the tree from ending, long after the endpoint.

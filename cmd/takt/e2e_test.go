@@ -15,6 +15,7 @@ import (
 
 	"takt/cmd/internal/await"
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/command"
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
@@ -204,7 +205,7 @@ func TestBuildOfAKilledWorkerCompletesElsewhere(t *testing.T) {
 	ask := func(args ...string) string {
 		t.Helper()
 		var out bytes.Buffer
-		root := newRootIn(cli.Environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey, "HOME", t.TempDir())))
+		root := command.New(cli.Environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey, "HOME", t.TempDir())))
 		require.Zero(t, cli.Execute(t.Context(), root, args, &out, &out), out.String())
 		return out.String()
 	}

@@ -7,12 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/command"
 )
 
 func TestUnknownFlagsSayWhichKnownOneIsNearest(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	code := cli.Execute(t.Context(), newRootIn(cli.Environment(env())), []string{"serve", "--qeue-limit", "7"}, &out, &out)
+	code := cli.Execute(t.Context(), command.New(cli.Environment(env())), []string{"serve", "--qeue-limit", "7"}, &out, &out)
 	require.Equal(t, cli.ExitUsage, code)
 	require.Contains(t, out.String(), "unknown flag: --qeue-limit; did you mean --queue-limit?")
 }

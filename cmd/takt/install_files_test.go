@@ -19,7 +19,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/command"
 	"takt/cmd/internal/settings"
+	"takt/cmd/internal/takttest"
 	"takt/store/storetest/needs"
 )
 
@@ -36,7 +38,7 @@ func installTest(t *testing.T) {
 // requireCommand checks that args are a command of takt, with flags that it has.
 func requireCommand(t *testing.T, args []string) {
 	t.Helper()
-	cmd, rest, err := newRootIn(cli.Environment(env())).Find(args)
+	cmd, rest, err := command.New(cli.Environment(env())).Find(args)
 	require.NoError(t, err)
 	require.True(t, cmd.HasParent(), "%q", args)
 	require.NoError(t, cmd.ParseFlags(rest))
@@ -78,7 +80,7 @@ func interpolated(t *testing.T, text string, values map[string]string) string {
 // secretsOfCompose are the names that docs/operate.md puts into deploy/.env.
 func secretsOfCompose(t *testing.T) map[string]string {
 	t.Helper()
-	raw, err := os.ReadFile(operate)
+	raw, err := os.ReadFile(takttest.Operate())
 	require.NoError(t, err)
 	names := regexp.MustCompile(`(?m)^for name in (.*); do$`).FindStringSubmatch(string(raw))
 	require.NotNil(t, names)

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/command"
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
@@ -222,7 +223,7 @@ func examine(t *testing.T, p *proxy, c *process.Controller) <-chan string {
 	result := make(chan string, 1)
 	go func() {
 		var out bytes.Buffer
-		root := newRootIn(cli.Environment(env("TAKT_API_KEY", c.APIKey, "TAKT_ADMIN_KEY", c.AdminKey)))
+		root := command.New(cli.Environment(env("TAKT_API_KEY", c.APIKey, "TAKT_ADMIN_KEY", c.AdminKey)))
 		code := cli.Execute(context.WithoutCancel(t.Context()), root, []string{"doctor", "--url", p.url, "--ca-file", p.caFile}, &out, &out)
 		for _, want := range []string{"the first bytes came at once, and it was open for 30s", "a poll of 30s came back whole"} {
 			if code == 0 && !strings.Contains(out.String(), want) {

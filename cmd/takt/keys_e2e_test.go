@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/command"
 	"takt/cmd/internal/process"
 	"takt/cmd/internal/runner"
 	"takt/http/api"
@@ -21,7 +22,7 @@ import (
 // takt runs a client command and returns what it prints.
 func (s *site) takt(c *process.Controller, args ...string) (string, error) {
 	s.t.Helper()
-	root := newRootIn(cli.Environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey, "TAKT_ADMIN_KEY", c.AdminKey)))
+	root := command.New(cli.Environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey, "TAKT_ADMIN_KEY", c.AdminKey)))
 	var out bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&out)

@@ -21,6 +21,7 @@ import (
 	"os"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/command"
 	"takt/cmd/internal/runner"
 )
 
@@ -35,5 +36,5 @@ func main() {
 	if code, ran := runner.Init(os.Args); ran {
 		os.Exit(code)
 	}
-	os.Exit(run(context.Background(), os.Args[1:]))
+	os.Exit(command.Run(context.Background(), os.Args[1:]))
 }

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"takt/cmd/internal/command"
 	"takt/cmd/internal/runner"
 	"takt/store/storetest/pgtest"
 )
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 		if code, ran := runner.Init(os.Args); ran {
 			os.Exit(code)
 		}
-		os.Exit(run(context.Background(), os.Args[1:]))
+		os.Exit(command.Run(context.Background(), os.Args[1:]))
 	}
 	// Tests wait for processes most of the time. On two cores, two at once took twice as long.
 	flag.Parse()

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/takttest"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/http/hubspottest"
@@ -90,7 +91,7 @@ func TestALoadedControllerTellsWhatHappens(t *testing.T) {
 		"victim-worker", "heir-worker", "stuck-worker", lost, waits.ID, cancelled, fmt.Sprint(hookPortal), "the-callback", "nobody", c.APIKey, c.AdminKey,
 	}
 	families := walk(t, text, secrets)
-	missing := watched(t)
+	missing := takttest.Watched(t)
 	if disks, err := filepath.Glob("/sys/block/*/device"); err != nil || len(disks) == 0 {
 		delete(missing, "takt_host_disk_read_bytes_total") // the system does not say, as in a container
 		delete(missing, "takt_host_disk_written_bytes_total")
@@ -159,7 +160,7 @@ func stepsOf(t *testing.T, log, build string) (steps [][]string) {
 // types, base units, plain help, and labels with few values, none of which is a secret.
 func walk(t *testing.T, text string, secrets []string) map[string]*dto.MetricFamily {
 	t.Helper()
-	promtool(t, text, "check", "metrics")
+	takttest.Promtool(t, text, "check", "metrics")
 	for _, secret := range secrets {
 		require.NotContains(t, text, secret, "anybody may read the metrics")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/command"
 	"takt/http/tlstest"
 	"takt/store"
 )
@@ -30,7 +31,7 @@ func TestFleetWorksOverTLS(t *testing.T) {
 
 	list := func(args ...string) (string, int) {
 		var out bytes.Buffer
-		root := newRootIn(cli.Environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey)))
+		root := command.New(cli.Environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey)))
 		code := cli.Execute(t.Context(), root, append([]string{"list"}, args...), &out, &out)
 		return out.String(), code
 	}

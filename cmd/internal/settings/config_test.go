@@ -167,6 +167,7 @@ func TestServicesAreNamedOnceInOrder(t *testing.T) {
 	_, err = Load(Sources{Lookup: env(), flags: fs})
 	require.EqualError(t, err, "services (--services): must name at least one service: builds,throttle,deployments")
 }
+
 func env(pairs ...string) func(string) (string, bool) {
 	m := map[string]string{"HOME": "/home/somebody"}
 	for i := 0; i < len(pairs); i += 2 {

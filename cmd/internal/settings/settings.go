@@ -215,17 +215,15 @@ func deploySettings(c *Config) []Setting {
 	)
 }
 
-// services returns the services with their settings, in this order.
-func services() []struct {
+// service is a part of takt that --services can leave out.
+type service struct {
 	name     string
 	settings func(c *Config) []Setting
-} {
-	return []struct {
-		name     string
-		settings func(c *Config) []Setting
-	}{
-		{api.ServiceBuilds, buildSettings}, {api.ServiceThrottle, hubspotSettings}, {api.ServiceDeployments, deploySettings},
-	}
+}
+
+// services returns all services, in the order of their settings.
+func services() []service {
+	return []service{{api.ServiceBuilds, buildSettings}, {api.ServiceThrottle, hubspotSettings}, {api.ServiceDeployments, deploySettings}}
 }
 
 // ServiceNames returns the names of all services, in the order of their settings.

@@ -1,8 +1,7 @@
-package main
+package docs_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -11,28 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"takt/store/storetest/needs"
+	"takt/cmd/internal/takttest"
 )
-
-// alerts are the rules that deploy/ ships.
-var alerts = filepath.Join("..", "..", "deploy", "prometheus", "alerts.yaml")
-
-// promtool runs Prometheus' tool and returns what it says.
-func promtool(t *testing.T, stdin string, args ...string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), needs.Promtool(t), args...)
-	cmd.Dir, cmd.Stdin = filepath.Dir(alerts), strings.NewReader(stdin)
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "promtool %s: %s", strings.Join(args, " "), out)
-	return string(out)
-}
 
 // Each alert is valid, was seen firing and not firing, and says where to read on.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
-	promtool(t, "", "check", "config", "prometheus.yaml")
-	promtool(t, "", "check", "rules", "alerts.yaml")
-	promtool(t, "", "test", "rules", "alerts_test.yaml")
+	takttest.Promtool(t, "", "check", "config", "prometheus.yaml")
+	takttest.Promtool(t, "", "check", "rules", "alerts.yaml")
+	takttest.Promtool(t, "", "test", "rules", "alerts_test.yaml")
 
 	var rules struct {
 		Groups []struct {
@@ -55,8 +41,8 @@ func TestAlerts(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, yaml.Unmarshal(raw, to))
 	}
-	read(alerts, &rules)
-	read(filepath.Join(filepath.Dir(alerts), "alerts_test.yaml"), &seen)
+	read(takttest.Alerts(), &rules)
+	read(filepath.Join(filepath.Dir(takttest.Alerts()), "alerts_test.yaml"), &seen)
 	fires, silent := map[string]bool{}, map[string]bool{}
 	for _, test := range seen.Tests {
 		for _, a := range test.Alerts {
@@ -64,7 +50,7 @@ func TestAlerts(t *testing.T) {
 			silent[a.Name] = silent[a.Name] || len(a.Expected) == 0
 		}
 	}
-	known := anchors(t, operate)
+	known := anchors(t, takttest.Operate())
 	require.Len(t, rules.Groups, 1)
 	for _, r := range rules.Groups[0].Rules {
 		require.True(t, fires[r.Alert], "%s is not seen firing", r.Alert)

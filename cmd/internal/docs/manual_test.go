@@ -1,4 +1,4 @@
-package main
+package docs_test
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/command"
 	"takt/cmd/internal/settings"
 )
 
@@ -27,7 +28,7 @@ func TestManual(t *testing.T) {
 	if dir == "" {
 		dir = t.TempDir()
 	}
-	root := newRootIn(cli.Environment(env()))
+	root := command.New(cli.Environment(noVariables))
 	root.DisableAutoGenTag = true
 	plainText(root)
 	require.NoError(t, doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "takt", Manual: "takt"}, dir))

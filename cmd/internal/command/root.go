@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"cmp"
@@ -21,11 +21,8 @@ import (
 	"takt/cmd/internal/upkeep"
 )
 
-// newRoot returns the takt command with everything below it.
-func newRoot() *cobra.Command { return newRootIn(os.LookupEnv) }
-
-// newRootIn is newRoot with another environment for the client commands.
-func newRootIn(env cli.Environment) *cobra.Command {
+// New returns the takt command with everything below it.
+func New(env cli.Environment) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "takt",
 		Short: "Hand builds to a fleet of workers",
@@ -67,12 +64,12 @@ not available, 6 the build failed, 7 the worker can't run builds,
 	return root
 }
 
-// run executes takt and returns its exit code.
-func run(ctx context.Context, args []string) int {
+// Run executes takt and returns its exit code.
+func Run(ctx context.Context, args []string) int {
 	env := cli.Environment(os.LookupEnv)
 	zerolog.DurationFieldFormat = zerolog.DurationFormatString // "4.2s" tells its unit
 	cli.NoColours(env.Get("NO_COLOR") != "" || env.Get("TERM") == "dumb")
-	return cli.Execute(ctx, newRoot(), args, os.Stdout, os.Stderr) //nolint:contextcheck // commands take it from cobra
+	return cli.Execute(ctx, New(env), args, os.Stdout, os.Stderr) //nolint:contextcheck // commands take it from cobra
 }
 
 func newVersionCommand() *cobra.Command {

@@ -1,9 +1,8 @@
-package main
+package docs_test
 
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/takttest"
 	"takt/store/metrics"
 )
 
@@ -45,10 +45,10 @@ func TestBoardsAndAlertsAskForWhatIsThere(t *testing.T) {
 			}
 		}
 	}
-	for _, file := range []string{alerts, operate, filepath.Join("..", "..", "docs", "heijunka.md"), filepath.Join("..", "..", "docs", "throttle.md")} {
+	for _, file := range []string{takttest.Alerts(), takttest.Operate(), takttest.File("docs", "heijunka.md"), takttest.File("docs", "throttle.md")} {
 		raw, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for _, name := range metricNames(string(raw)) {
+		for _, name := range takttest.MetricNames(string(raw)) {
 			_, ok := metrics.Find(name)
 			require.True(t, ok || strings.HasSuffix(name, "_"), "%s names %s", file, name) // takt_throttle_* are several
 		}
@@ -58,7 +58,7 @@ func TestBoardsAndAlertsAskForWhatIsThere(t *testing.T) {
 func checkExpression(t *testing.T, legend, expr string) {
 	t.Helper()
 	labels := []string{"le", "instance"}
-	for _, name := range metricNames(expr) {
+	for _, name := range takttest.MetricNames(expr) {
 		m, ok := metrics.Find(name)
 		require.True(t, ok, "%s in %s", name, expr)
 		rated := strings.Contains(expr, "rate("+name)

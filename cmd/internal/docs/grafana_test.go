@@ -1,4 +1,4 @@
-package main
+package docs_test
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/takttest"
 )
 
 // board is a dashboard of Grafana; each row of it is a panel: its title, the unit, and
@@ -177,7 +179,7 @@ func (b board) json(t *testing.T) []byte {
 
 func TestDocsOfDashboardsAreCurrent(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(filepath.Join("..", "..", "deploy", "grafana", "*.json"))
+	files, err := filepath.Glob(takttest.File("deploy", "grafana", "*.json"))
 	require.NoError(t, err)
 	if !updateDocs {
 		require.Len(t, files, len(boards()), "each file has its board")
@@ -187,22 +189,10 @@ func TestDocsOfDashboardsAreCurrent(t *testing.T) {
 	}
 }
 
-// metricNames returns the metrics that expressions name, histograms without the suffix of
-// their series.
-func metricNames(text string) (names []string) {
-	for _, name := range regexp.MustCompile(`\btakt_[a-z0-9_]+`).FindAllString(text, -1) {
-		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-			name = strings.TrimSuffix(name, suffix)
-		}
-		names = append(names, name)
-	}
-	return names
-}
-
 // The panels that docs/operate.md names, in italics, are there.
 func TestOperateNamesWhatIsThere(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile(operate)
+	raw, err := os.ReadFile(takttest.Operate())
 	require.NoError(t, err)
 	var titles []string
 	for _, b := range boards() {
@@ -217,24 +207,4 @@ func TestOperateNamesWhatIsThere(t *testing.T) {
 		name := strings.Join(strings.Fields(m[1]), " ")
 		require.True(t, slices.ContainsFunc(titles, func(title string) bool { return strings.HasPrefix(title, name) }), name)
 	}
-}
-
-// operate is the page that alerts and dashboards are explained on.
-var operate = filepath.Join("..", "..", "docs", "operate.md")
-
-// watched are the metrics that dashboards, alerts and their page name, with where they do.
-func watched(t *testing.T) map[string]string {
-	t.Helper()
-	by := map[string]string{}
-	files, err := filepath.Glob(filepath.Join("..", "..", "deploy", "grafana", "*.json"))
-	require.NoError(t, err)
-	for _, file := range append(files, alerts, operate) {
-		raw, err := os.ReadFile(file)
-		require.NoError(t, err)
-		for _, name := range metricNames(string(raw)) {
-			by[name] = filepath.Base(file)
-		}
-	}
-	require.Greater(t, len(by), 50)
-	return by
 }

@@ -1,4 +1,4 @@
-package main
+package docs_test
 
 import (
 	"fmt"
@@ -14,7 +14,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/command"
 	"takt/cmd/internal/settings"
+	"takt/cmd/internal/takttest"
 	"takt/http/api"
 	"takt/http/dashboard"
 )
@@ -23,10 +25,13 @@ import (
 
 var updateDocs = os.Getenv("TAKT_TEST_WRITE_DOCS") != ""
 
+// noVariables is an empty environment.
+func noVariables(string) (string, bool) { return "", false }
+
 // generated compares a page of docs with what the code says, or writes it in go generate.
 func generated(t *testing.T, name, want string) {
 	t.Helper()
-	path := filepath.Join("..", "..", "docs", name)
+	path := takttest.File("docs", name)
 	if updateDocs {
 		require.NoError(t, os.WriteFile(path, []byte(want), 0o644))
 	}
@@ -107,7 +112,7 @@ data_dir: /var/lib/takt
 	} {
 		file := filepath.Join(t.TempDir(), "takt.yaml")
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		got, err := settings.Load(settings.Sources{Lookup: env(), File: file})
+		got, err := settings.Load(settings.Sources{Lookup: noVariables, File: file})
 		require.NoError(t, err, name)
 		want := settings.Default("/var/lib/takt")
 		for _, s := range settings.Table(&want) {
@@ -136,14 +141,14 @@ func comment(text string) string {
 
 func TestDocsOfCommandsAreCurrent(t *testing.T) {
 	t.Parallel()
-	root := newRootIn(cli.Environment(env()))
+	root := command.New(cli.Environment(noVariables))
 	var out strings.Builder
 	out.WriteString("# Commands\n\nWritten by `make docs` from the commands themselves; a test keeps it current.\n`takt help COMMAND` shows the same.\n\n" + root.Long + "\n")
 	clients := pflag.NewFlagSet("", pflag.ContinueOnError)
 	new(cli.Remote).AddFlags(clients)
 	fmt.Fprintf(&out, "\n## Flags of every client command\n\nThese are not repeated below.\n\n```\n%s```\n", clients.FlagUsages())
 	out.WriteString("\n## JSON\n\nWith `--json` a command writes its result on one line: a list as an array, times as in RFC 3339.\nNames are schemas of `/openapi.yaml`. An error is a problem document (RFC 9457) on standard\nerror.\n\n| command | result |\n|---|---|\n")
-	schemas, err := os.ReadFile("../../http/openapi.yaml")
+	schemas, err := os.ReadFile(takttest.File("http", "openapi.yaml"))
 	require.NoError(t, err)
 	found := map[string]bool{}
 	for _, r := range results {

@@ -1,4 +1,4 @@
-package main
+package docs_test
 
 import (
 	"go/ast"
@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/command"
 	"takt/cmd/internal/settings"
+	"takt/cmd/internal/takttest"
 	"takt/http/api"
 	"takt/store/metrics"
 )
@@ -35,7 +37,7 @@ type repository struct {
 
 func readRepository(t *testing.T) *repository {
 	t.Helper()
-	r := &repository{root: filepath.Join("..", ".."), idents: map[string]bool{}, comments: map[string]string{}, flags: map[string]bool{}, commands: newRootIn(cli.Environment(env()))}
+	r := &repository{root: takttest.File(), idents: map[string]bool{}, comments: map[string]string{}, flags: map[string]bool{}, commands: command.New(cli.Environment(noVariables))}
 	var code strings.Builder
 	require.NoError(t, filepath.WalkDir(r.root, func(path string, d fs.DirEntry, err error) error {
 		switch name := d.Name(); {
@@ -233,7 +235,7 @@ func (r *repository) checkCode(t *testing.T, page, text string) {
 	}
 	for _, name := range metricName.FindAllString(text, -1) {
 		_, ok := metrics.Find(name)
-		if series := metricNames(name); !ok && series[0] != name {
+		if series := takttest.MetricNames(name); !ok && series[0] != name {
 			_, ok = metrics.Find(series[0])
 		}
 		if !ok && !strings.Contains(text, name+"_") && !strings.Contains(r.code, name) { // takt_throttle_… are several
