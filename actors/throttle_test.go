@@ -14,9 +14,9 @@ import (
 
 	"takt/actors"
 	"takt/actors/throttle"
-	"takt/actors/throttle/hubspot"
 	"takt/http/hubspottest"
 	"takt/store"
+	"takt/store/hubspot"
 	"takt/store/postgres"
 	"takt/store/seal"
 	"takt/store/storetest"

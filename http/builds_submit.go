@@ -30,11 +30,7 @@ type submissions struct {
 func (h *submissions) routes() []edge.Route {
 	submit, legacy := h.edge.Of(api.SubmitBuild.Route), h.edge.Of(api.SubmitBuildLegacy.Route)
 	submit.Handle, legacy.Handle = h.submitWith(api.SubmitBuild.Status), h.submitWith(api.SubmitBuildLegacy.Status)
-	all := []edge.Route{submit, legacy, edge.On(h.edge, api.RetryBuild, h.retry)}
-	for i := range all {
-		all[i].Root = buildTrace
-	}
-	return all
+	return []edge.Route{submit, legacy, edge.On(h.edge, api.RetryBuild, h.retry)}
 }
 
 // submission is the part of a POST /api/builds form that has arrived.
@@ -55,24 +51,6 @@ type submission struct {
 func (in *submission) discard() {
 	in.source.Discard()
 	in.certs.Discard()
-}
-
-// submissionKey is the key under which a request's context holds the id of the build that
-// it may make.
-type submissionKey struct{}
-
-// submissionID returns the id for a request's new build.
-func submissionID(ctx context.Context) string {
-	if id, ok := ctx.Value(submissionKey{}).(string); ok {
-		return id
-	}
-	return store.NewID()
-}
-
-// buildTrace puts a request that may make a build into the trace of that build.
-func buildTrace(ctx context.Context) context.Context {
-	id := store.NewID()
-	return context.WithValue(tracing.Build(ctx, id, 0), submissionKey{}, id)
 }
 
 // submitWith returns what submits a build and answers with status.
@@ -96,8 +74,10 @@ func (h *submissions) submitWith(status int) edge.Handler {
 				return nil, err
 			}
 		}
-		in := &submission{id: submissionID(ctx), once: again, by: edge.CallerOf(ctx).KeyName()}
+		in := &submission{id: store.NewID(), once: again, by: edge.CallerOf(ctx).KeyName()}
 		defer in.discard()
+		ctx, span := tracing.Submit(ctx, in.id)
+		defer span.End()
 		if err := h.read(ctx, c, in); err != nil {
 			return nil, err
 		}
@@ -247,8 +227,10 @@ func (h *submissions) retry(ctx context.Context, in api.RetryBuildIn) (reply api
 		return reply, err
 	}
 	err = h.builds.audit.do(ctx, entry{"retry", "build/" + old.ID, in.Reason, map[string]any{}}, func(ctx context.Context) error {
-		made := &submission{id: submissionID(ctx), platform: old.Platform, priority: old.Priority, labels: old.Labels, require: old.Require, prefer: old.Prefer, retryOf: old.ID, by: by}
+		made := &submission{id: store.NewID(), platform: old.Platform, priority: old.Priority, labels: old.Labels, require: old.Require, prefer: old.Prefer, retryOf: old.ID, by: by}
 		defer made.discard()
+		ctx, span := tracing.Submit(ctx, made.id)
+		defer span.End()
 		if err := h.copyFiles(ctx, old, made); err != nil {
 			return err
 		}

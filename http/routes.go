@@ -32,7 +32,31 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	keys := &keys{sh, audit, d.Keys}
 	notices := &notices{sh, audit, d.Notices}
 	debug := &debugHandler{sh, d.Debug}
-
+	s.Acts = Acts{
+		CancelBuild:          builds.cancel,
+		RetryBuild:           submissions.retry,
+		RequeueBuild:         builds.requeue,
+		PatchBuild:           builds.patch,
+		DrainWorker:          workers.drain,
+		ResumeWorker:         workers.resume,
+		DeleteWorker:         workers.delete,
+		CreateKey:            keys.create,
+		RevokeKey:            keys.revoke,
+		RedriveNotices:       notices.redrive,
+		ChangeHeijunkaLimits: heijunka.limits,
+		ScalePool:            heijunka.scale,
+		SurgeHeijunka:        heijunka.surge,
+		RebalanceHeijunka:    heijunka.rebalance,
+		ChangeTimeouts:       timeouts.change,
+		PauseQueue:           queues.pause,
+		ResumeQueue:          queues.resume,
+		RedriveQueue:         queues.redrive,
+		SetRate:              throttle.steerRate,
+		CancelDeployment:     deployments.steer("cancel", Deployments.Cancel),
+		PauseDeployment:      deployments.steer("pause", Deployments.Pause),
+		ResumeDeployment:     deployments.steer("resume", Deployments.Resume),
+		RetryDeployment:      deployments.retry,
+	}
 	return slices.Concat(
 		builds.routes(), submissions.routes(), tails.routes(), holders.routes(), polls.routes(), workers.routes(), diagnostics.routes(),
 		deployments.routes(), throttle.routes(), queues.routes(), events.routes(), figures.routes(), health.routes(),

@@ -16,6 +16,8 @@ import (
 // Server answers HTTP. Make it with New.
 type Server struct {
 	*edge.Server
+	// Acts are what pages can do, besides [Server.Order].
+	Acts    Acts
 	ring    *edge.Ring
 	logs    *followers
 	changed *followers       // of deployments

@@ -24,9 +24,9 @@ import (
 
 	takthttp "takt/http"
 	"takt/http/edge"
-	"takt/http/hubspot"
 	"takt/http/hubspottest"
 	"takt/store"
+	"takt/store/hubspot"
 )
 
 // counted counts the requests that are admitted, and holds them if it has what

@@ -12,8 +12,8 @@ import (
 
 	"takt/http/api"
 	"takt/http/edge"
-	"takt/http/hubspot"
 	"takt/store"
+	"takt/store/hubspot"
 )
 
 const (
@@ -34,7 +34,6 @@ type throttle struct {
 }
 
 func (h *throttle) routes() []edge.Route {
-	edge.Bind(h.edge, api.SetRate, h.setPlainRate)
 	action, install := h.edge.Of(api.TakeAction.Route), edge.OnRequest(h.edge, api.InstallPortal, h.install)
 	action.Serve, install.Serve = h.action, h.serveInstall
 	return []edge.Route{
@@ -146,32 +145,36 @@ func (h *throttle) install(ctx context.Context, c echo.Context, in api.InstallPo
 // rate is a body that is read leniently, see [api.ReadThrottleConfig].
 type rate map[string]json.RawMessage
 
-// setPlainRate is setRate within the process.
-func (h *throttle) setPlainRate(ctx context.Context, in api.SetRateIn) (reply api.ThrottleConfig, err error) {
-	raw, err := json.Marshal(in)
-	if err != nil {
-		return reply, err
-	}
-	var body rate
-	if err := json.Unmarshal(raw, &body); err != nil {
-		return reply, err
-	}
-	return h.setRate(ctx, body)
-}
-
-// setRate sets a rate, which also applies to waiting actions.
+// setRate handles POST /api/config.
 func (h *throttle) setRate(ctx context.Context, in rate) (api.ThrottleConfig, error) {
 	config, err := api.ReadThrottleConfig(in)
 	if err != nil {
 		return api.ThrottleConfig{}, err
 	}
-	var saved store.ThrottleConfig
 	var why string
 	if raw := in["reason"]; raw != nil && (json.Unmarshal(raw, &why) != nil || len(why) > api.MaxReason) {
 		return api.ThrottleConfig{}, edge.Invalid("reason must be a text of at most 1000 bytes")
 	}
+	return h.saveRate(ctx, config, why)
+}
+
+// steerRate is setRate for a page.
+func (h *throttle) steerRate(ctx context.Context, in api.SetRateIn) (api.ThrottleConfig, error) {
+	config := store.ThrottleConfig{
+		PortalID: in.PortalID, ActionID: in.ActionID, MaxThroughput: in.MaxThroughput,
+		TimePeriod: in.TimePeriod, TimeUnit: store.TimeUnit(in.TimeUnit),
+	}
+	if err := config.Validate(); err != nil {
+		return api.ThrottleConfig{}, err
+	}
+	return h.saveRate(ctx, config, in.Reason)
+}
+
+// saveRate sets a rate, which also applies to waiting actions.
+func (h *throttle) saveRate(ctx context.Context, config store.ThrottleConfig, why string) (api.ThrottleConfig, error) {
+	var saved store.ThrottleConfig
 	e := entry{action: "set rate", target: fmt.Sprintf("%d/%d", config.PortalID, config.ActionID), reason: why, detail: change(api.NewThrottleConfig(config))}
-	err = h.audit.do(ctx, e, func(ctx context.Context) (err error) {
+	err := h.audit.do(ctx, e, func(ctx context.Context) (err error) {
 		saved, err = h.throttle.PutConfig(ctx, config)
 		return err
 	})

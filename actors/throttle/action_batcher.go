@@ -91,8 +91,9 @@ func (b *Batcher) waiting() float64 {
 	return 0
 }
 
-// write makes actions durable together. hard is cancelled when the actor is killed.
-func (b *Batcher) write(hard context.Context, list []*accepting) error {
+// write makes a batch of actions durable. hard is cancelled when the actor is killed.
+func (s *actionBatcher) write(hard context.Context, list []*accepting) error {
+	b := s.b
 	actions := make([]store.Action, len(list))
 	for i, w := range list {
 		actions[i] = w.Action
@@ -166,7 +167,7 @@ func (s *actionBatcher) Init(c *otp.Ctx) error {
 	}
 	hard := c.Context()
 	s.b.committer.Store(batching.New(batching.Config[*accepting]{
-		Commit:  func(list []*accepting) error { return s.b.write(hard, list) },
+		Commit:  func(list []*accepting) error { return s.write(hard, list) },
 		Refused: func(err error) bool { return !store.IsUnavailable(err) && hard.Err() == nil },
 		Full:    s.b.most, Pace: pace,
 	}))

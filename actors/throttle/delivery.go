@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"takt/actors/throttle/hubspot"
 	"takt/store"
 	"takt/store/backoff"
 	"takt/store/batching"
+	"takt/store/hubspot"
 )
 
 // Pauses before an action is retried. Each failure in a row doubles them.

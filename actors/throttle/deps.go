@@ -7,8 +7,8 @@ import (
 	"github.com/riverqueue/river"
 
 	"takt/actors/pubsub"
-	"takt/actors/throttle/hubspot"
 	"takt/store"
+	"takt/store/hubspot"
 	"takt/store/seal"
 )
 

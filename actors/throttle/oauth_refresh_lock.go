@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"takt/actors/otp"
-	"takt/actors/throttle/hubspot"
 	"takt/store"
 	"takt/store/backoff"
+	"takt/store/hubspot"
 )
 
 // The messages.

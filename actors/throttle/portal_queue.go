@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"takt/actors/otp"
-	"takt/actors/throttle/hubspot"
 	"takt/store"
+	"takt/store/hubspot"
 )
 
 // The messages.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"takt/actors/otp"
-	"takt/actors/throttle/hubspot"
 	"takt/store"
+	"takt/store/hubspot"
 )
 
 // Portals is the handle of portal_queue_sup and of the PortalQueues below it. Safe for

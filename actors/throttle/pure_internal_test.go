@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"takt/actors/throttle/hubspot"
 	"takt/store"
+	"takt/store/hubspot"
 	"takt/store/seal"
 )
 

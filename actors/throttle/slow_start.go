@@ -3,8 +3,8 @@ package throttle
 import (
 	"time"
 
-	"takt/actors/throttle/hubspot"
 	"takt/store/backoff"
+	"takt/store/hubspot"
 )
 
 // slowStart limits the calls for a portal whose calls fail: one at a time, with a pause before

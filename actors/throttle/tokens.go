@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"takt/actors/otp"
-	"takt/actors/throttle/hubspot"
 	"takt/store"
 	"takt/store/backoff"
+	"takt/store/hubspot"
 	"takt/store/seal"
 )
 

@@ -10,8 +10,8 @@ import (
 	"takt/cmd/internal/load"
 	"takt/http/api"
 	"takt/http/client"
-	"takt/http/hubspot"
 	"takt/http/hubspottest"
+	"takt/store/hubspot"
 )
 
 const (

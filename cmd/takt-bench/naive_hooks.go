@@ -13,7 +13,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/cmd/internal/process"
-	"takt/http/hubspot"
+	"takt/store/hubspot"
 )
 
 // naiveHooks is what takt's intake is compared with: a small server that checks

@@ -52,8 +52,9 @@ func requireTraces(t *testing.T, spans []tracingtest.Span) {
 			return tracingtest.Span{}
 		}
 		require.Equal(t, "success", root.Attributes.Get("cicd.pipeline.result"))
-		submit := below(root, "POST /api/builds")
-		for _, name := range []string{"wait for a place", "storage receive", "storage commit"} {
+		submit := below(root, "submit")
+		require.Len(t, submit.Links, 1, "the request")
+		for _, name := range []string{"storage receive", "storage commit"} {
 			below(submit, name)
 		}
 		attempts := byName["attempt"]
@@ -108,10 +109,10 @@ func requireBatches(t *testing.T, spans []tracingtest.Span) {
 			batches++
 			require.Equal(t, "POST /api/workers/poll", byID[s.Parent].Name)
 		case "submit batch":
-			require.Equal(t, "POST /api/builds", byID[s.Parent].Name)
+			require.Equal(t, "submit", byID[s.Parent].Name)
 		case "insert_builds": // alone, or with those of other submits
 			inserts++
-			require.Contains(t, []string{"POST /api/builds", "submit batch"}, byID[s.Parent].Name)
+			require.Contains(t, []string{"submit", "submit batch"}, byID[s.Parent].Name)
 		case "assign":
 			if s.Attributes.Get("db.query.summary") == "" { // else it is the statement
 				require.Len(t, s.Links, 1)

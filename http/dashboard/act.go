@@ -30,33 +30,34 @@ type act struct {
 
 // acts lists the routes of forms.
 func (d *Dashboard) acts() []edge.Route {
+	orders := &d.server.Acts
 	rebuilt := func(made any) string { return "/builds/" + made.(api.Retried).ID } //nolint:forcetypeassert // what RetryBuild returns
 	return []edge.Route{
-		perform(d, "/builds/:id/cancel", api.Reader, api.CancelBuild, act{name: "cancel", done: "The build is cancelled."}),
-		perform(d, "/builds/:id/retry", api.Reader, api.RetryBuild, act{name: "retry", done: "The build is submitted again.", to: rebuilt}),
-		perform(d, "/builds/:id/requeue", api.Operator, api.RequeueBuild, act{name: "requeue", done: "The build is pending again.", why: true}),
-		perform(d, "/builds/:id/priority", api.Reader, api.PatchBuild, act{name: "priority", done: "The priority is changed."}),
-		perform(d, "/fleet/:id/drain", api.Reader, api.DrainWorker, act{name: "drain", done: "The worker gets no more builds; it finishes those it has.", why: true}),
-		perform(d, "/fleet/:id/resume", api.Reader, api.ResumeWorker, act{name: "resume", done: "The worker gets builds again.", why: true}),
-		perform(d, "/fleet/:id/delete", api.Reader, api.DeleteWorker, act{name: "delete", done: "The worker is deleted.", why: true}),
+		perform(d, "/builds/:id/cancel", api.Reader, api.CancelBuild, orders.CancelBuild, act{name: "cancel", done: "The build is cancelled."}),
+		perform(d, "/builds/:id/retry", api.Reader, api.RetryBuild, orders.RetryBuild, act{name: "retry", done: "The build is submitted again.", to: rebuilt}),
+		perform(d, "/builds/:id/requeue", api.Operator, api.RequeueBuild, orders.RequeueBuild, act{name: "requeue", done: "The build is pending again.", why: true}),
+		perform(d, "/builds/:id/priority", api.Reader, api.PatchBuild, orders.PatchBuild, act{name: "priority", done: "The priority is changed."}),
+		perform(d, "/fleet/:id/drain", api.Reader, api.DrainWorker, orders.DrainWorker, act{name: "drain", done: "The worker gets no more builds; it finishes those it has.", why: true}),
+		perform(d, "/fleet/:id/resume", api.Reader, api.ResumeWorker, orders.ResumeWorker, act{name: "resume", done: "The worker gets builds again.", why: true}),
+		perform(d, "/fleet/:id/delete", api.Reader, api.DeleteWorker, orders.DeleteWorker, act{name: "delete", done: "The worker is deleted.", why: true}),
 		d.bulkRoute(),
 		d.route(post, "/tree/*", api.Operator, d.order),
 		d.route(post, "/keys", api.Operator, d.makeKey),
-		perform(d, "/keys/:name/revoke", api.Operator, api.RevokeKey, act{name: "revoke", done: "The key is revoked.", why: true}),
-		perform(d, "/notices/:id/redrive", api.Operator, api.RedriveNotices, act{name: "notices-redrive", done: "The notices are sent again."}),
-		perform(d, "/heijunka/limits", api.Operator, api.ChangeHeijunkaLimits, act{name: "limits", done: "The limits are changed."}),
-		perform(d, "/heijunka/pools/:name", api.Operator, api.ScalePool, act{name: "scale", done: "The pool is changed."}),
-		perform(d, "/heijunka/surge", api.Operator, api.SurgeHeijunka, act{name: "surge", done: "Done."}),
-		perform(d, "/heijunka/rebalance", api.Operator, api.RebalanceHeijunka, act{name: "rebalance", done: "Rebalanced."}),
-		perform(d, "/system/timeouts", api.Operator, api.ChangeTimeouts, act{name: "timeouts", done: "The time-outs are changed.", why: true}),
-		perform(d, "/throttle/:id/pause", api.Operator, api.PauseQueue, act{name: "queue-pause", done: "The queue is paused.", why: true}),
-		perform(d, "/throttle/:id/resume", api.Operator, api.ResumeQueue, act{name: "queue-resume", done: "The queue is resumed.", why: true}),
-		perform(d, "/throttle/:id/redrive", api.Operator, api.RedriveQueue, act{name: "queue-redrive", done: "Everything that failed is tried again now.", why: true}),
-		perform(d, "/throttle/:id/rate", api.Reader, api.SetRate, act{name: "rate", done: "The rate is changed.", why: true}),
-		perform(d, "/deployments/:id/cancel", api.Reader, api.CancelDeployment, act{name: "deployment-cancel", done: "The deployment is cancelled."}),
-		perform(d, "/deployments/:id/pause", api.Reader, api.PauseDeployment, act{name: "deployment-pause", done: "The deployment is paused."}),
-		perform(d, "/deployments/:id/resume", api.Reader, api.ResumeDeployment, act{name: "deployment-resume", done: "The deployment is resumed."}),
-		perform(d, "/deployments/:id/retry", api.Reader, api.RetryDeployment, act{name: "deployment-retry", done: "Everything that failed is tried again."}),
+		perform(d, "/keys/:name/revoke", api.Operator, api.RevokeKey, orders.RevokeKey, act{name: "revoke", done: "The key is revoked.", why: true}),
+		perform(d, "/notices/:id/redrive", api.Operator, api.RedriveNotices, orders.RedriveNotices, act{name: "notices-redrive", done: "The notices are sent again."}),
+		perform(d, "/heijunka/limits", api.Operator, api.ChangeHeijunkaLimits, orders.ChangeHeijunkaLimits, act{name: "limits", done: "The limits are changed."}),
+		perform(d, "/heijunka/pools/:name", api.Operator, api.ScalePool, orders.ScalePool, act{name: "scale", done: "The pool is changed."}),
+		perform(d, "/heijunka/surge", api.Operator, api.SurgeHeijunka, orders.SurgeHeijunka, act{name: "surge", done: "Done."}),
+		perform(d, "/heijunka/rebalance", api.Operator, api.RebalanceHeijunka, orders.RebalanceHeijunka, act{name: "rebalance", done: "Rebalanced."}),
+		perform(d, "/system/timeouts", api.Operator, api.ChangeTimeouts, orders.ChangeTimeouts, act{name: "timeouts", done: "The time-outs are changed.", why: true}),
+		perform(d, "/throttle/:id/pause", api.Operator, api.PauseQueue, orders.PauseQueue, act{name: "queue-pause", done: "The queue is paused.", why: true}),
+		perform(d, "/throttle/:id/resume", api.Operator, api.ResumeQueue, orders.ResumeQueue, act{name: "queue-resume", done: "The queue is resumed.", why: true}),
+		perform(d, "/throttle/:id/redrive", api.Operator, api.RedriveQueue, orders.RedriveQueue, act{name: "queue-redrive", done: "Everything that failed is tried again now.", why: true}),
+		perform(d, "/throttle/:id/rate", api.Reader, api.SetRate, orders.SetRate, act{name: "rate", done: "The rate is changed.", why: true}),
+		perform(d, "/deployments/:id/cancel", api.Reader, api.CancelDeployment, orders.CancelDeployment, act{name: "deployment-cancel", done: "The deployment is cancelled."}),
+		perform(d, "/deployments/:id/pause", api.Reader, api.PauseDeployment, orders.PauseDeployment, act{name: "deployment-pause", done: "The deployment is paused."}),
+		perform(d, "/deployments/:id/resume", api.Reader, api.ResumeDeployment, orders.ResumeDeployment, act{name: "deployment-resume", done: "The deployment is resumed."}),
+		perform(d, "/deployments/:id/retry", api.Reader, api.RetryDeployment, orders.RetryDeployment, act{name: "deployment-retry", done: "Everything that failed is tried again."}),
 	}
 }
 
@@ -69,8 +70,8 @@ func orderTexts() map[string]string {
 	}
 }
 
-// perform returns the route of a form that calls an endpoint.
-func perform[In, Out any](d *Dashboard, path string, access api.Access, e api.Endpoint[In, Out], a act) edge.Route {
+// perform returns the route of a form that does what an endpoint does.
+func perform[In, Out any](d *Dashboard, path string, access api.Access, e api.Endpoint[In, Out], handle func(ctx context.Context, in In) (Out, error), a act) edge.Route {
 	d.done[a.name] = a.done
 	r := d.route(post, path, access, func(ctx context.Context, c echo.Context) (any, error) {
 		fields := c.Request().PostForm // see serve
@@ -81,7 +82,7 @@ func perform[In, Out any](d *Dashboard, path string, access api.Access, e api.En
 		if err != nil {
 			return nil, err
 		}
-		out, err := edge.Invoke(ctx, d.server.Server, e, in)
+		out, err := handle(ctx, in)
 		if waits := edge.FailureOf(err); err != nil && waits.Code == store.RetryWaiting { // as after a second click
 			return nil, d.redirect(c, "/builds/"+waits.Details, "waits")
 		}

@@ -128,9 +128,9 @@ func (d *Dashboard) actOn(ctx context.Context, ids []string, why string, data *b
 		build, reason := api.BuildID(id), api.Why{Reason: why}
 		var err error
 		if data.Act == "retry" {
-			_, err = edge.Invoke(ctx, d.server.Server, api.RetryBuild, api.RetryBuildIn{BuildAccess: api.BuildAccess{ID: build}, Why: reason})
+			_, err = d.server.Acts.RetryBuild(ctx, api.RetryBuildIn{BuildAccess: api.BuildAccess{ID: build}, Why: reason})
 		} else {
-			_, err = edge.Invoke(ctx, d.server.Server, api.CancelBuild, api.CancelBuildIn{ID: build, Why: reason})
+			_, err = d.server.Acts.CancelBuild(ctx, api.CancelBuildIn{ID: build, Why: reason})
 		}
 		if err != nil {
 			data.Failed = append(data.Failed, store.Named{ID: id, Name: edge.FailureOf(err).Message})

@@ -7,7 +7,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
-	"takt/http/edge"
 	"takt/store"
 )
 
@@ -43,7 +42,7 @@ func (d *Dashboard) makeKey(ctx context.Context, c echo.Context) (any, error) {
 	if err := in.Check(); err != nil {
 		return nil, err
 	}
-	made, err := edge.Invoke(ctx, d.server.Server, api.CreateKey, in)
+	made, err := d.server.Acts.CreateKey(ctx, in)
 	if err != nil {
 		return nil, err
 	}

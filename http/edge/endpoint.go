@@ -2,7 +2,6 @@ package edge
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/labstack/echo/v4"
 
@@ -12,17 +11,11 @@ import (
 // On returns the route of an endpoint that a plain function handles. ctx ends with the
 // request, or when it is told to end; [CallerOf] says who sent it.
 func On[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in In) (Out, error)) Route {
-	Bind(s, e, handle)
 	return OnAs(s, e, handle)
 }
 
-// Bind makes handle the function that [Invoke] calls.
-func Bind[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in In) (Out, error)) {
-	s.plain[e.ID] = handle
-}
-
 // OnAs is like [On] for a handler whose input has another type than the endpoint's, see
-// [api.Decoder]. [Invoke] can't call it.
+// [api.Decoder].
 func OnAs[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in As) (Out, error)) Route {
 	return OnRequest(s, e, func(ctx context.Context, _ echo.Context, in As) (any, error) {
 		out, err := handle(ctx, in)
@@ -36,8 +29,7 @@ func OnAs[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx c
 	})
 }
 
-// OnList is like [On] for a long list, which is read and sent page by page. [Invoke] can't
-// call it.
+// OnList is like [On] for a long list, which is read and sent page by page.
 func OnList[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in In) (List, error)) Route {
 	return OnRequest(s, e, func(ctx context.Context, _ echo.Context, in In) (any, error) { return handle(ctx, in) })
 }
@@ -60,16 +52,6 @@ func OnRequest[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(
 func Reader[In any]() func(c echo.Context) (In, error) {
 	decoder := api.NewDecoder[In]()
 	return func(c echo.Context) (In, error) { return decoder.Read(request{c}) }
-}
-
-// Invoke calls the handler of an endpoint that was bound with [On] or [Bind], without a
-// request. ctx should have a caller, see [Server.WithCaller].
-func Invoke[In, Out any](ctx context.Context, s *Server, e api.Endpoint[In, Out], in In) (out Out, err error) {
-	handle, ok := s.plain[e.ID].(func(ctx context.Context, in In) (Out, error))
-	if !ok {
-		return out, fmt.Errorf("endpoint %s has no plain handler", e.ID)
-	}
-	return handle(ctx, in)
 }
 
 // Read reads and checks the input of a request for an endpoint.

@@ -41,7 +41,4 @@ type Route struct {
 	// functions of their own and hold no place while they wait.
 	Serve  func(c echo.Context, r *Route) error
 	Handle Handler
-	// Root, if set, returns a context with a trace of its own for a request. Its client's trace
-	// is then only linked.
-	Root func(ctx context.Context) context.Context
 }

@@ -40,9 +40,6 @@ type Server struct {
 	misused  func(k *store.NamedKey, address string, refused error)
 	serving  func(ctx context.Context) (end func())
 
-	// plain holds the handlers that are plain functions, by the ids of their endpoints. It
-	// is filled before the server serves.
-	plain map[string]any
 	// handlers are those of all routes, by method and path.
 	handlers map[string]Handler
 	bodies   map[api.BodyLimit]int64
@@ -106,7 +103,7 @@ type Deps struct {
 func New(deps Deps, cfg Config) *Server {
 	s := &Server{
 		Config: cfg, Log: deps.Logger, Keys: NewKeys(cfg, deps.Ring), metrics: newMetrics(deps.TLS, deps.Ring), Observed: deps.Observed,
-		requests: deps.Requests, serving: deps.Serving, plain: map[string]any{}, handlers: map[string]Handler{}, bodies: deps.Bodies,
+		requests: deps.Requests, serving: deps.Serving, handlers: map[string]Handler{}, bodies: deps.Bodies,
 		tls: deps.TLS, echo: echo.New(), limits: map[string]*limiter.Limiter{}, accepting: make(chan struct{}, 1),
 		idle: make(chan struct{}, 1), jsonType: []string{"application/json"}, known: newKnown(knownFor), workers: newKnown(belongsFor),
 	}

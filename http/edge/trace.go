@@ -14,11 +14,10 @@ import (
 	"takt/store/tracing"
 )
 
-// trace begins the span of a request, and returns a function that ends it. On a route with a
-// Root, the span is in a trace of its own that is linked to the client's. On others it continues
-// the client's trace, if proven is true: the request has sent a right key. Other clients,
-// whose token may not be checked yet, must not decide what is sampled, nor add spans to a
-// trace. Probes, pages and assets have no span.
+// trace begins the span of a request, and returns a function that ends it. It continues the
+// client's trace, if proven is true: the request has sent a right key. Other clients, whose token
+// may not be checked yet, must not decide what is sampled, nor add spans to a trace. Probes, pages
+// and assets have no span.
 func (r *Route) trace(c echo.Context, proven bool, start time.Time) (end func()) {
 	req := c.Request()
 	if !tracing.On() || r.Class == api.Ops && r.Access != api.AdminKey {
@@ -30,12 +29,6 @@ func (r *Route) trace(c echo.Context, proven bool, start time.Time) (end func())
 	}
 	options := []trace.SpanStartOption{trace.WithTimestamp(start), trace.WithAttributes(
 		semconv.HTTPRequestMethodKey.String(req.Method), semconv.HTTPRoute(r.Path))}
-	if r.Root != nil {
-		if client := trace.LinkFromContext(ctx); client.SpanContext.IsValid() {
-			options = append(options, trace.WithLinks(client))
-		}
-		ctx = r.Root(ctx)
-	}
 	ctx, span := tracing.Start(ctx, trace.SpanKindServer, req.Method+" "+r.Path, options...)
 	c.SetRequest(req.WithContext(ctx))
 	return func() {

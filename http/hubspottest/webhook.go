@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"time"
 
-	"takt/http/hubspot"
+	"takt/store/hubspot"
 )
 
 // Webhook is a workflow action that HubSpot sends.

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"takt/store"
 )
@@ -78,6 +79,14 @@ func Build(ctx context.Context, id string, attempt int) context.Context {
 		above = above.WithSpanID(derive(id, attempt).span)
 	}
 	return trace.ContextWithSpanContext(ctx, above)
+}
+
+// Submit begins the span of a submit in the trace of its build, which is linked to the request.
+func Submit(ctx context.Context, id string) (context.Context, trace.Span) {
+	if !On() {
+		return ctx, noop.Span{}
+	}
+	return Start(Build(ctx, id, 0), trace.SpanKindInternal, "submit", trace.WithLinks(trace.LinkFromContext(ctx)))
 }
 
 // BuildID returns the id of a build's trace, in hexadecimal, for log lines about it. It

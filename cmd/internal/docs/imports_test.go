@@ -82,14 +82,14 @@ func TestImportDirection(t *testing.T) {
 			return []string{"takt/http/dashboard", "takt/actors", "takt/store/postgres", "github.com/jackc/pgx", "github.com/asynkron"}
 		case pkg == "takt/http/dashboard":
 			return []string{"takt/http/client", "takt/actors", "takt/store/postgres", "github.com/jackc/pgx", "github.com/asynkron"}
-		case pkg == "takt/http/hubspot" || pkg == "takt/actors/throttle/hubspot":
-			return []string{"takt/http", "takt/actors", "takt/store/postgres", "github.com/"}
 		case under(pkg, "takt/actors/otp"):
 			return []string{"takt/store", "takt/storage", "takt/http"}
 		case under(pkg, "takt/actors"):
 			return []string{"takt/http", "takt/store/postgres", "github.com/labstack/echo"}
 		case pkg == "takt/store":
 			return []string{"takt/", "github.com/", "golang.org/", "go.uber.org/"}
+		case pkg == "takt/store/hubspot":
+			return []string{"takt/http", "takt/actors", "takt/store/postgres", "github.com/"}
 		case pkg == "takt/store/storetest":
 			return []string{"takt/http"}
 		case under(pkg, "takt/store") || under(pkg, "takt/storage") || under(pkg, "takt/migrations"):

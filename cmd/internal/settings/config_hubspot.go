@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"takt/actors/throttle"
-	"takt/actors/throttle/hubspot"
+	"takt/store/hubspot"
 	"takt/store/tracing"
 )
 

@@ -82,20 +82,6 @@ type Completion struct {
 	OutputFields OutputFields `json:"outputFields"`
 }
 
-// OutputFields set what an execution does next.
-type OutputFields struct {
-	State State `json:"hs_execution_state"`
-}
-
-// State is the outcome of an execution.
-type State string
-
-// The states after which a workflow continues.
-const (
-	Success      State = "SUCCESS"
-	FailContinue State = "FAIL_CONTINUE"
-)
-
 // Complete completes executions of one portal in one call. list has at most MaxBatch
 // entries, each execution once.
 func (c *Client) Complete(ctx context.Context, token string, list []Completion) Answer {

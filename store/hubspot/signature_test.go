@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"takt/http/hubspot"
+	"takt/store/hubspot"
 )
 
 type vector struct {

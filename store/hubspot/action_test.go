@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"takt/http/hubspot"
 	"takt/store"
+	"takt/store/hubspot"
 )
 
 const sample = `{"callbackId":"ap-102670506-56777914962-11-0",

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"takt/actors/throttle/hubspot"
+	"takt/store/hubspot"
 )
 
 func TestAnswersMeanWhatHubSpotMeans(t *testing.T) {
