@@ -140,12 +140,11 @@ func (q *Queue) reply(p *poll, a answer) store.PollReply {
 }
 
 // Enqueued reports that this controller has added a pending build, which wakes a parked poll.
+// Other controllers hear of it by NOTIFY, whose echo this one ignores.
 // A worker for which Warm was called with the build's cache label is preferred, or else one
 // with the labels that the build prefers. It never blocks.
 func (q *Queue) Enqueued(b store.Build) {
-	class := b.Class()
-	otp.Cast(q.ref, enqueued{class: class, defined: true, n: 1, cache: b.Labels.Cache(), prefer: b.Prefer, last: b.LastWorkerID})
-	q.bus.Publish(pubsub.JobAvailable, class.Event())
+	otp.Cast(q.ref, enqueued{class: b.Class(), defined: true, n: 1, cache: b.Labels.Cache(), prefer: b.Prefer, last: b.LastWorkerID})
 }
 
 // Requeued reports that this controller has made builds pending again. It never blocks.

@@ -15,15 +15,13 @@ import (
 
 var _ http.Queue = (*queue.Queue)(nil)
 
-// publishTo forwards the bus's events to the HTTP server's streams. An available build is
-// published twice: by this process and by NOTIFY. Only the event from NOTIFY is
-// forwarded, because every controller receives it.
+// publishTo forwards the bus's events to the HTTP server's streams.
 func publishTo(server *http.Server) func(pubsub.Event) {
 	return func(e pubsub.Event) {
 		out := http.Event{Topic: e.Topic, Data: e.Data}
 		switch data := e.Data.(type) {
 		case string:
-			if e.Topic != pubsub.JobAvailable || !e.Remote {
+			if e.Topic != pubsub.JobAvailable {
 				return
 			}
 			out.Data = api.JobAvailable{Platform: string(store.ClassOfEvent(data).Platform)}
