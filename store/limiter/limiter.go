@@ -62,7 +62,7 @@ type Limiter struct {
 	none    share // the empty share
 	shares  map[store.Share]*share
 	all     map[string]*credential
-	spare   []*share // unused ones, so that most callers need no new one
+	idle    []*share // those that are idle, or were when they were listed; the oldest first
 
 	line      line[*credential] // those with waiters
 	strangers line[*credential] // those of them that are guests

@@ -80,7 +80,7 @@ func TestUnitsAreGivenInTurnBetweenKeys(t *testing.T) {
 		}
 		q.giveBack(holder)
 		q.group.Wait()
-		require.Empty(t, q.shares)
+		requireIdle(t, q.Limiter)
 		require.Zero(t, q.taken)
 	})
 }
@@ -153,8 +153,7 @@ func TestUnitsAreGivenInTurnBetweenCredentials(t *testing.T) {
 		u.Release()
 		group.Wait()
 		require.Equal(t, []string{"low1", "b1", "low2", "b1", "low1"}, order)
-		require.Empty(t, l.shares)
-		require.Empty(t, l.all)
+		requireIdle(t, l)
 	})
 }
 
@@ -194,7 +193,7 @@ func TestUnitsThatNobodyWaitsForAreNotLost(t *testing.T) {
 			require.NoError(t, <-next)
 			q.giveBack("c")
 			q.group.Wait()
-			require.Empty(t, q.shares)
+			requireIdle(t, q.Limiter)
 			require.Zero(t, q.waiting)
 			require.Zero(t, q.taken)
 		}
@@ -217,7 +216,7 @@ func TestAUnitOfAClientThatLeftIsGivenBack(t *testing.T) {
 	require.True(t, next.held)
 	next.Release()
 	require.Zero(t, l.taken)
-	require.Empty(t, l.shares)
+	requireIdle(t, l)
 }
 
 func TestWaitersAreBounded(t *testing.T) {
@@ -455,10 +454,38 @@ func TestNoUnitIsLost(t *testing.T) {
 				}
 				settle()
 			}
-			require.Empty(rt, l.shares)
-			require.Empty(rt, l.all)
+			requireIdle(rt, l)
 			require.Empty(rt, l.line)
 			require.Empty(rt, l.strangers)
 		})
 	})
+}
+
+// requireIdle checks that nobody holds a unit or waits for one.
+func requireIdle(t require.TestingT, l *Limiter) {
+	for who, s := range l.shares {
+		require.True(t, s.idle && s.listed && s.all.active+s.all.held+s.all.waiting == 0, who)
+	}
+	require.Len(t, l.idle, len(l.shares))
+}
+
+// Idle shares are remembered, but not more than maxIdle.
+func TestIdleSharesAreForgotten(t *testing.T) {
+	t.Parallel()
+	l := New(Limit{Most: 10, Fair: true})
+	held, err := l.Take(t.Context(), store.Share{Credential: "key", Part: "held"}, nil)
+	require.NoError(t, err)
+	for i := range 2 * maxIdle {
+		u, err := l.Take(t.Context(), store.Share{Credential: "key", Part: strconv.Itoa(i)}, nil)
+		require.NoError(t, err)
+		u.Release()
+		u, err = l.Take(t.Context(), store.Share{Credential: strconv.Itoa(i), Part: "w"}, nil)
+		require.NoError(t, err)
+		u.Release()
+	}
+	require.Len(t, l.shares, maxIdle+1)
+	require.LessOrEqual(t, len(l.all), maxIdle+1)
+	require.Equal(t, maxIdle/2+1, l.all["key"].shares)
+	held.Release()
+	requireIdle(t, l)
 }

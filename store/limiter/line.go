@@ -14,6 +14,8 @@ type share struct {
 	waiters units // first come first
 	served  uint  // Limiter.clock when the share last got a unit, or when it came
 	at      int   // its index in all.line, if it has waiters
+	idle    bool  // it has neither units nor waiters
+	listed  bool  // it is in Limiter.idle
 }
 
 // guest reports whether it is a client that has shown no credential.
@@ -21,11 +23,11 @@ func (s *share) guest() bool { return s.who.Credential == "" && s.who.Part != ""
 
 // credential is what all shares of a credential hold; a share without one has its own.
 type credential struct {
-	shares, held, waiting int
-	guest                 bool
-	served                uint
-	line                  line[*share] // those with waiters
-	at                    int          // its index in its line of the Limiter, if there are any
+	shares, active, held, waiting int // active are the shares that are not idle
+	guest                         bool
+	served                        uint
+	line                          line[*share] // those with waiters
+	at                            int          // its index in its line of the Limiter, if there are any
 }
 
 func (s *share) turn() (served uint, at *int)      { return s.served, &s.at }
@@ -65,54 +67,56 @@ func (l *line[T]) Pop() any {
 	return t
 }
 
-// maxSpare is how many unused shares are kept.
-const maxSpare = 64
+// maxIdle is how many idle shares are remembered, because most callers come again soon.
+const maxIdle = 1024
 
-// shareOf returns what a share holds, and adds it if it holds nothing.
+// shareOf returns what a share holds, and adds it if it is not known.
 func (l *Limiter) shareOf(who store.Share) *share {
 	if who == (store.Share{}) {
 		return &l.none
 	}
 	s := l.shares[who]
-	if s != nil {
-		return s
+	if s == nil {
+		s = &share{who: who, all: l.all[who.Credential], idle: true}
+		if l.shares[who] = s; s.all == nil {
+			s.all = &credential{guest: s.guest()}
+		}
+		if s.all.shares++; who.Credential != "" {
+			l.all[who.Credential] = s.all
+		}
 	}
-	if n := len(l.spare) - 1; n >= 0 {
-		s, l.spare = l.spare[n], l.spare[:n]
-	} else {
-		s = &share{all: &credential{}}
+	if s.idle { // it comes
+		l.clock++
+		s.idle, s.served = false, l.clock
+		if s.all.active++; s.all.active == 1 {
+			s.all.served = l.clock
+		}
 	}
-	l.clock++
-	s.who, s.served = who, l.clock
-	l.shares[who] = s
-	all, known := l.all[who.Credential]
-	switch {
-	case known:
-		s.all = all
-	case who.Credential != "":
-		l.all[who.Credential] = s.all
-	}
-	if !known {
-		s.all.served, s.all.guest = l.clock, s.guest()
-	}
-	s.all.shares++
 	return s
 }
 
-// tidy forgets a share without units and waiters.
+// tidy makes a share without units and waiters idle, and forgets the oldest of too many idle ones.
 func (l *Limiter) tidy(s *share) {
-	if s.held.n+s.waiters.n > 0 || l.shares[s.who] != s {
+	if s.held.n+s.waiters.n > 0 || s == &l.none || s.idle {
 		return
 	}
-	delete(l.shares, s.who)
-	if s.all.shares--; s.all.shares > 0 {
-		return // what is left needs s.all
+	s.idle = true
+	s.all.active--
+	if !s.listed {
+		s.listed = true
+		l.idle = append(l.idle, s)
 	}
-	if s.who.Credential != "" {
-		delete(l.all, s.who.Credential)
+	if len(l.idle) <= maxIdle {
+		return
 	}
-	if len(l.spare) < maxSpare {
-		l.spare = append(l.spare, s)
+	old := l.idle[0]
+	l.idle, old.listed = l.idle[1:], false
+	if !old.idle {
+		return
+	}
+	delete(l.shares, old.who)
+	if old.all.shares--; old.all.shares == 0 {
+		delete(l.all, old.who.Credential)
 	}
 }
 
