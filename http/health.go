@@ -63,7 +63,7 @@ func (h *health) show(ctx context.Context, _ api.None) (api.Health, error) {
 	}
 	n, _ := counted.(store.Counts)
 	return api.Health{
-		Status: "ok", Version: h.cfg.Version, Commit: h.cfg.Commit, Queue: api.QueueHealth{Pending: n.Pending, Active: n.Assigned + n.Building}, Storage: h.storage(),
+		Status: "ok", Version: h.cfg.Version, Commit: h.cfg.Commit, Platforms: h.cfg.Platforms, Queue: api.QueueHealth{Pending: n.Pending, Active: n.Assigned + n.Building}, Storage: h.storage(),
 		Database: api.DatabaseHealth{VacuumHeldBackSeconds: int64(h.vacuumHeldBack().Seconds())},
 	}, nil
 }

@@ -60,7 +60,7 @@ func newServerWith(tb testing.TB, deps takthttp.Deps, pages dashboard.Store, cha
 	for _, f := range change {
 		f(&cfg)
 	}
-	history := dashboard.NewHistory(deps.Heijunka)
+	history := dashboard.NewHistory(deps.Heijunka, nil)
 	deps.Builds, deps.Serving = history.Observe(func() (store.QueueCount, bool) { return store.QueueCount{}, false }, nil, deps.Builds), history.Run
 	s, err := takthttp.New(deps, cfg)
 	require.NoError(tb, err)

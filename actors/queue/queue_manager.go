@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"maps"
 	"runtime"
 	"strconv"
 	"time"
@@ -71,7 +72,13 @@ type Updated struct {
 	Pending        int `json:"pending"`
 	PendingIOS     int `json:"pending_ios"`
 	PendingAndroid int `json:"pending_android"`
-	Parked         int `json:"parked"`
+	// ByPlatform has all platforms of which builds are pending.
+	ByPlatform map[store.Platform]int `json:"pending_by_platform"`
+	Parked     int                    `json:"parked"`
+}
+
+func (u *Updated) equal(v *Updated) bool {
+	return u.Pending == v.Pending && u.Parked == v.Parked && maps.Equal(u.ByPlatform, v.ByPlatform)
 }
 
 // Assigned is the data of build:assigned.
@@ -98,6 +105,7 @@ type manager struct {
 	lingered bool    // that timer has just fired
 	showing  bool    // the timer of showNow is set
 	shown    Updated // what was published last
+	now      Updated // see depth
 }
 
 // Init counts the pending builds, so that memory can answer the first polls. During an
@@ -178,7 +186,7 @@ func (m *manager) step(c *otp.Ctx) {
 	g.batched.Store(int64(m.batched()))
 	g.parked.Store(int64(m.parkedPolls()))
 	g.sessions.Store(int64(len(m.byNumber)))
-	if !m.showing && m.shown != m.depth() {
+	if !m.showing && !m.shown.equal(m.depth()) {
 		m.showing = true
 		c.SendAfter(showEvery, showNow{})
 	}
@@ -356,22 +364,26 @@ func (m *manager) notified(c *otp.Ctx, e pubsub.Event) {
 	}
 }
 
-func (m *manager) depth() Updated {
-	u := Updated{Pending: m.pending.total(), Parked: m.parkedPolls()}
+// depth returns how long the queue is now, until it is called again.
+func (m *manager) depth() *Updated {
+	by := m.now.ByPlatform
+	if by == nil {
+		by = map[store.Platform]int{}
+	}
+	clear(by)
 	for _, c := range m.pending.classes {
-		switch c.Platform {
-		case store.IOS:
-			u.PendingIOS += c.n
-		case store.Android:
-			u.PendingAndroid += c.n
+		if c.n > 0 {
+			by[c.Platform] += c.n
 		}
 	}
-	return u
+	m.now = Updated{Pending: m.pending.total(), PendingIOS: by[store.IOS], PendingAndroid: by[store.Android], ByPlatform: by, Parked: m.parkedPolls()}
+	return &m.now
 }
 
 func (m *manager) show() {
 	m.showing = false
-	m.shown = m.depth()
+	m.shown = *m.depth()
+	m.shown.ByPlatform = maps.Clone(m.shown.ByPlatform)
 	m.q.bus.Publish(pubsub.QueueUpdated, m.shown)
 }
 

@@ -343,6 +343,8 @@ type Health struct {
 	Queue    QueueHealth    `json:"queue"`
 	Storage  map[string]any `json:"storage"`
 	Database DatabaseHealth `json:"database"`
+	// Platforms are those that builds may be for.
+	Platforms []store.Platform `json:"platforms"`
 }
 
 // DatabaseHealth is a part of Health.

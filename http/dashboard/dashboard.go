@@ -90,10 +90,8 @@ func New(server *http.Server, deps Deps, cfg Config) *Dashboard {
 		services: cfg.Services, done: orderTexts(),
 		live: newLive(), known: newLastKnown(),
 		situation: edge.NewCache[*situation](forecast.Age),
+		platforms: platformNames(cfg.Platforms),
 		build:     cfg.Version, started: time.Now(), rates: edge.NewCache[rates](time.Second),
-	}
-	if d.platforms = edge.Each(cfg.Platforms, func(p store.Platform) string { return string(p) }); len(d.platforms) == 0 {
-		d.platforms = []string{string(store.IOS), string(store.Android)}
 	}
 	d.pages = slices.DeleteFunc(d.allPages(), func(p *page) bool { return !d.runs(p.service) })
 	d.front = d.pages[0].Path
@@ -101,6 +99,14 @@ func New(server *http.Server, deps Deps, cfg Config) *Dashboard {
 	d.kept = [2]reading{{at: d.started}, {at: d.started}}
 	server.NoRoute = d.noPage
 	return d
+}
+
+// platformNames returns the names of platforms, those of ios and android if there are none.
+func platformNames(all []store.Platform) []string {
+	if len(all) == 0 {
+		all = []store.Platform{store.IOS, store.Android}
+	}
+	return edge.Each(all, func(p store.Platform) string { return string(p) })
 }
 
 // runs reports whether a service runs; "" always does.

@@ -18,10 +18,8 @@ import (
 type figure int
 
 const (
-	figPendingIOS figure = iota
-	figPendingAndroid
-	figRunning
-	figArrived // since the previous sample, like figStarted
+	figRunning figure = iota
+	figArrived        // since the previous sample, like figStarted
 	figStarted
 	figWaited // the wait of the started builds, in seconds
 	figLoad
@@ -32,7 +30,8 @@ const (
 	figBalance
 	figDemand
 	figBaseline
-	figPools // poolFigures for each pool
+	figPending                             // of each platform
+	figPools   = figPending + maxPlatforms // poolFigures for each pool
 )
 
 const (
@@ -42,8 +41,10 @@ const (
 	poolPlaces
 	poolFigures
 
-	maxPools = 8
-	figCount = figPools + maxPools*poolFigures
+	// maxPlatforms is how many platforms have a line. If there are more, the last line is the rest.
+	maxPlatforms = 6
+	maxPools     = 8
+	figCount     = figPools + maxPools*poolFigures
 )
 
 // sums reports whether a figure counts events, because counts are added up over a
@@ -133,6 +134,7 @@ var periods = []struct { //nolint:gochecknoglobals // a table
 // work, then every pulseEvery, and each second for viewers; all else is in memory anyway.
 type History struct {
 	heijunka  http.Heijunka
+	platforms []string                        // those that builds may be for
 	counted   func() (store.QueueCount, bool) // nil without the service builds
 	readPulse func(ctx context.Context, since time.Time) (store.Pulse, error)
 
@@ -160,9 +162,10 @@ type machinePoint struct {
 	v  [3]float32 // processor, memory and disk; NaN is unknown
 }
 
-// NewHistory returns a History without a past. It starts nothing.
-func NewHistory(h http.Heijunka) *History {
-	history := &History{heijunka: h, machines: map[string][]machinePoint{}}
+// NewHistory returns a History without a past. It starts nothing. Builds may be for platforms;
+// none means ios and android.
+func NewHistory(h http.Heijunka, platforms []store.Platform) *History {
+	history := &History{heijunka: h, platforms: platformNames(platforms), machines: map[string][]machinePoint{}}
 	for _, p := range periods {
 		history.rings = append(history.rings, newRing(p.step, int(p.length/p.step)))
 	}
@@ -213,9 +216,17 @@ func (h *History) takeQueue(ctx context.Context, now time.Time, v *sample) {
 	if !ok {
 		return // an outage
 	}
-	ios, android := count.Pending[store.IOS], count.Pending[store.Android]
-	v[figPendingIOS], v[figPendingAndroid] = float32(ios), float32(android)
-	work := ios+android+h.pulse.Running > 0 || count.Changes != h.changes
+	pending := 0
+	for i := range h.lines() {
+		v[figPending+figure(i)] = 0
+	}
+	for platform, n := range count.Pending {
+		pending += n
+		if i := slices.Index(h.platforms, string(platform)); i >= 0 {
+			v[figPending+figure(min(i, maxPlatforms-1))] += float32(n)
+		}
+	}
+	work := pending+h.pulse.Running > 0 || count.Changes != h.changes
 	every := pulseEvery
 	if now.Unix()-h.watched.Load() <= watchedFor {
 		every = sampleEvery
@@ -255,6 +266,14 @@ func (h *History) takeLoad(v *sample) (pools []string) {
 		pools = append(pools, p.Name)
 	}
 	return pools
+}
+
+// lines names the lines of platforms, in the order of their figures.
+func (h *History) lines() []string {
+	if len(h.platforms) <= maxPlatforms {
+		return h.platforms
+	}
+	return append(slices.Clone(h.platforms[:maxPlatforms-1]), "others")
 }
 
 // add adds a sample. The caller holds mu.

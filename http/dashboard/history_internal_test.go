@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -14,7 +15,7 @@ import (
 
 func TestHistoryIsTenSecondsAndAMinuteFine(t *testing.T) {
 	t.Parallel()
-	h := NewHistory(nil)
+	h := NewHistory(nil, nil)
 	begin := time.Unix(1_800_000_000, 0) // a whole minute
 	for i := range 180 {
 		var v sample
@@ -64,7 +65,7 @@ func (s *shared) read(_ context.Context, since time.Time) (store.Pulse, error) {
 func TestPlotsReadTheDatabaseOnlyWhileThereIsWork(t *testing.T) {
 	t.Parallel()
 	db := &shared{count: store.QueueCount{Changes: 1}}
-	h := NewHistory(nil)
+	h := NewHistory(nil, nil)
 	h.Observe(db.counted, db.read, nil)
 	second := time.Unix(1_800_000_000, 0)
 	pass := func(seconds int) {
@@ -99,10 +100,10 @@ func TestPlotsReadTheDatabaseOnlyWhileThereIsWork(t *testing.T) {
 	db.reads = 7
 	db.count.Pending, db.Running, db.Submitted = map[store.Platform]int{store.IOS: 2, store.Android: 1}, 0, 4
 	pass(10)
-	require.Equal(t, []float32{2, 1, 3}, []float32{last(figPendingIOS), last(figPendingAndroid), last(figArrived)})
+	require.Equal(t, []float32{2, 1, 3}, []float32{last(figPending), last(figPending + 1), last(figArrived)})
 	db.count.Pending, db.Started = nil, 3 // and ended
 	pass(10)
-	require.Equal(t, []float32{0, 0}, []float32{last(figPendingIOS), last(figRunning)})
+	require.Equal(t, []float32{0, 0}, []float32{last(figPending), last(figRunning)})
 	pass(600)
 	require.Equal(t, 8, db.reads, "no work")
 
@@ -121,9 +122,28 @@ func TestPlotsReadTheDatabaseOnlyWhileThereIsWork(t *testing.T) {
 	require.Equal(t, 19, db.reads)
 }
 
+func TestEachPlatformHasALine(t *testing.T) {
+	t.Parallel()
+	db := &shared{count: store.QueueCount{Pending: map[store.Platform]int{"p0": 1, "p4": 2, "p5": 4, "p7": 8, "unknown": 16}}}
+	var set []store.Platform
+	for i := range maxPlatforms + 2 {
+		set = append(set, store.Platform(fmt.Sprint("p", i)))
+	}
+	h := NewHistory(nil, set)
+	h.Observe(db.counted, db.read, nil)
+	now := time.Unix(1_800_000_000, 0)
+	h.take(t.Context(), now)
+	require.Equal(t, []string{"p0", "p1", "p2", "p3", "p4", "others"}, h.lines())
+	for i, want := range []float32{1, 0, 0, 0, 2, 12} {
+		values := h.over(figPending+figure(i), 0, now)
+		require.InDelta(t, want, values[len(values)-1], 0, i)
+	}
+	require.Equal(t, []string{"ios", "android"}, NewHistory(nil, nil).lines())
+}
+
 func TestMachinesAreRememberedWithinBounds(t *testing.T) {
 	t.Parallel()
-	h := NewHistory(nil)
+	h := NewHistory(nil, nil)
 	begin := time.Unix(1_800_000_000, 0)
 	cpu := 50.0
 	for i := range 2 * maxMachinePoints {

@@ -40,7 +40,7 @@ func TestPlotShowsTheMeanOfWhatIsTooClose(t *testing.T) {
 
 func TestMachinePlotCoversTheWholeTime(t *testing.T) {
 	t.Parallel()
-	h := NewHistory(nil)
+	h := NewHistory(nil, nil)
 	d := &Dashboard{deps: Deps{History: h}}
 	begun := time.Now().Truncate(time.Second)
 	load := 100.0

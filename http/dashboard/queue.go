@@ -74,8 +74,12 @@ func (d *Dashboard) queuePlots(v *view) []plot {
 	now := time.Now()
 	d.deps.History.watched.Store(now.Unix())
 	over, draw := d.plotters(v, now)
+	var depths []line
+	for i, name := range d.deps.History.lines() {
+		depths = append(depths, over(name, figPending+figure(i)))
+	}
 	return []plot{
-		draw("depth", "Waiting", "builds", "Bad when it grows for long: then workers are missing.", over("iOS", figPendingIOS), over("Android", figPendingAndroid)),
+		draw("depth", "Waiting", "builds", "Bad when it grows for long: then workers are missing.", depths...),
 		draw("flow", "Arrivals and starts", "builds a minute", "Good while as many start as arrive.", over("arrived", figArrived), over("started", figStarted)),
 		draw("running", "Running", "builds", "At most the slots of all workers.", over("running", figRunning)),
 		draw("waited", "Time waited by those that started", "s", "Lower is better.", over("waited", figWaited)),

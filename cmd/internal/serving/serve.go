@@ -219,7 +219,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		running.Wait()
 	}
 	pages := postgres.NewDashboard(db)
-	history := dashboard.NewHistory(c.tree.Heijunka)
+	history := dashboard.NewHistory(c.tree.Heijunka, c.cfg.Platforms)
 	web := http.Deps{
 		Publish:  c.tree.Bus.Publish,
 		Requests: c.tree.Heijunka,
