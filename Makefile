@@ -79,6 +79,9 @@ demo-throttle: setup-postgres build ## pace 200 webhooks of a stand-in for HubSp
 run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database in .cache/run
 	$(BIN) serve --data-dir $(RUN_DIR) --platforms ios,android,linux
 
+dev: setup-postgres ## serve as make run does, but read the pages from the sources: an open page follows their changes
+	$(GO) run -tags dev ./cmd/takt serve --data-dir $(RUN_DIR) --platforms ios,android,linux
+
 unit: ## run the tests that need nothing but Go: no server, no network, no root
 	$(GO) test -short -timeout 5m $(PACKAGES)
 
@@ -93,6 +96,7 @@ check: lint vet vuln check-tests ## check what CI checks: lint, vet, vulnerabili
 check-tests: announce setup-cc $(SERVERS) ## run every test, those of packages with the race detector, and install what they need
 	$(if $(PARTS),$(NEEDS) CGO_ENABLED=1 $(GOTEST) -- -race -count 1 -vet=off -timeout 30m $(PARTS))
 	$(if $(ENDS),$(NEEDS) CGO_ENABLED=0 $(GOTEST) $(if $(filter test,$(MAKECMDGOALS)),-except .cache/passed) -- -count 1 -vet=off -timeout 30m $(ENDS))
+	$(GO) test -tags dev -run TestDev ./http/dashboard
 	@$(GO) run ./cmd/internal/mutants -stale || echo "make mutants will fail for these until testdata/mutants.txt is mended" >&2
 
 test-race: announce setup-cc $(SERVERS) ## run every test with the race detector, in the programs that tests start, too

@@ -68,8 +68,6 @@ type Dashboard struct {
 	pages     []*page
 	front     string            // the page that a login leads to
 	done      map[string]string // the message after an act, by the act's name
-	assets    map[string]asset
-	version   string // of the assets
 	live      *live
 	known     *lastKnown
 
@@ -95,7 +93,6 @@ func New(server *http.Server, deps Deps, cfg Config) *Dashboard {
 	}
 	d.pages = slices.DeleteFunc(d.allPages(), func(p *page) bool { return !d.runs(p.service) })
 	d.front = d.pages[0].Path
-	d.assets, d.version = readAssets()
 	d.kept = [2]reading{{at: d.started}, {at: d.started}}
 	server.NoRoute = d.noPage
 	return d

@@ -117,8 +117,11 @@ func (d *Dashboard) follow(c echo.Context, v *view) error {
 		}
 		tick := time.NewTicker(liveTick)
 		defer tick.Stop()
-		seen, told := 0, time.Time{}
+		seen, told, look := 0, time.Time{}, current().version
 		for time.Now().Before(until) {
+			if changed(look) {
+				return st.Write([]byte("event: look\ndata:\n\n"))
+			}
 			if err := d.refresh(ctx, lv); err != nil {
 				return err
 			}
@@ -207,7 +210,7 @@ func (d *Dashboard) refresh(ctx context.Context, lv *liveView) error {
 // makeParts executes the templates. Without data it executes only the frame's. The caller holds
 // making.
 func (d *Dashboard) makeParts(lv *liveView, s *screen) error {
-	for _, t := range templates()[lv.page.name].Templates() {
+	for _, t := range current().pages[lv.page.name].Templates() {
 		name := t.Name()
 		if !strings.HasPrefix(name, "live-") || s.Page == nil && name != "live-stale" && name != "live-nav" {
 			continue

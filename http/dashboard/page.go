@@ -182,7 +182,7 @@ const awayText = "The database is unavailable. No accepted work is lost."
 
 // screen reads the data of v. During a database outage it returns the last data read.
 func (d *Dashboard) screen(ctx context.Context, v *view) (*screen, error) {
-	s := &screen{Title: v.page.Title, Section: v.page.section(), View: v, Asof: time.Now(), Version: d.version}
+	s := &screen{Title: v.page.Title, Section: v.page.section(), View: v, Asof: time.Now(), Version: current().version}
 	reading, cancel := context.WithTimeoutCause(ctx, pageLimit, errSlowPage)
 	defer cancel()
 	d.frame(ctx, s, v.open)

@@ -15,7 +15,7 @@ func TestPlotHasATableAndNoHole(t *testing.T) {
 	t.Parallel()
 	nan := float32(math.NaN())
 	var b strings.Builder
-	require.NoError(t, templates()["queue"].ExecuteTemplate(&b, "plot", newPlot("p", "load <b>", "s", "Lower is better.", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), time.Hour, line{Name: "a<", Values: []float32{1, nan, 3, 0.0159}})))
+	require.NoError(t, current().pages["queue"].ExecuteTemplate(&b, "plot", newPlot("p", "load <b>", "s", "Lower is better.", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), time.Hour, line{Name: "a<", Values: []float32{1, nan, 3, 0.0159}})))
 	out := b.String()
 	require.Contains(t, out, "load &lt;b&gt;")
 	require.Contains(t, out, "<b>16 ms</b>")

@@ -290,6 +290,7 @@ function follow() {
   if (log) at.searchParams.set('since', seq)
   stream = new EventSource(at)
   heard = Date.now()
+  stream.addEventListener('look', () => location.reload()) // of make dev
   stream.addEventListener('age', (event) => {
     state = 'Live'
     heard = Date.now()
