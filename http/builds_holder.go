@@ -138,7 +138,7 @@ func (h *holders) certs(ctx context.Context, c echo.Context, in api.Holding) (an
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() //nolint:errcheck // only read from
+	defer file.Close() // only read from
 	return h.sendTo(ctx, c, beat, edge.Download{Name: b.ID + "-certs.zip", Cache: "no-store", Content: file, Digest: b.Certs.SHA256})
 }
 
@@ -180,7 +180,7 @@ func (h *holders) unpackCerts(ctx context.Context, b store.Build) (certs.Bundle,
 	if err != nil {
 		return certs.Bundle{}, err
 	}
-	defer file.Close() //nolint:errcheck // only read from
+	defer file.Close() // only read from
 	archive, err := io.ReadAll(file)
 	if err != nil {
 		return certs.Bundle{}, err

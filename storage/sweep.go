@@ -22,7 +22,7 @@ type Stored struct {
 }
 
 // kept are the directories of committed files.
-var kept = []string{"builds", "diagnostics"} //nolint:gochecknoglobals // a constant list
+var kept = []string{"builds", "diagnostics"}
 
 // Walk calls visit for every committed file on the local disk, directory by directory.
 // An error of visit ends the walk. Files that are removed meanwhile are skipped.

@@ -86,7 +86,7 @@ func (l *Local) take(in *tempWriter, sealFor string, content io.Reader) error {
 		}
 		in.out = sealer
 	}
-	buffer := l.buffers.Get().(*bufio.Writer) //nolint:forcetypeassert // the pool holds nothing else
+	buffer := l.buffers.Get().(*bufio.Writer) // the pool holds nothing else
 	defer l.buffers.Put(buffer)
 	defer buffer.Reset(nil)
 	buffer.Reset(in)

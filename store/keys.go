@@ -135,7 +135,7 @@ func (r *KeyRing) Set(keys []NamedKey) {
 // keys were not read yet.
 func (r *KeyRing) Find(sent string) (*NamedKey, error) {
 	if r == nil || sent == "" {
-		return nil, nil //nolint:nilnil // there is none, which is no error
+		return nil, nil // there is none, which is no error
 	}
 	keys := r.keys.Load()
 	if keys == nil {

@@ -80,7 +80,7 @@ func (cl *cluster) probe(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connecting to the embedded database: %w", err)
 	}
-	defer conn.Close(ctx) //nolint:errcheck // the server drops the session anyway
+	defer conn.Close(ctx) // the server drops the session anyway
 	var exists bool
 	if err := conn.QueryRow(ctx, sqlHasDatabase, databaseName).Scan(&exists); err != nil {
 		return fmt.Errorf("querying the embedded database: %w", err)

@@ -161,7 +161,7 @@ func (l *openPool) close(ctx context.Context, drain time.Duration, log zerolog.L
 // cut closes all connections, so that calls on them fail immediately.
 func (l *openPool) cut() {
 	l.conns.Range(func(conn, _ any) bool {
-		hangUp(conn.(*pgx.Conn)) //nolint:forcetypeassert // the map holds nothing else
+		hangUp(conn.(*pgx.Conn)) // the map holds nothing else
 		return true
 	})
 }
@@ -171,7 +171,7 @@ func (l *openPool) cancel(ctx context.Context) {
 	ctx, stop := context.WithTimeoutCause(ctx, time.Second, errors.New("the database did not take the cancellation in time"))
 	defer stop()
 	l.conns.Range(func(conn, _ any) bool {
-		_ = conn.(*pgx.Conn).PgConn().CancelRequest(ctx) //nolint:forcetypeassert // cut follows
+		_ = conn.(*pgx.Conn).PgConn().CancelRequest(ctx) // cut follows
 		return true
 	})
 }

@@ -27,7 +27,7 @@ type repoWorker struct {
 	name      string
 	state     otp.Ref
 	// worker is cancelled when the DeploymentWorker ends, for any reason.
-	worker context.Context //nolint:containedctx // of the process that started it
+	worker context.Context // of the process that started it
 	// silent is the time set by silentUntil, in Unix nanoseconds.
 	silent atomic.Int64
 

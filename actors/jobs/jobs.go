@@ -26,7 +26,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog" //nolint:depguard // River logs with it
+	"log/slog" // River logs with it
 	"strings"
 	"sync/atomic"
 	"time"

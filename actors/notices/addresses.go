@@ -7,11 +7,11 @@ import (
 )
 
 // ipv6 is what is allocated as global unicast addresses. All others have a special purpose.
-var ipv6 = netip.MustParsePrefix("2000::/3") //nolint:gochecknoglobals // a constant
+var ipv6 = netip.MustParsePrefix("2000::/3")
 
 // reserved are networks that are not public, beside those that netip knows: IANA's registries of
 // special-purpose addresses, but for those of services that no receiver uses.
-var reserved = []netip.Prefix{ //nolint:gochecknoglobals // a constant
+var reserved = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
 	netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("240.0.0.0/4"),
 	// Documentation.

@@ -136,7 +136,7 @@ type worker struct {
 
 // retries are the pauses between attempts: 25 hours in all. The migration gives a notice one
 // attempt more than there are pauses.
-var retries = []time.Duration{ //nolint:gochecknoglobals // a constant
+var retries = []time.Duration{
 	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute,
 	time.Hour, 2 * time.Hour, 4 * time.Hour, 7 * time.Hour, 10 * time.Hour,
 }
@@ -252,7 +252,7 @@ func (n *Notices) setStatus(ctx context.Context, base, token string, body []byte
 		if n.public != "" {
 			content["target_url"] = n.public + "/builds/" + build
 		}
-		text, _ := json.Marshal(content) //nolint:errchkjson // never fails
+		text, _ := json.Marshal(content) // never fails
 		status, err = n.post(ctx, strings.TrimSuffix(base, "/")+"/repos/"+repo+"/statuses/"+sha, text, http.Header{
 			"Accept": {"application/vnd.github+json"}, "Authorization": {"Bearer " + token},
 		})

@@ -104,7 +104,7 @@ func newSecret() []byte {
 func secretText(secret []byte) string { return "whsec_" + base64.StdEncoding.EncodeToString(secret) }
 
 func (n *Notices) seal(id string, secrets store.NoticeSecrets) []byte {
-	content, _ := json.Marshal(secrets) //nolint:errchkjson // never fails
+	content, _ := json.Marshal(secrets) // never fails
 	return n.keys.Seal(seal.NoticeSecrets, id, content)
 }
 

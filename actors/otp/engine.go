@@ -2,7 +2,7 @@ package otp
 
 import (
 	"fmt"
-	"log/slog" //nolint:depguard // protoactor logs with it
+	"log/slog" // protoactor logs with it
 	"strconv"
 	"sync"
 	"sync/atomic"

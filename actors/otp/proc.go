@@ -38,7 +38,7 @@ type Proc struct {
 
 	up     chan struct{}   // closed when Init has succeeded or failed; nil: it runs inline
 	done   chan struct{}   // closed when it is dead
-	ctx    context.Context //nolint:containedctx // the process's own, handed to its callbacks
+	ctx    context.Context // the process's own, handed to its callbacks
 	cancel context.CancelCauseFunc
 	over   atomic.Bool // phase >= ending, readable without the lock
 	killed atomic.Bool // by Kill; set under the lock

@@ -76,7 +76,7 @@ type server struct {
 	terminated bool // Terminate has been called
 
 	// The process's mutex guards what follows.
-	soft    context.Context         //nolint:containedctx // the process's own, handed to Async
+	soft    context.Context         // the process's own, handed to Async
 	softEnd context.CancelCauseFunc // ends soft, when the process is asked to end
 	timers  map[*timer]struct{}
 	detail  string // why it is suspended

@@ -36,7 +36,7 @@ type System struct {
 	opts   Options
 	names  names
 	engine *engine
-	base   context.Context //nolint:containedctx // parent of every process's context
+	base   context.Context // parent of every process's context
 	slots  sync.Pool       // of *slot
 	nextID atomic.Uint64
 	born   time.Time

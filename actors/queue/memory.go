@@ -262,11 +262,11 @@ func (m *memory) fetch(p *poll, c *class) {
 func (m *memory) oldest(c *class, prefer store.Require, not string) (found *poll) {
 	for of := range m.profiles {
 		front := of.parked.Front()
-		if front != nil && front.Value.(*poll).session.ID == not { //nolint:forcetypeassert // polls only
+		if front != nil && front.Value.(*poll).session.ID == not { // polls only
 			front = front.Next()
 		}
 		if front != nil && of.takes(c) && prefer.Match(of.labels) {
-			if p := front.Value.(*poll); found == nil || p.no < found.no { //nolint:forcetypeassert // polls only
+			if p := front.Value.(*poll); found == nil || p.no < found.no { // polls only
 				found = p
 			}
 		}
@@ -278,7 +278,7 @@ func (m *memory) oldest(c *class, prefer store.Require, not string) (found *poll
 func (m *memory) take(limit int) *batch {
 	b := &batch{seen: m.pending.seen(), done: make(chan struct{})}
 	for len(b.polls) < limit && m.waiting.Len() > 0 {
-		p := m.waiting.Front().Value.(*poll) //nolint:forcetypeassert // polls only
+		p := m.waiting.Front().Value.(*poll) // polls only
 		p.unlist()
 		s := p.session
 		b.polls = append(b.polls, p)
@@ -401,7 +401,7 @@ func (m *memory) postpone(p *poll, now time.Time) {
 // again, all others get err.
 func (m *memory) fail(err error, now time.Time) {
 	for m.waiting.Len() > 0 {
-		p := m.waiting.Front().Value.(*poll) //nolint:forcetypeassert // polls only
+		p := m.waiting.Front().Value.(*poll) // polls only
 		p.unlist()
 		if p.wasParked && p.session.known {
 			m.rest(p, now)

@@ -82,7 +82,7 @@ func (p *poll) idle(queueSize int) {
 // after most others.
 func (p *poll) put(l *list.List, s state) {
 	p.in, p.state = l, s
-	numberOf := func(e *list.Element) uint64 { return e.Value.(*poll).no } //nolint:forcetypeassert // polls only
+	numberOf := func(e *list.Element) uint64 { return e.Value.(*poll).no } // polls only
 	front, back := l.Front(), l.Back()
 	for back != nil && numberOf(front) < p.no && numberOf(back) > p.no {
 		front, back = front.Next(), back.Prev()

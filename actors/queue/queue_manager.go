@@ -236,7 +236,7 @@ func (m *manager) serve(c *otp.Ctx, b *batch) {
 }
 
 // unlockWait is the pause before a poll whose worker's row was locked is tried again.
-var unlockWait = backoff.Backoff{Min: 5 * time.Millisecond, Max: 100 * time.Millisecond} //nolint:gochecknoglobals // a constant
+var unlockWait = backoff.Backoff{Min: 5 * time.Millisecond, Max: 100 * time.Millisecond}
 
 // levelOf returns the level at which an error that is no outage is logged. Contention is
 // only a warning, because it is no defect.

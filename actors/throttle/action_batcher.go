@@ -14,7 +14,7 @@ import (
 
 // pace decides when ActionBatcher begins a transaction. The callers of the previous one soon
 // send their next actions, so a transaction waits briefly for these.
-var pace = batching.Pace{ //nolint:gochecknoglobals // a constant
+var pace = batching.Pace{
 	Parallel: 2, Most: 500, Least: 16, Linger: 5 * time.Millisecond, Return: time.Millisecond,
 }
 

@@ -96,7 +96,7 @@ func (s *portalQueue) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error
 			s.queues.arrive(id, n, now)
 		}
 		s.step(c)
-		return nil, nil //nolint:nilnil // the answer is that it was taken
+		return nil, nil // the answer is that it was taken
 	case makeRoom:
 		until, resting := s.rests()
 		ends := resting && time.Until(until) > s.p.cfg.Snooze || s.quiet()

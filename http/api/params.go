@@ -45,7 +45,7 @@ type Continue struct {
 }
 
 // paged are the headers of a list.
-var paged = []string{"Link"} //nolint:gochecknoglobals // a constant
+var paged = []string{"Link"}
 
 // param is one parameter of an endpoint: a field of its input.
 type param struct {
@@ -159,7 +159,7 @@ func (p *param) read(r Request, in reflect.Value) error {
 	}
 	field := in.FieldByIndex(p.field)
 	if p.own {
-		return field.Addr().Interface().(Param).ReadParam(p.name, sent) //nolint:forcetypeassert // checked by paramOf
+		return field.Addr().Interface().(Param).ReadParam(p.name, sent) // checked by paramOf
 	}
 	if sent == "" {
 		if sent = p.def; sent == "" {

@@ -105,7 +105,7 @@ func (c *Client) open(ctx context.Context, cl call) (*http.Response, error) {
 type receiving struct {
 	io.ReadCloser
 	cl           call
-	outer, inner context.Context //nolint:containedctx // one call's, needed to name what broke it
+	outer, inner context.Context // one call's, needed to name what broke it
 	watch        *watch
 	free         func()
 }

@@ -31,7 +31,7 @@ type act struct {
 // acts lists the routes of forms.
 func (d *Dashboard) acts() []edge.Route {
 	orders := &d.server.Acts
-	rebuilt := func(made any) string { return "/builds/" + made.(api.Retried).ID } //nolint:forcetypeassert // what RetryBuild returns
+	rebuilt := func(made any) string { return "/builds/" + made.(api.Retried).ID } // what RetryBuild returns
 	return []edge.Route{
 		perform(d, "/builds/:id/cancel", api.Reader, api.CancelBuild, orders.CancelBuild, act{name: "cancel", done: "The build is cancelled."}),
 		perform(d, "/builds/:id/retry", api.Reader, api.RetryBuild, orders.RetryBuild, act{name: "retry", done: "The build is submitted again.", to: rebuilt}),

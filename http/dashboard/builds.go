@@ -27,7 +27,7 @@ type buildsData struct {
 	Platforms []string
 }
 
-var buildStates = []string{"pending", "assigned", "building", "completed", "failed", "cancelled"} //nolint:gochecknoglobals // a table
+var buildStates = []string{"pending", "assigned", "building", "completed", "failed", "cancelled"}
 
 // StateNames are the states that the filter offers.
 func (buildsData) StateNames() []string { return buildStates }

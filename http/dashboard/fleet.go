@@ -49,8 +49,8 @@ func (r fleetRow) Success() float64 {
 }
 
 var (
-	fleetSorts  = []string{"state", "name", "used", "success", "seen"} //nolint:gochecknoglobals // a table
-	fleetStates = store.WorkerStates()                                 //nolint:gochecknoglobals // a table
+	fleetSorts  = []string{"state", "name", "used", "success", "seen"}
+	fleetStates = store.WorkerStates()
 )
 
 // Sorts and StateNames are the options of the page's filter.

@@ -122,7 +122,7 @@ func (r *ring) values(f figure, end time.Time) []float32 {
 }
 
 // periods are the times that plots may cover, and the steps in which history keeps them.
-var periods = []struct { //nolint:gochecknoglobals // a table
+var periods = []struct {
 	Name         string
 	step, length time.Duration
 }{{"1h", 10 * time.Second, time.Hour}, {"24h", time.Minute, 24 * time.Hour}, {"7d", 10 * time.Minute, 7 * 24 * time.Hour}}

@@ -34,7 +34,7 @@ func (d *Dashboard) loadOverview(ctx context.Context, v *view) (any, error) {
 		err = errAway
 	}
 	if was, _, _ := d.known.of(v.data()); err != nil && was != nil {
-		last := was.(overviewData) //nolint:forcetypeassert // only this function makes it
+		last := was.(overviewData) // only this function makes it
 		data.Queue, data.Recent = last.Queue, last.Recent
 	}
 	return data, err

@@ -18,7 +18,7 @@ import (
 )
 
 // statuses has each code's status. Internal and unknown codes are 500.
-var statuses = map[store.Code]int{ //nolint:gochecknoglobals // a table
+var statuses = map[store.Code]int{
 	store.InvalidArgument: http.StatusBadRequest, store.InvalidState: http.StatusBadRequest,
 	store.Unauthorized: http.StatusUnauthorized, store.InvalidToken: http.StatusUnauthorized,
 	store.InvalidAPIKey: http.StatusForbidden, store.Forbidden: http.StatusForbidden, store.NotAssigned: http.StatusForbidden, store.MissingScope: http.StatusForbidden, store.WorkerMismatch: http.StatusForbidden, store.PriorityTooHigh: http.StatusForbidden,

@@ -50,7 +50,7 @@ func (s *Forms) Read(c echo.Context, take func(f *Form, p *multipart.Part) error
 	if f.body != nil && req.ContentLength > f.body.max {
 		return errTooLarge()
 	}
-	buffer := s.readers.Get().(*bufio.Reader) //nolint:forcetypeassert // the pool holds nothing else
+	buffer := s.readers.Get().(*bufio.Reader) // the pool holds nothing else
 	buffer.Reset(req.Body)
 	defer func() { buffer.Reset(nil); s.readers.Put(buffer) }()
 	parts := multipart.NewReader(buffer, params["boundary"])

@@ -24,7 +24,7 @@ type Once struct{ apiKey, key string }
 func ReadOnce(h http.Header, apiKey, name string) (*Once, error) {
 	values, present := h[http.CanonicalHeaderKey(api.HeaderIdempotencyKey)]
 	if !present {
-		return nil, nil //nolint:nilnil // without a key there is nothing to do
+		return nil, nil // without a key there is nothing to do
 	}
 	if len(values) != 1 || !validIdempotencyKey(values[0]) {
 		return nil, Invalid("Idempotency-Key must be 1 to 255 visible characters")

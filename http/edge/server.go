@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog" //nolint:depguard // it takes what net/http logs to our logger
+	"log/slog" // it takes what net/http logs to our logger
 	"maps"
 	"net"
 	"net/http"

@@ -31,7 +31,7 @@ type Stream struct {
 	conn    *http.ResponseController
 	limit   time.Duration
 	gone    <-chan struct{} // the client has left
-	stopped context.Context //nolint:containedctx // the server's, which outlives the request
+	stopped context.Context // the server's, which outlives the request
 	ping    *time.Ticker
 	wrote   time.Time
 	revoked func() bool // whether the named key of the request was revoked

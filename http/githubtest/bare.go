@@ -70,7 +70,7 @@ func spool(r *http.Request, dir string) (io.Closer, error) {
 
 // git runs a short command on the bare repository dir and returns its output.
 func git(dir, input string, args ...string) (string, error) {
-	cmd := exec.Command("git", append([]string{"--git-dir=."}, args...)...) //nolint:noctx // see above
+	cmd := exec.Command("git", append([]string{"--git-dir=."}, args...)...)
 	cmd.Dir, cmd.Stdin = dir, strings.NewReader(input)
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1")
 	out, err := cmd.Output()

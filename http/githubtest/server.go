@@ -62,7 +62,7 @@ type Server struct {
 
 // New returns a server without organisations.
 func New(cfg Config) (*Server, error) {
-	out, err := exec.Command("git", "--exec-path").Output() //nolint:noctx // it answers at once
+	out, err := exec.Command("git", "--exec-path").Output() // it answers at once
 	if err != nil {
 		return nil, fmt.Errorf("githubtest: git is needed: %w", err)
 	}

@@ -107,7 +107,7 @@ git branch feature/one HEAD~1
 git tag v1.0.0 HEAD~2
 git tag -a -m "the first" v1.1.0
 cd .. && git clone -q --bare --template= work template.git && rm -rf work`
-	cmd := exec.Command("sh", "-c", script) //nolint:noctx // bounded: a handful of small commits
+	cmd := exec.Command("sh", "-c", script) // bounded: a handful of small commits
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1",
 		"GIT_AUTHOR_DATE="+fixedDate, "GIT_COMMITTER_DATE="+fixedDate)

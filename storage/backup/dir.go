@@ -112,7 +112,7 @@ func (d *Dir) put(write func(f *os.File) (name string, err error)) error {
 	if err != nil {
 		return fmt.Errorf("writing to the backup: %w", err)
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // gone already after the rename
+	defer os.Remove(f.Name()) // gone already after the rename
 	name, err := write(f)
 	if err == nil {
 		err = f.Sync()

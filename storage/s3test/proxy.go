@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog" //nolint:depguard // net/http logs with it
+	"log/slog" // net/http logs with it
 	"net"
 	"net/http"
 	"net/http/httputil"

@@ -95,7 +95,7 @@ func (s *Server) launch() bool {
 	log, err := os.OpenFile(filepath.Join(s.root, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	require.NoError(s.tb, err)
 	defer log.Close()
-	s.cmd = exec.Command(s.program, "--port", fmt.Sprintf("127.0.0.1:%d", s.port), "--access", AccessKey, "--secret", SecretKey, //nolint:noctx // it outlives calls
+	s.cmd = exec.Command(s.program, "--port", fmt.Sprintf("127.0.0.1:%d", s.port), "--access", AccessKey, "--secret", SecretKey, // it outlives calls
 		"--quiet", "--keep-alive", "posix", "--sidecar", filepath.Join(s.root, "meta"), filepath.Join(s.root, "data"))
 	s.cmd.Env = []string{"HOME=" + s.root, "TMPDIR=" + s.root}
 	s.cmd.Stdout, s.cmd.Stderr = log, log

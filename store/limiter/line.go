@@ -52,7 +52,7 @@ func (l line[T]) Swap(i, j int) {
 }
 
 func (l *line[T]) Push(x any) {
-	t := x.(T) //nolint:forcetypeassert // only heap.Push calls it
+	t := x.(T) // only heap.Push calls it
 	_, at := t.turn()
 	*at = len(*l)
 	*l = append(*l, t)

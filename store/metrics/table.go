@@ -57,7 +57,7 @@ var (
 )
 
 // table has every metric of takt's own, with what an operator has to know of it.
-var table = []Group{ //nolint:gochecknoglobals // a constant
+var table = []Group{
 	{"Builds", []Metric{
 		{"takt_builds_submitted_total", Counter, "Builds submitted to this controller, by platform.", platform, nil},
 		{"takt_build_wait_seconds", Histogram, "Time from a build's submission to its first assignment, by platform and priority.", []string{"platform", "priority"}, long},

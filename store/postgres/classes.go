@@ -386,6 +386,6 @@ func statement(claims []*claim, p pass, skip []int64) (sql string, args []any) {
 // claimOneSet is the statement for workers that all take the same two or more classes, which
 // is the usual case.
 var (
-	oneSet      = [2]int{0, 1}                   //nolint:gochecknoglobals // a constant
-	claimOneSet = claimSQL(oneSet[0], oneSet[1]) //nolint:gochecknoglobals // as well
+	oneSet      = [2]int{0, 1}
+	claimOneSet = claimSQL(oneSet[0], oneSet[1])
 )

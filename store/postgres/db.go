@@ -90,7 +90,7 @@ func (c *times) PlanScan(m *pgtype.Map, oid uint32, format int16, target any) pg
 type timePlan struct{ pgtype.ScanPlan }
 
 func (p timePlan) Scan(src []byte, to any) error {
-	return p.ScanPlan.Scan(src, (*readTime)(to.(*time.Time))) //nolint:forcetypeassert // as planned
+	return p.ScanPlan.Scan(src, (*readTime)(to.(*time.Time))) // as planned
 }
 
 type readTime time.Time

@@ -77,7 +77,7 @@ type addition struct {
 }
 
 // additionsAtOnce is how transactions add builds: each the builds of many submissions.
-var additionsAtOnce = batching.Pace{Parallel: 2, Most: 64} //nolint:gochecknoglobals // a constant
+var additionsAtOnce = batching.Pace{Parallel: 2, Most: 64}
 
 // addTogether adds builds in one transaction, not with a caller's context, because all
 // share it.

@@ -3,7 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"log/slog" //nolint:depguard // River logs with it
+	"log/slog" // River logs with it
 	"slices"
 
 	"github.com/jackc/pgx/v5"

@@ -43,8 +43,8 @@ type cluster struct {
 // A test binary's servers. They are variables because tests share them and have nothing
 // else to share them through.
 var (
-	shared    = cluster{options: fast}    //nolint:gochecknoglobals // see above
-	benchmark = cluster{options: durable} //nolint:gochecknoglobals // see above
+	shared    = cluster{options: fast}
+	benchmark = cluster{options: durable}
 )
 
 // Main runs the tests, ends the server, and fails if goroutines are left over. A
@@ -174,7 +174,7 @@ func (c *cluster) makeTemplate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx) //nolint:errcheck // nothing is lost with it
+	defer conn.Close(ctx) // nothing is lost with it
 	// A copy of files costs half of one through the log. Before PostgreSQL 15 there was no other.
 	err = conn.QueryRow(ctx, `SELECT CASE WHEN current_setting('server_version_num')::int >= 150000 THEN ' STRATEGY file_copy' ELSE '' END`).Scan(&c.strategy)
 	if err != nil {
@@ -234,7 +234,7 @@ func (c *cluster) exec(ctx context.Context, sql string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx) //nolint:errcheck // nothing is lost with it
+	defer conn.Close(ctx) // nothing is lost with it
 	_, err = conn.Exec(ctx, sql)
 	return err
 }

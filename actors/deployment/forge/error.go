@@ -98,7 +98,7 @@ func bounded(until, now time.Time) time.Time {
 }
 
 // refusals are the reasons shown to users, by status; 0 is for no answer.
-var refusals = map[int]string{ //nolint:gochecknoglobals // a constant
+var refusals = map[int]string{
 	0:                              "the forge does not answer",
 	http.StatusUnauthorized:        "the credential is not valid",
 	http.StatusForbidden:           "the credential does not allow it",

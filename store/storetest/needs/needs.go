@@ -198,7 +198,7 @@ func findPostgres() (string, error) {
 }
 
 func findGit() (string, error) {
-	out, err := exec.Command("git", "--exec-path").Output() //nolint:noctx // it ends at once
+	out, err := exec.Command("git", "--exec-path").Output() // it ends at once
 	if err == nil {
 		_, err = os.Stat(filepath.Join(strings.TrimSpace(string(out)), "git-http-backend"))
 	}
@@ -236,7 +236,7 @@ func tool(pattern string) func() (string, error) {
 			return "", err
 		}
 		var exit *exec.ExitError
-		if err = exec.Command(path, "--version").Run(); errors.As(err, &exit) { //nolint:noctx // it ends at once, as it knows the flag or not
+		if err = exec.Command(path, "--version").Run(); errors.As(err, &exit) { // it ends at once, as it knows the flag or not
 			err = nil
 		}
 		return path, err
@@ -244,7 +244,7 @@ func tool(pattern string) func() (string, error) {
 }
 
 func findWebhooks() (string, error) {
-	if err := exec.Command("node", "--version").Run(); err != nil { //nolint:noctx // it ends at once
+	if err := exec.Command("node", "--version").Run(); err != nil { // it ends at once
 		return "", err
 	}
 	return file("standardwebhooks-*/node_modules/standardwebhooks")()
@@ -259,7 +259,7 @@ func findBrowser() (string, error) {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	return path, try(exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", //nolint:noctx // see try
+	return path, try(exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", // see try
 		"--user-data-dir="+dir, "--dump-dom", "about:blank"))
 }
 

@@ -76,7 +76,7 @@ func findPodman() (string, error) {
 		return "", err
 	}
 	podman := func(args ...string) error {
-		cmd := exec.Command("podman", args...) //nolint:noctx // see try
+		cmd := exec.Command("podman", args...) // see try
 		cmd.Env = env
 		return try(cmd)
 	}

@@ -11,7 +11,7 @@ import (
 
 // globs match the directories where packages install the server's programs, newest
 // version last.
-var globs = []string{ //nolint:gochecknoglobals // a constant list
+var globs = []string{
 	"/usr/lib/postgresql/*/bin",
 	"/usr/pgsql-*/bin",
 	"/opt/homebrew/opt/postgresql@*/bin",

@@ -63,7 +63,7 @@ func New(parent string) (*Node, error) {
 		// stopped finds it free again.
 		n.Port = 15000 + rand.N(17000)
 		var free net.Listener
-		if free, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", n.Port)); err == nil { //nolint:noctx // it listens at once
+		if free, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", n.Port)); err == nil { // it listens at once
 			return n, free.Close()
 		}
 	}
@@ -94,7 +94,7 @@ func (n *Node) run(program string, args ...string) error {
 }
 
 func (n *Node) command(program string, args ...string) *exec.Cmd {
-	cmd := exec.Command(program, args...) //nolint:noctx // it ends by itself, or with life
+	cmd := exec.Command(program, args...) // it ends by itself, or with life
 	cmd.Dir, cmd.Env = filepath.Dir(n.Dir), []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: n.User} // an interrupt at the terminal does not reach it
 	return cmd
@@ -162,7 +162,7 @@ func (n *Node) Ask(ctx context.Context, sql string) (result string, err error) {
 	for {
 		conn, err := pgx.Connect(ctx, n.URL())
 		if err == nil {
-			defer conn.Close(ctx) //nolint:errcheck // nothing is lost with it
+			defer conn.Close(ctx) // nothing is lost with it
 			err = conn.QueryRow(ctx, sql).Scan(&result)
 			return result, err
 		}
@@ -180,7 +180,7 @@ func (n *Node) Exec(ctx context.Context, sql string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx) //nolint:errcheck // nothing is lost with it
+	defer conn.Close(ctx) // nothing is lost with it
 	_, err = conn.Exec(ctx, sql)
 	return err
 }

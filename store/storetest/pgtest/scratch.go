@@ -35,7 +35,7 @@ func ScratchDir() (dir string, remove func(), err error) {
 	if err = os.Chmod(dir, 0o711); err != nil { //nolint:gosec // a server may have another account
 		return "", nil, err
 	}
-	cmd := exec.Command("/bin/sh", "-c", `read -r line; rm -rf "$1"`, "sh", dir) //nolint:noctx // it ends with its input
+	cmd := exec.Command("/bin/sh", "-c", `read -r line; rm -rf "$1"`, "sh", dir) // it ends with its input
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                        // an interrupt at the terminal does not reach it
 	life, err := cmd.StdinPipe()
 	if err == nil {

@@ -35,7 +35,7 @@ func Start(cmd *exec.Cmd) (wait func() error, err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	shell := exec.Command("/bin/sh", "-c", watch, "sh", strconv.Itoa(cmd.Process.Pid)) //nolint:noctx // it ends with the child
+	shell := exec.Command("/bin/sh", "-c", watch, "sh", strconv.Itoa(cmd.Process.Pid)) // it ends with the child
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                            // an interrupt at the terminal does not reach it
 	input, err := shell.StdinPipe()
 	if err == nil {

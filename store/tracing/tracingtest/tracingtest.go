@@ -123,7 +123,7 @@ service:
 	log, err := os.Create(filepath.Join(c.dir, "log"))
 	require.NoError(c.tb, err)
 	defer log.Close()
-	c.cmd = exec.Command(program, "--config", filepath.Join(c.dir, "config.yaml")) //nolint:noctx // it outlives calls
+	c.cmd = exec.Command(program, "--config", filepath.Join(c.dir, "config.yaml")) // it outlives calls
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	wait, err := tied.Start(c.cmd)
 	require.NoError(c.tb, err)
