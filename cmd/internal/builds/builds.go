@@ -25,32 +25,29 @@ import (
 
 // List returns takt list.
 func List(env cli.Environment) *cobra.Command {
-	var f client.Filter
-	cmd := cli.Ask(env, &cobra.Command{Use: "list", Short: "List builds, newest first"},
-		func(ctx context.Context, c *client.Client, _ []string) (_ []api.BuildItem, err error) {
+	return cli.Row(env, &cobra.Command{Use: "list", Short: "List builds, newest first"},
+		cli.Repeat(func(c *client.Client, ctx context.Context, f client.Filter) (_ []api.BuildItem, err error) {
 			if f.WorkerID != "" {
-				f.WorkerID, err = cli.WorkerID(ctx, c, f.WorkerID)
-			}
-			if err != nil {
-				return nil, err
+				if f.WorkerID, err = cli.WorkerID(ctx, c, f.WorkerID); err != nil {
+					return nil, err
+				}
 			}
 			return c.List(ctx, f)
-		},
-		func(w io.Writer, builds []api.BuildItem) {
-			cli.List(w, []string{"BUILD", "STATE", "PLATFORM", "AGE", "TOOK", "WORKER", "LABELS"}, builds, func(b api.BuildItem) []string {
+		}),
+		cli.Rows(func(all []api.BuildItem) []api.BuildItem { return all },
+			[]string{"BUILD", "STATE", "PLATFORM", "AGE", "TOOK", "WORKER", "LABELS"}, func(b api.BuildItem) []string {
 				return []string{
 					b.ID, cmp.Or(b.State, b.Status), b.Platform, cli.Since(cmp.Or(b.SubmittedAt, b.CreatedAt)), took(b),
 					cmp.Or(cli.Or(b.WorkerName, ""), cli.Or(b.WorkerID, "-")), LabelText(b.Labels),
 				}
-			})
+			}), func(in *client.Filter, f *cli.Flags) {
+			f.StringVar(&in.State, "status", "", "only builds in this state")
+			f.StringVarP(&in.Q, "query", "q", "", "only builds with this text in their id, labels or error")
+			f.StringVarP(&in.Platform, "platform", "p", "", "only builds for this platform")
+			f.StringVar(&in.WorkerID, "worker", "", "only builds of the worker with this id or name")
+			f.Limit(&in.Limit, 50)
+			cli.OneOf(f.Command, "status", "pending", "assigned", "building", "completed", "failed", "cancelled")
 		})
-	cmd.Flags().StringVar(&f.State, "status", "", "only builds in this state")
-	cmd.Flags().StringVarP(&f.Q, "query", "q", "", "only builds with this text in their id, labels or error")
-	cmd.Flags().StringVarP(&f.Platform, "platform", "p", "", "only builds for this platform")
-	cmd.Flags().StringVar(&f.WorkerID, "worker", "", "only builds of the worker with this id or name")
-	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 50, "maximum number of results; 0 for all")
-	cli.OneOf(cmd, "status", "pending", "assigned", "building", "completed", "failed", "cancelled")
-	return cmd
 }
 
 // took returns how long a build ran, or has run so far.
@@ -96,37 +93,30 @@ func Cancel(env cli.Environment) *cobra.Command {
 
 // Requeue returns takt requeue.
 func Requeue(env cli.Environment) *cobra.Command {
-	var reason string
-	cmd := &cobra.Command{
-		Use:   "requeue ID --reason TEXT",
-		Short: "Return a running build to the queue",
+	return cli.Row(env, &cobra.Command{
+		Use: "requeue ID --reason TEXT", Short: "Return a running build to the queue",
 		Long: `Take an assigned or running build from its worker and return it to its old position
 in the queue, for another worker. This uses up no attempt. Needs the admin key in
 TAKT_ADMIN_KEY.`,
-		Args: cobra.ExactArgs(1),
-	}
-	cli.Command(env, cmd, func(ctx context.Context, s *cli.Session, args []string) error {
-		if err := cli.NeedReason(reason); err != nil {
-			return err
-		}
-		id, err := buildID(ctx, s, args[0])
+	}, func(ctx context.Context, s *cli.Session, in api.RequeueBuildIn) (b api.BuildItem, err error) {
+		id, err := buildID(ctx, s, string(in.ID))
 		if err != nil {
-			return err
+			return b, err
 		}
-		// The call is made once because a repeat would fail: the build is pending by then.
-		reply, err := client.Call(ctx, s.Client, api.RequeueBuild, api.RequeueBuildIn{ID: api.BuildID(id), Body: api.Order{Reason: reason}})
-		return cli.Show(s, reply, err, func(w io.Writer, b api.BuildItem) { fmt.Fprintf(w, "%s %s\n", b.ID, b.Status) })
+		in.ID = api.BuildID(id)
+		// An order, because a repeat would fail: the build is pending by then.
+		return cli.Order(api.RequeueBuild)(ctx, s, in)
+	}, cli.Text(func(w io.Writer, b api.BuildItem) { fmt.Fprintf(w, "%s %s\n", b.ID, b.Status) }), func(in *api.RequeueBuildIn, f *cli.Flags) {
+		f.NeedReason(&in.Body.Reason, nil)
+		cli.Arg(f, &in.ID)
 	})
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required)")
-	return cmd
 }
 
 // Priority returns takt priority.
 func Priority(env cli.Environment) *cobra.Command {
 	var reason *string
 	cmd := cli.Command(env, &cobra.Command{
-		Use:   "priority [flags] ID N",
-		Short: "Change the priority of a build that waits",
+		Use: "priority [flags] ID N", Short: "Change the priority of a build that waits",
 		Long: `Change the priority of a pending build, from -10 to 10. Higher is built first. Among
 builds of the same platform and priority keys take turns, and the builds of one key are
 built in order of submission. Flags go before the id, because N may be negative.`,
@@ -305,8 +295,7 @@ func Logs(env cli.Environment) *cobra.Command {
 	var after, last int64
 	var style cli.LogStyle
 	cmd := buildCommand(env, &cobra.Command{
-		Use:   "logs ID",
-		Short: "Show a build's log",
+		Use: "logs ID", Short: "Show a build's log",
 		Long: `Show a build's log. With --json each line is one JSON object; pass its seq to
 --after to continue from there.`,
 	}, func(ctx context.Context, w *waiter) error {
@@ -335,8 +324,7 @@ func Retry(env cli.Environment) *cobra.Command {
 	var wait, follow bool
 	var reason *string
 	cmd := buildCommand(env, &cobra.Command{
-		Use:   "retry ID",
-		Short: "Submit a build again, with the files that the controller has",
+		Use: "retry ID", Short: "Submit a build again, with the files that the controller has",
 		Long: `Submit a build again, whatever its state, with the files that the controller still
 has. Prints the new build's id. The new build's token is kept in the state directory, as
 with submit.`,
@@ -368,15 +356,14 @@ func created(s *cli.Session, id, token string, shown any) error {
 	if err := s.Tokens.Keep(s.Client.BaseURL(), id, token, time.Now()); err != nil {
 		s.Note("takt: the build's access token could not be kept: %v", err)
 	}
-	return s.Result(shown, func(w io.Writer) { fmt.Fprintln(w, id) })
+	return s.Say(shown, "%s", id)
 }
 
 // Download returns takt download.
 func Download(env cli.Environment) *cobra.Command {
 	var output string
 	cmd := buildCommand(env, &cobra.Command{
-		Use:   "download ID",
-		Short: "Download a build's result",
+		Use: "download ID", Short: "Download a build's result",
 		Long: `Download a build's result and check its digest. An interrupted download is kept as
 FILE.part; run the command again to resume it.`,
 	}, func(ctx context.Context, w *waiter) error { return downloadResult(ctx, w, output) })
@@ -434,11 +421,9 @@ func downloadResult(ctx context.Context, w *waiter, output string) error {
 	if err := os.Rename(part, output); err != nil {
 		return err
 	}
-	return w.Result(struct {
+	return w.Say(struct {
 		File   string `json:"file"`
 		Bytes  int64  `json:"bytes"`
 		SHA256 string `json:"sha256"`
-	}{output, got.Size, hex.EncodeToString(got.Digest[:])}, func(out io.Writer) {
-		fmt.Fprintf(out, "%s: %s, SHA-256 right\n", output, size)
-	})
+	}{output, got.Size, hex.EncodeToString(got.Digest[:])}, "%s: %s, SHA-256 right", output, size)
 }

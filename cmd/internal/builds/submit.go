@@ -18,26 +18,21 @@ import (
 	"takt/store"
 )
 
+// submitOptions are the flags of takt submit.
 type submitOptions struct {
-	platform string
-	certs    string
-	wait     bool
-	follow   bool
-	download string
-	labels   []string
-	github   string
-	require  string
-	prefer   string
-	priority int
-	key      string
+	client.Submit
+	certs        string
+	wait, follow bool
+	download     string
+	labels       []string
+	github       string
 }
 
 // Submit returns takt submit.
 func Submit(env cli.Environment) *cobra.Command {
 	var o submitOptions
 	cmd := cli.Command(env, &cobra.Command{
-		Use:   "submit --platform PLATFORM SOURCE",
-		Short: "Submit a build",
+		Use: "submit --platform PLATFORM SOURCE", Short: "Submit a build",
 		Long: `Submit a build. SOURCE is a zip archive, or a directory, of which takt packs
 everything except .git.
 
@@ -56,66 +51,64 @@ A build waits until a worker that meets --require takes it. If a worker that mee
 		Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, s *cli.Session, args []string) error { return submitBuild(ctx, s, o, args[0]) })
 	f := cmd.Flags()
-	f.StringVarP(&o.platform, "platform", "p", "", "ios, android, or another platform that the controller accepts")
+	f.StringVarP((*string)(&o.Platform), "platform", "p", "", "ios, android, or another platform that the controller accepts")
 	f.StringVar(&o.certs, "certs", "", "zip archive of certificates")
 	f.BoolVarP(&o.wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
 	f.BoolVarP(&o.follow, "follow", "f", false, "show the log while waiting (implies --wait)")
 	f.StringVarP(&o.download, "download", "o", "", "write the result to this file (implies --wait)")
 	f.StringArrayVarP(&o.labels, "label", "l", nil, "name=value; may be repeated; builds with the same cache=… prefer the same worker")
 	f.StringVar(&o.github, "github", "", "OWNER/REPO@SHA: the commit whose status shows the build (sets the label github; docs/notices.md)")
-	f.StringVar(&o.require, "require", "", "conditions that the worker's labels must meet, such as 'xcode>=16, !gpu'")
-	f.StringVar(&o.prefer, "prefer", "", "conditions that the worker's labels should meet")
-	f.IntVar(&o.priority, "priority", 0, "-10 to 10; higher is built first")
-	f.StringVar(&o.key, "idempotency-key", "", "submits with the same key and content within 24 hours make only one build (default: a random key)")
+	f.StringVar(&o.Require, "require", "", "conditions that the worker's labels must meet, such as 'xcode>=16, !gpu'")
+	f.StringVar(&o.Prefer, "prefer", "", "conditions that the worker's labels should meet")
+	f.IntVar(&o.Priority, "priority", 0, "-10 to 10; higher is built first")
+	f.StringVar(&o.IdempotencyKey, "idempotency-key", "", "submits with the same key and content within 24 hours make only one build (default: a random key)")
 	cli.Complete(cmd, "platform", "ios", "android")
 	return cmd
 }
 
 func submitBuild(ctx context.Context, s *cli.Session, o submitOptions, path string) error {
-	if o.platform == "" {
+	if o.Platform == "" {
 		return cli.Usage("--platform is needed, such as ios or android")
 	}
-	if !store.Platform(o.platform).Valid() {
-		return cli.Usage("--platform: %q is not a platform, such as ios or android", o.platform)
+	if !o.Platform.Valid() {
+		return cli.Usage("--platform: %q is not a platform, such as ios or android", o.Platform)
 	}
-	if o.priority < store.MinPriority || o.priority > store.MaxPriority {
-		return cli.Usage("--priority: %d is not between %d and %d", o.priority, store.MinPriority, store.MaxPriority)
+	if o.Priority < store.MinPriority || o.Priority > store.MaxPriority {
+		return cli.Usage("--priority: %d is not between %d and %d", o.Priority, store.MinPriority, store.MaxPriority)
 	}
-	in := client.Submit{Platform: store.Platform(o.platform), Priority: o.priority, Require: o.require, Prefer: o.prefer}
-	in.IdempotencyKey = cmp.Or(o.key, client.NewIdempotencyKey())
-	for name, text := range map[string]string{"--require": o.require, "--prefer": o.prefer} {
+	o.IdempotencyKey = cmp.Or(o.IdempotencyKey, client.NewIdempotencyKey())
+	for name, text := range map[string]string{"--require": o.Require, "--prefer": o.Prefer} {
 		if _, err := store.ParseRequire(name, text); err != nil {
 			return cli.Usage("%s", cli.Message(err))
 		}
 	}
 	var err error
-	if in.Labels, err = cli.ReadLabels(o.labels); err != nil {
+	if o.Labels, err = cli.ReadLabels(o.labels); err != nil {
 		return err
 	}
 	if o.github != "" {
 		if _, _, ok := store.ParseCommit(o.github); !ok {
 			return cli.Usage("--github: %q is not OWNER/REPO@SHA with the whole SHA", o.github)
 		}
-		in.Labels[store.GitHubLabel] = o.github
+		o.Labels[store.GitHubLabel] = o.github
 	}
-	source, remove, err := openSource(ctx, s, path)
-	if err != nil {
+	var remove func()
+	if o.Source, remove, err = openSource(ctx, s, path); err != nil {
 		return err
 	}
 	defer remove()
-	in.Source = source
 	if o.certs != "" {
 		certs, err := client.File(o.certs)
 		if err != nil {
 			return cli.AsUsage(err)
 		}
-		in.Certs = &certs
+		o.Certs = &certs
 	}
-	build, err := send(ctx, s, in)
+	build, err := send(ctx, s, o.Submit)
 	if err != nil {
 		return err
 	}
-	s.Note("%s of source submitted: %s/builds/%s", humanize.IBytes(uint64(source.Size)), s.Client.BaseURL(), build.ID)
+	s.Note("%s of source submitted: %s/builds/%s", humanize.IBytes(uint64(o.Source.Size)), s.Client.BaseURL(), build.ID)
 	w := waiter{Session: s, id: build.ID, auth: client.BuildAuth{Token: build.AccessToken}, follow: o.follow, saves: o.download != ""}
 	if !o.wait && !o.follow && o.download == "" {
 		if why, err := s.Client.Why(ctx, w.id, w.auth); err == nil && why.Unmatched {

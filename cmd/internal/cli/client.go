@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
 	"takt/store/backoff"
@@ -69,38 +68,6 @@ func Command(env Environment, cmd *cobra.Command, do func(ctx context.Context, s
 		return do(ctx, s, args)
 	})
 	return cmd
-}
-
-// Ask makes cmd a command that makes one call and shows the reply. The call must be safe
-// to repeat.
-func Ask[T any](env Environment, cmd *cobra.Command, call Call[T], show func(io.Writer, T)) *cobra.Command {
-	return Command(env, cmd, func(ctx context.Context, s *Session, args []string) error {
-		reply, err := Again(ctx, s, func(ctx context.Context) (T, error) { return call(ctx, s.Client, args) })
-		return Show(s, reply, err, show)
-	})
-}
-
-// Order is like Ask, but makes its call only once, because a repeat would have an effect
-// twice or fail.
-func Order[T any](env Environment, cmd *cobra.Command, call Call[T], show func(io.Writer, T)) *cobra.Command {
-	return Command(env, cmd, func(ctx context.Context, s *Session, args []string) error {
-		reply, err := call(ctx, s.Client, args)
-		return Show(s, reply, err, show)
-	})
-}
-
-// Call is what a command asks of the controller.
-type Call[T any] func(ctx context.Context, c *client.Client, args []string) (T, error)
-
-// Calls returns the call of an endpoint with the input that in makes of the arguments.
-func Calls[In, Out any](e api.Endpoint[In, Out], in func(args []string) (In, error)) Call[Out] {
-	return func(ctx context.Context, c *client.Client, args []string) (out Out, err error) {
-		input, err := in(args)
-		if err != nil {
-			return out, err
-		}
-		return client.Call(ctx, c, e, input)
-	}
 }
 
 // Show shows a reply, unless the call failed.

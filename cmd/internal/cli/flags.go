@@ -2,8 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -53,32 +51,36 @@ func ParseDuration(v string) (time.Duration, error) {
 	return d, err
 }
 
-// lasting is a duration as a flag, such as 90s or 5m; a bare number is seconds.
-type lasting time.Duration
-
-// DurationFlag adds a flag that takes a duration.
-func DurationFlag(f *pflag.FlagSet, d *time.Duration, name string, usual time.Duration, usage string) {
-	*d = usual
-	f.Var((*lasting)(d), name, usage)
+// textFlag is a flag of a type that pflag does not know.
+type textFlag[T any] struct {
+	to   *T
+	kind string
+	show func(T) string
+	read func(string) (T, error)
 }
 
-// String implements pflag.Value.
-func (d *lasting) String() string {
-	if *d == 0 {
-		return ""
-	}
-	return DurationText(time.Duration(*d))
-}
-
-// Set implements pflag.Value.
-func (d *lasting) Set(text string) error {
-	n, err := ParseDuration(text)
-	*d = lasting(n)
+func (t textFlag[T]) String() string { return t.show(*t.to) }
+func (t textFlag[T]) Type() string   { return t.kind }
+func (t textFlag[T]) Set(text string) (err error) {
+	*t.to, err = t.read(text)
 	return err
 }
 
-// Type implements pflag.Value.
-func (*lasting) Type() string { return "duration" }
+// TextFlag adds a flag of a type that pflag does not know, whose default is *to.
+func TextFlag[T any](f *pflag.FlagSet, to *T, name, kind, usage string, show func(T) string, read func(string) (T, error)) {
+	f.Var(textFlag[T]{to, kind, show, read}, name, usage)
+}
+
+// DurationFlag adds a flag that takes a duration, such as 90s or 5m; a bare number is seconds.
+func DurationFlag(f *pflag.FlagSet, d *time.Duration, name string, usual time.Duration, usage string) {
+	*d = usual
+	TextFlag(f, d, name, "duration", usage, func(d time.Duration) string {
+		if d == 0 {
+			return ""
+		}
+		return DurationText(d)
+	}, ParseDuration)
+}
 
 // DurationText writes 5m, not 5m0s.
 func DurationText(d time.Duration) string {
@@ -105,9 +107,4 @@ func ReadLabels(flags []string) (store.Labels, error) {
 		}
 	}
 	return labels, nil
-}
-
-// Says returns what shows only this text.
-func Says[Out any](text string) func(io.Writer, Out) {
-	return func(w io.Writer, _ Out) { fmt.Fprintln(w, text) }
 }

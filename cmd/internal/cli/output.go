@@ -38,6 +38,11 @@ func (o Output) Result(value any, text func(w io.Writer)) error {
 	return EncodeJSON(o.Out, value)
 }
 
+// Say shows a result, either as JSON or as a text that ends with its line.
+func (o Output) Say(value any, format string, args ...any) error {
+	return o.Result(value, func(w io.Writer) { fmt.Fprintf(w, format+"\n", args...) })
+}
+
 // millis is a member that is a time in milliseconds since 1970, as several replies of the API
 // have them. A quote within a text follows a backslash.
 var millis = regexp.MustCompile(`([{,]"(?:[a-z]+_at|timestamp)":)(\d{13})\b`)
@@ -143,11 +148,10 @@ func TimeText(s string) string {
 
 // Since shows how long ago a time is that is given as text.
 func Since(s string) string {
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil {
-		return "-"
+	if d, ok := Elapsed(s); ok {
+		return Age(d)
 	}
-	return Age(time.Since(t))
+	return "-"
 }
 
 // NoColours sets whether this process shows no colours.

@@ -42,16 +42,7 @@ func (t Tokens) Keep(controller, buildID, value string, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(t.Dir, ".new-*") // created with mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) //nolint:errcheck // gone already after the rename
-	_, err = f.Write(raw)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), filepath.Join(t.Dir, buildID))
+	return WriteFile(filepath.Join(t.Dir, buildID), raw, 0o600)
 }
 
 // Find returns the token of a build of this controller, or "" if there is none.

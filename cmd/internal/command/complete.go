@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,64 +14,72 @@ import (
 	"takt/store"
 )
 
-// mostNames is how many names a shell is given.
-const mostNames = 100
+// mostNames is how many names a shell is given, and completionLimit how long it waits for them.
+const mostNames, completionLimit = 100, 2 * time.Second
 
 // completeNames has the shell complete the first argument of commands with what the controller
 // has: names, each with a description after a tab.
 func completeNames(root *cobra.Command, env cli.Environment) {
+	workerNames := names(env, func(ctx context.Context, c *client.Client) ([]api.Worker, error) {
+		list, err := c.Workers(ctx, client.WorkerFilter{Limit: mostNames})
+		return list.Workers, err
+	}, func(w api.Worker) (name, text string) { return w.Name, w.State })
 	for _, of := range []struct {
-		list     func(ctx context.Context, c *client.Client) ([]string, error)
+		complete cobra.CompletionFunc
 		commands [][]string
 	}{
-		{buildNames, [][]string{{"status"}, {"logs"}, {"download"}, {"cancel"}, {"retry"}, {"priority"}, {"requeue"}}},
+		{names(env, func(ctx context.Context, c *client.Client) ([]api.BuildItem, error) {
+			return c.List(ctx, client.Filter{Limit: mostNames})
+		}, func(b api.BuildItem) (name, text string) { return b.ID, b.State + " " + builds.LabelText(b.Labels) }), [][]string{
+			{"status"}, {"logs"}, {"download"}, {"cancel"}, {"retry"}, {"priority"}, {"requeue"},
+		}},
 		{workerNames, [][]string{{"workers", "show"}, {"workers", "drain"}, {"workers", "resume"}, {"workers", "delete"}}},
-		{queueNames, [][]string{{"throttle", "pause"}, {"throttle", "resume"}, {"throttle", "redrive"}}},
-		{deploymentNames, [][]string{{"deployment"}, {"deployment", "cancel"}, {"deployment", "pause"}, {"deployment", "resume"}, {"deployment", "retry"}}},
+		{names(env, func(ctx context.Context, c *client.Client) ([]api.ThrottleQueue, error) {
+			list, err := c.ThrottleQueues(ctx, 0, mostNames)
+			return list.Queues, err
+		}, func(q api.ThrottleQueue) (name, text string) {
+			return q.ID, operating.Rate(q.MaxThroughput, q.TimePeriod, q.TimeUnit)
+		}), [][]string{{"throttle", "pause"}, {"throttle", "resume"}, {"throttle", "redrive"}}},
+		{names(env, func(ctx context.Context, c *client.Client) ([]api.Deployment, error) {
+			return c.Deployments(ctx, mostNames)
+		}, func(d api.Deployment) (name, text string) { return d.ID, d.State }), [][]string{
+			{"deployment"}, {"deployment", "cancel"}, {"deployment", "pause"}, {"deployment", "resume"}, {"deployment", "retry"},
+		}},
 	} {
 		for _, path := range of.commands {
 			cmd, _, err := root.Find(path)
 			if err != nil {
 				panic(err) // the list above is wrong
 			}
-			cmd.ValidArgsFunction = cli.Completion(env, of.list)
+			cmd.ValidArgsFunction = of.complete
 		}
 	}
 	list, _, _ := root.Find([]string{"list"})
-	_ = list.RegisterFlagCompletionFunc("worker", cli.Completion(env, workerNames)) // fails only for an unknown flag
+	_ = list.RegisterFlagCompletionFunc("worker", workerNames) // fails only for an unknown flag
 }
 
-// described returns a name with its description.
-func described(name, text string) string { return store.Line(name) + "\t" + store.Line(text) }
-
-func buildNames(ctx context.Context, c *client.Client) (out []string, err error) {
-	list, err := c.List(ctx, client.Filter{Limit: mostNames})
-	for _, b := range list {
-		out = append(out, described(b.ID, b.State+" "+builds.LabelText(b.Labels)))
+// names has the shell complete a command's first argument with the names of what list finds.
+func names[T any](
+	env cli.Environment, list func(ctx context.Context, c *client.Client) ([]T, error), describe func(T) (name, text string),
+) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) (out []string, _ cobra.ShellCompDirective) {
+		const only = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+		r := cli.Remote{Env: env}
+		for name, to := range map[string]*string{"url": &r.URL, "api-key": &r.APIKey, "api-key-file": &r.APIKeyFile, "ca-file": &r.CAFile} {
+			*to, _ = cmd.Flags().GetString(name)
+		}
+		s, err := r.Open(cmd)
+		if err != nil || len(args) > 0 {
+			return nil, only
+		}
+		defer s.Client.CloseIdle()
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
+		defer cancel()
+		found, _ := list(ctx, s.Client) // a shell has no place for an error
+		for _, one := range found {
+			name, text := describe(one)
+			out = append(out, store.Line(name)+"\t"+store.Line(text))
+		}
+		return out, only
 	}
-	return out, err
-}
-
-func workerNames(ctx context.Context, c *client.Client) (out []string, err error) {
-	list, err := c.Workers(ctx, client.WorkerFilter{Limit: mostNames})
-	for _, w := range list.Workers {
-		out = append(out, described(w.Name, w.State))
-	}
-	return out, err
-}
-
-func queueNames(ctx context.Context, c *client.Client) (out []string, err error) {
-	list, err := c.ThrottleQueues(ctx, 0, mostNames)
-	for _, q := range list.Queues {
-		out = append(out, described(q.ID, operating.Rate(q.MaxThroughput, q.TimePeriod, q.TimeUnit)))
-	}
-	return out, err
-}
-
-func deploymentNames(ctx context.Context, c *client.Client) (out []string, err error) {
-	list, err := client.Call(ctx, c, api.ListDeployments, api.ListDeploymentsIn{Limit: mostNames})
-	for _, d := range list.Deployments {
-		out = append(out, described(d.ID, d.State))
-	}
-	return out, err
 }

@@ -3,8 +3,6 @@ package command
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"io"
 	"os"
 	"runtime"
 
@@ -24,8 +22,7 @@ import (
 // New returns the takt command with everything below it.
 func New(env cli.Environment) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "takt",
-		Short: "Hand builds to a fleet of workers",
+		Use: "takt", Short: "Hand builds to a fleet of workers",
 		Long: `takt queues builds and hands them to your own build machines, without losing any.
 
 Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 refused, 5 controller
@@ -75,19 +72,16 @@ func Run(ctx context.Context, args []string) int {
 func newVersionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Show the version of takt, and the commit it was built from",
-		Args:  cobra.NoArgs,
+		Use: "version", Short: "Show the version of takt, and the commit it was built from",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cli.Output{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), JSON: asJSON}
-			return out.Result(struct {
+			return out.Say(struct {
 				Version string `json:"version"`
 				Commit  string `json:"commit"`
 				Go      string `json:"go"`
 				System  string `json:"system"`
-			}{cli.Version(), cli.Revision(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}, func(w io.Writer) {
-				fmt.Fprintf(w, "takt %s (commit %s, %s, %s/%s)\n", cli.Version(), cmp.Or(cli.Revision(), "unknown"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			})
+			}{cli.Version(), cli.Revision(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}, "takt %s (commit %s, %s, %s/%s)", cli.Version(), cmp.Or(cli.Revision(), "unknown"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "as JSON")

@@ -31,8 +31,7 @@ func Command(env cli.Environment) *cobra.Command {
 	var r cli.Remote
 	var file, pollWait string
 	cmd := &cobra.Command{
-		Use:   "doctor",
-		Short: "Find problems of a set-up, and say how to fix them",
+		Use: "doctor", Short: "Find problems of a set-up, and say how to fix them",
 		Long: `Find problems of a set-up, and say how to fix them. Each check is ok, a warning (it
 works, but could be better or safer) or failed. Exit code 1 if one failed.
 
@@ -138,17 +137,8 @@ func (d *doctor) warn(check, mend, format string, args ...any) {
 	d.tell(diagnosis{Check: check, Result: resultWarning, Found: fmt.Sprintf(format, args...), Mend: mend})
 }
 
-// judge tells that a check could not be made because of err, or that it found something: a
-// failure if failed is set.
-func (d *doctor) judge(check string, err error, access string, failed bool, mend, format string, args ...any) {
-	if err == nil && failed {
-		d.bad(check, mend, format, args...)
-		return
-	}
-	d.suspect(check, err, access, false, "", format, args...)
-}
-
-// suspect is judge for what is a warning if doubtful is set.
+// suspect tells that a check could not be made because of err, or that it found something: a
+// warning if doubtful is set.
 func (d *doctor) suspect(check string, err error, access string, doubtful bool, mend, format string, args ...any) {
 	switch {
 	case err != nil:
@@ -274,8 +264,12 @@ func (d *doctor) disk(dir string) {
 }
 
 func (d *doctor) space(free, reserve int64, err error) {
-	d.judge("disk", err, "look at the file system", free < reserve, "make room, set --retain, or move the data directory",
-		"%d MB are free; submits are refused below %d MB", free>>20, reserve>>20)
+	const found = "%d MB are free; submits are refused below %d MB"
+	if err == nil && free < reserve {
+		d.bad("disk", "make room, set --retain, or move the data directory", found, free>>20, reserve>>20)
+		return
+	}
+	d.suspect("disk", err, "look at the file system", false, "", found, free>>20, reserve>>20)
 }
 
 func (d *doctor) fsync(took time.Duration, err error) {
@@ -388,7 +382,7 @@ func (d *doctor) bucket(ctx context.Context, cfg settings.Config) {
 			err = s3.Try(ctx)
 		}
 	}
-	d.judge("S3", err, "check --s3-…, and allow the key s3:ListBucket on the bucket and s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload below the prefix",
+	d.suspect("S3", err, "check --s3-…, and allow the key s3:ListBucket on the bucket and s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload below the prefix",
 		false, "", "%s stores, reads, lists and removes", cfg.S3.Bucket)
 }
 

@@ -18,13 +18,12 @@ import (
 
 // Ready returns takt ready.
 func Ready(env cli.Environment) *cobra.Command {
-	return cli.Order(env, &cobra.Command{
-		Use:   "ready",
-		Short: "Check that the controller is ready, for health checks",
+	return cli.Row(env, &cobra.Command{
+		Use: "ready", Short: "Check that the controller is ready, for health checks",
 		Long: `Check that the controller is ready (GET /readyz): its database is reachable and
 migrated, and it is not stopping. Sends one request and needs no key. Exit code 5 if
 it is not ready.`,
-	}, cli.Calls(api.IsReady, func([]string) (in api.None, err error) { return in, nil }), func(w io.Writer, s api.Status) { fmt.Fprintln(w, s.Status) })
+	}, cli.Order(api.IsReady), cli.Text(func(w io.Writer, s api.Status) { fmt.Fprintln(w, s.Status) }), nil)
 }
 
 // controller looks at a controller that should run, as its clients reach it.

@@ -24,8 +24,7 @@ import (
 // Top returns takt top.
 func Top(env cli.Environment) *cobra.Command {
 	return cli.Command(env, &cobra.Command{
-		Use:   "top",
-		Short: "Watch fleet, queue, load and tree in the terminal, and act on them",
+		Use: "top", Short: "Watch fleet, queue, load and tree in the terminal, and act on them",
 		Long: `Watch fleet, queue, load and tree in the terminal, and act on them. Needs the admin
 key in TAKT_ADMIN_KEY for load and tree.
 

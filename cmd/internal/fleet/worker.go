@@ -19,6 +19,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/otlp"
@@ -47,8 +48,7 @@ func Worker(env cli.Environment) *cobra.Command {
 	r := cli.Remote{Env: env}
 	var o workerOptions
 	cmd := &cobra.Command{
-		Use:   "worker --exec CMD | --image IMAGE",
-		Short: "Run builds",
+		Use: "worker --exec CMD | --image IMAGE", Short: "Run builds",
 		Long: `Take builds from a controller and run a command for each of them.
 
 The command runs in a clean directory that holds the unpacked source, with
@@ -172,7 +172,7 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.image.Image, "image", "", "container image to run each build in, or from-job for the one that the controller names")
 	f.StringSliceVar(&o.image.Allow, "allow-image", nil, "images that --image from-job may use, such as ghcr.io/acme/*; may be repeated")
 	o.image.CacheLimit = 50 << 30
-	f.Var((*size)(&o.image.CacheLimit), "image-cache", "maximum size of the images pulled for builds")
+	sizeFlag(f, &o.image.CacheLimit, "image-cache", "maximum size of the images pulled for builds")
 	f.StringVar(&o.image.Engine, "engine", "", "container engine (default: docker or podman, whichever is found first)")
 	f.StringVar(&o.image.Network, "network", "", "the container's network: none, or the name of one that you made for builds (default: the engine's)")
 	f.StringSliceVar(&o.image.Caps, "image-cap", runner.UsualCaps(), "the container's capabilities; '' for none")
@@ -187,43 +187,35 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	f.IntVarP(&o.Concurrency, "concurrency", "c", 1, "number of builds at once")
 	cli.DurationFlag(f, &o.Timeout, "timeout", time.Hour, "time limit of a build's command")
 	f.Float64Var(&o.Resources.CPUs, "cpus", 0, "CPU limit of a build, in cores (default: none)")
-	f.Var((*size)(&o.Resources.Memory), "memory", "memory limit of a build, such as 4GiB (default: none)")
-	f.Var((*size)(&o.Resources.Disk), "disk", "disk limit of a build, such as 20GiB (default: none)")
+	sizeFlag(f, &o.Resources.Memory, "memory", "memory limit of a build, such as 4GiB (default: none)")
+	sizeFlag(f, &o.Resources.Disk, "disk", "disk limit of a build, such as 20GiB (default: none)")
 	f.BoolVar(&o.Keep, "keep", false, "keep the builds' directories")
 	cli.DurationFlag(f, &o.PollWait, "poll-wait", 30*time.Second, "how long a poll may stay open, 1s to 60s")
 	cli.DurationFlag(f, &o.Heartbeat, "heartbeat", 15*time.Second, "time between two heartbeats of a build")
 	cli.DurationFlag(f, &o.KillGrace, "kill-grace", 10*time.Second, "time between SIGTERM and SIGKILL")
 	cli.DurationFlag(f, &o.Patience, "patience", 6*time.Hour, "how long to try to reach an absent controller with a result")
 	o.Limits.Bytes = 8 << 30
-	f.Var((*size)(&o.Limits.Bytes), "unpack-limit", "maximum unpacked size of an archive: contents, names, and 4 kB for each file, link and directory")
+	sizeFlag(f, &o.Limits.Bytes, "unpack-limit", "maximum unpacked size of an archive: contents, names, and 4 kB for each file, link and directory")
 	f.StringVar(&o.log, "log", "info", "level and format: debug|info|warn|error[,json|console] (default format: console on a terminal, else json)")
 	f.StringVar(&o.otlp, "otlp", "", "collector to send traces to (OTLP over HTTP), such as http://127.0.0.1:4318 (OTEL_EXPORTER_OTLP_ENDPOINT)")
 	cli.Complete(cmd, "platform", "ios", "android")
 }
 
-// size is a number of bytes as a flag, such as 500MB or 4GiB.
-type size int64
-
-// String implements pflag.Value.
-func (s *size) String() string {
-	if *s == 0 {
-		return "" // unlimited
-	}
-	return strings.ReplaceAll(humanize.IBytes(uint64(*s)), " ", "")
+// sizeFlag adds a flag that takes a number of bytes, such as 500MB or 4GiB; 0 is no limit.
+func sizeFlag(f *pflag.FlagSet, to *int64, name, usage string) {
+	cli.TextFlag(f, to, name, "size", usage, func(n int64) string {
+		if n == 0 {
+			return ""
+		}
+		return strings.ReplaceAll(humanize.IBytes(uint64(n)), " ", "")
+	}, func(text string) (int64, error) {
+		n, err := humanize.ParseBytes(text)
+		if err != nil || n > math.MaxInt64 {
+			return 0, errors.New("must be bytes, or with a unit, such as 4GiB or 500MB")
+		}
+		return int64(n), nil
+	})
 }
-
-// Set implements pflag.Value.
-func (s *size) Set(text string) error {
-	n, err := humanize.ParseBytes(text)
-	if err != nil || n > math.MaxInt64 {
-		return errors.New("must be bytes, or with a unit, such as 4GiB or 500MB")
-	}
-	*s = size(n)
-	return nil
-}
-
-// Type implements pflag.Value.
-func (*size) Type() string { return "size" }
 
 // complete fills in what the flags leave open, or returns an error for wrong flags.
 func (o *workerOptions) complete(ctx context.Context, env cli.Environment) (err error) {

@@ -67,12 +67,7 @@ Start the worker anew afterwards: the key is for the first worker id that regist
 		if err := cli.WriteFile(file, text, 0o600); err != nil { // before the token is spent
 			return cli.AsUsage(err)
 		}
-		s, err := r.Open(cmd)
-		if err != nil {
-			return err
-		}
-		defer s.Client.CloseIdle()
-		made, err := client.Call(ctx, s.Client, api.EnrollWorker, api.EnrollIn{Name: name})
+		s, made, err := enroll(ctx, &r, cmd, name)
 		if err != nil {
 			return err
 		}
@@ -91,6 +86,15 @@ Start the worker anew afterwards: the key is for the first worker id that regist
 		return s.Result(enrolledWorker{made.Name, file}, func(w io.Writer) { fmt.Fprintf(w, "key %s is in %s\n", made.Name, file) })
 	})
 	return cmd
+}
+
+// enroll gets a worker's key for the token that r has in place of the API key.
+func enroll(ctx context.Context, r *cli.Remote, cmd *cobra.Command, name string) (s *cli.Session, made api.MadeKey, err error) {
+	if s, err = r.Open(cmd); err == nil {
+		defer s.Client.CloseIdle()
+		made, err = client.Call(ctx, s.Client, api.EnrollWorker, api.EnrollIn{Name: name})
+	}
+	return s, made, err
 }
 
 // envFile is the content of a file of environment variables.
@@ -137,7 +141,8 @@ func exposedKey(r *cli.Remote, stateDir, key string) string {
 	if file != "" && (r.APIKeyFile != "" || r.Env.Get("TAKT_API_KEY") == "") {
 		return file
 	}
-	if kept := filepath.Join(stateDir, "key"); fileExists(kept) {
+	kept := filepath.Join(stateDir, "key")
+	if _, err := os.Stat(kept); err == nil {
 		return kept
 	}
 	if os.Geteuid() == 0 { // then nothing is kept from builds; the worker warns of that
@@ -150,11 +155,6 @@ func exposedKey(r *cli.Remote, stateDir, key string) string {
 		}
 	}
 	return ""
-}
-
-func fileExists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // enrolled has a worker use its own key, which it first gets for token unless its state
@@ -177,12 +177,7 @@ func enrolled(r *cli.Remote, cmd *cobra.Command, token, name, dir string) error 
 	}
 	defer os.Remove(file + ".new") //nolint:errcheck // harmless if it stays
 	r.APIKey = cmp.Or(token, r.APIKey)
-	s, err := r.Open(cmd)
-	if err != nil {
-		return err
-	}
-	defer s.Client.CloseIdle()
-	made, err := client.Call(cmd.Context(), s.Client, api.EnrollWorker, api.EnrollIn{Name: name})
+	_, made, err := enroll(cmd.Context(), r, cmd, name)
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,7 @@ import (
 func Workers(env cli.Environment) *cobra.Command {
 	list := newWorkersListCommand(env)
 	cmd := &cobra.Command{
-		Use:   "workers",
-		Short: "Show the fleet and take workers out of it",
+		Use: "workers", Short: "Show the fleet and take workers out of it",
 		Long: `Show the fleet and take workers out of it. Without a subcommand: list.
 
 A drained worker gets no new builds and finishes those that it has. It stays drained,
@@ -41,34 +40,50 @@ quarantine ends when the worker has run that build, however it ended, or with re
 	cmd.Flags().AddFlagSet(list.Flags())
 	cmd.AddCommand(
 		list,
-		newWorkerOrder(env, "show", "Show a worker", api.ShowWorker, func(id api.WorkerID, _ string) api.WorkerPath { return api.WorkerPath{ID: id} }, printWorker),
-		newWorkerOrder(env, "drain", "Give a worker no new builds", api.DrainWorker, workerOrder, printWorkerStatus),
-		newWorkerOrder(env, "resume", "Give a drained or quarantined worker builds again", api.ResumeWorker, workerOrder, printWorkerStatus),
+		cli.Row(env, &cobra.Command{Use: "show ID|NAME", Short: "Show a worker"},
+			named(api.ShowWorker, func(in *api.WorkerPath) *api.WorkerID { return &in.ID }), cli.Text(printWorker),
+			func(in *api.WorkerPath, f *cli.Flags) { cli.Arg(f, &in.ID) }),
+		newWorkerOrder(env, "drain", "Give a worker no new builds", api.DrainWorker),
+		newWorkerOrder(env, "resume", "Give a drained or quarantined worker builds again", api.ResumeWorker),
 		newWorkersDeleteCommand(env),
 	)
 	return cmd
 }
 
 func newWorkersListCommand(env cli.Environment) *cobra.Command {
-	var f client.WorkerFilter
-	cmd := cli.Ask(env, &cobra.Command{Use: "list", Short: "List workers, the oldest first"},
-		func(ctx context.Context, c *client.Client, _ []string) ([]api.Worker, error) {
-			list, err := c.Workers(ctx, f)
-			return list.Workers, err
-		},
-		func(w io.Writer, workers []api.Worker) {
-			heading := []string{"NAME", "STATE", "BUILDS", "CPU", "DONE", "FAILED", "SEEN", "WORKER", "DIAGNOSTICS"}
-			cli.List(w, heading, workers, func(k api.Worker) []string {
+	return cli.Row(env, &cobra.Command{Use: "list", Short: "List workers, the oldest first"}, cli.Repeat((*client.Client).Workers),
+		cli.Rows(func(l api.WorkerList) []api.Worker { return l.Workers },
+			[]string{"NAME", "STATE", "BUILDS", "CPU", "DONE", "FAILED", "SEEN", "WORKER", "DIAGNOSTICS"}, func(k api.Worker) []string {
 				return []string{
 					store.Lines(k.Name), cmp.Or(k.State, workerStatus(k)), cmp.Or(strings.Join(k.Builds, ","), "-"), workerLoad(k),
 					strconv.Itoa(k.Completed), strconv.Itoa(k.Failed), cli.Since(k.LastSeenAt), k.ID, workerHealth(k),
 				}
-			})
+			}), func(in *client.WorkerFilter, f *cli.Flags) {
+			f.StringVar(&in.State, "status", "", "only workers in this state, such as silent")
+			f.Limit(&in.Limit, 0)
+			cli.OneOf(f.Command, "status", store.WorkerStates()...)
 		})
-	cmd.Flags().StringVar(&f.State, "status", "", "only workers in this state, such as silent")
-	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 0, "maximum number of results; 0 for all")
-	cli.OneOf(cmd, "status", store.WorkerStates()...)
-	return cmd
+}
+
+// newWorkerOrder returns a command that gives an order to one worker, which is safe to repeat.
+func newWorkerOrder(env cli.Environment, name, short string, e api.Endpoint[api.WorkerOrder, api.Worker]) *cobra.Command {
+	return cli.Row(env, &cobra.Command{Use: name + " ID|NAME", Short: short},
+		named(e, func(in *api.WorkerOrder) *api.WorkerID { return &in.ID }), cli.Text(printWorkerStatus), func(in *api.WorkerOrder, f *cli.Flags) {
+			cli.Arg(f, &in.ID)
+			f.Reason(&in.Body.Reason)
+		})
+}
+
+// named calls an endpoint for the worker with an id or a name. The call must be safe to repeat.
+func named[In, Out any](e api.Endpoint[In, Out], worker func(*In) *api.WorkerID) cli.Call[In, Out] {
+	return cli.Repeat(func(c *client.Client, ctx context.Context, in In) (out Out, err error) {
+		id, err := cli.WorkerID(ctx, c, string(*worker(&in)))
+		if err != nil {
+			return out, err
+		}
+		*worker(&in) = api.WorkerID(id)
+		return client.Call(ctx, c, e, in)
+	})
 }
 
 func workerStatus(w api.Worker) string {
@@ -115,29 +130,6 @@ func lastReport(w api.Worker) string {
 	default:
 		return d.Status
 	}
-}
-
-// newWorkerOrder returns a command that calls an endpoint for one worker. The call is safe to
-// repeat.
-func newWorkerOrder[In any](
-	env cli.Environment, name, short string, e api.Endpoint[In, api.Worker], in func(id api.WorkerID, reason string) In, show func(io.Writer, api.Worker),
-) *cobra.Command {
-	cmd, reason := &cobra.Command{Use: name + " ID|NAME", Short: short, Args: cobra.ExactArgs(1)}, new(string)
-	if e.Method != "GET" {
-		reason = cli.ReasonFlag(cmd)
-	}
-	return cli.Ask(env, cmd,
-		func(ctx context.Context, c *client.Client, args []string) (w api.Worker, err error) {
-			id, err := cli.WorkerID(ctx, c, args[0])
-			if err != nil {
-				return w, err
-			}
-			return client.Call(ctx, c, e, in(api.WorkerID(id), *reason))
-		}, show)
-}
-
-func workerOrder(id api.WorkerID, reason string) api.WorkerOrder {
-	return api.WorkerOrder{ID: id, Body: api.Reason{Reason: reason}}
 }
 
 func printWorkerStatus(w io.Writer, k api.Worker) { fmt.Fprintf(w, "%s %s\n", k.ID, workerStatus(k)) }

@@ -23,20 +23,14 @@ import (
 
 // Debug returns takt debug.
 func Debug(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "debug",
-		Short: "Debug a controller that misbehaves",
-	}
-	cmd.AddCommand(newBundleCommand(env))
-	return cmd
+	return cli.Group(&cobra.Command{Use: "debug", Short: "Debug a controller that misbehaves"}, newBundleCommand(env))
 }
 
 func newBundleCommand(env cli.Environment) *cobra.Command {
 	var file string
 	record := 10 * time.Second
 	cmd := cli.Command(env, &cobra.Command{
-		Use:   "bundle",
-		Short: "Collect the data for a bug report in one file",
+		Use: "bundle", Short: "Collect the data for a bug report in one file",
 		Long: `Collect the data for a bug report in one .tar.gz: the tree, metrics, settings
 (secrets masked), recent log and supervision events, profiles, build information
 and PostgreSQL's statistics. It has no keys, tokens or certificates, but the names of

@@ -1,10 +1,12 @@
 package operating
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +14,7 @@ import (
 	"takt/cmd/internal/cli"
 	"takt/http/api"
 	"takt/http/client"
+	"takt/store"
 	"takt/store/backoff"
 )
 
@@ -23,8 +26,7 @@ func Deploy(env cli.Environment) *cobra.Command {
 		watch     bool
 	)
 	cmd := cli.Command(env, &cobra.Command{
-		Use:   "deploy --from ORG --to ORG",
-		Short: "Copy an organisation's repositories into another",
+		Use: "deploy --from ORG --to ORG", Short: "Copy an organisation's repositories into another",
 		Long: `Copy every repository of one GitHub organisation into another: branches, tags,
 large files, description, default branch and visibility.
 
@@ -46,7 +48,7 @@ controller's own is used, which needs TAKT_ADMIN_KEY and the controller's
 			return err
 		}
 		if !watch && !body.DryRun {
-			return s.Result(d, func(w io.Writer) { printDeployment(w, d) })
+			return s.Result(d, func(w io.Writer) { printDeployment(w, d, false) })
 		}
 		s.Note("deployment %s", d.ID)
 		return watchDeployment(ctx, s, d.ID, true)
@@ -80,22 +82,16 @@ func forgeToken(env cli.Environment, file string) (string, error) {
 
 // Deployments returns takt deployments.
 func Deployments(env cli.Environment) *cobra.Command {
-	limit := 0
-	cmd := cli.Ask(env, &cobra.Command{Use: "deployments", Short: "List deployments, newest first"},
-		func(ctx context.Context, c *client.Client, _ []string) ([]api.Deployment, error) {
-			return c.Deployments(ctx, limit)
-		},
-		func(w io.Writer, list []api.Deployment) {
-			heading := []string{"DEPLOYMENT", "STATE", "FROM", "TO", "CREATED", "REPOS", "DONE", "FAILED", "SKIPPED"}
-			cli.List(w, heading, list, func(d api.Deployment) []string {
-				return []string{
-					d.ID, d.State, d.Request.SourceOrg, d.Request.TargetOrg, cli.Time(d.CreatedAt.Time()),
-					strconv.Itoa(d.Counts.Total), strconv.Itoa(d.Counts.Done), strconv.Itoa(d.Counts.Failed), strconv.Itoa(d.Counts.Skipped),
-				}
-			})
+	heading := []string{"DEPLOYMENT", "STATE", "FROM", "TO", "CREATED", "REPOS", "DONE", "FAILED", "SKIPPED"}
+	return cli.Row(env, &cobra.Command{Use: "deployments", Short: "List deployments, newest first"}, cli.Repeat((*client.Client).Deployments),
+		cli.Rows(func(all []api.Deployment) []api.Deployment { return all }, heading, func(d api.Deployment) []string {
+			return []string{
+				d.ID, d.State, d.Request.SourceOrg, d.Request.TargetOrg, cli.Time(d.CreatedAt.Time()),
+				strconv.Itoa(d.Counts.Total), strconv.Itoa(d.Counts.Done), strconv.Itoa(d.Counts.Failed), strconv.Itoa(d.Counts.Skipped),
+			}
+		}), func(limit *int, f *cli.Flags) {
+			f.Limit(limit, 50)
 		})
-	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "maximum number of results; 0 for all")
-	return cmd
 }
 
 // Deployment returns takt deployment.
@@ -110,52 +106,44 @@ credential, set TAKT_ADMIN_KEY.`,
 			return watchDeployment(ctx, s, args[0], all)
 		}
 		d, err := findDeployment(ctx, s, args[0], true)
-		return cli.Show(s, d, err, func(w io.Writer, d api.Deployment) { cli.PrintDeployment(w, d, all) })
+		return cli.Show(s, d, err, func(w io.Writer, d api.Deployment) { printDeployment(w, d, all) })
 	})
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "follow it until it ends")
 	cmd.Flags().BoolVar(&all, "all", false, "also list repositories that were copied")
+	shown := cli.Text(func(w io.Writer, d api.Deployment) { printDeployment(w, d, false) })
 	cmd.AddCommand(
-		newDeploymentOrder(env, "cancel", "End a deployment: what is not copied yet is skipped", api.CancelDeployment),
-		newDeploymentOrder(env, "pause", "Stop the work on a deployment until it is resumed", api.PauseDeployment),
-		newDeploymentOrder(env, "resume", "Let a paused deployment go on", api.ResumeDeployment),
-		newDeploymentRetry(env),
+		cli.Row(env, &cobra.Command{Use: "cancel ID", Short: "End a deployment: what is not copied yet is skipped"}, cli.Order(api.CancelDeployment), shown, deploymentOrder),
+		cli.Row(env, &cobra.Command{Use: "pause ID", Short: "Stop the work on a deployment until it is resumed"}, cli.Order(api.PauseDeployment), shown, deploymentOrder),
+		cli.Row(env, &cobra.Command{Use: "resume ID", Short: "Let a paused deployment go on"}, cli.Order(api.ResumeDeployment), shown, deploymentOrder),
+		cli.Row(env, &cobra.Command{
+			Use: "retry ID", Short: "Retry what has failed",
+			Long: `Retry what has failed, or was skipped because the deployment was cancelled. A
+deployment that has ended needs the forge credential again, from TAKT_GITHUB_TOKEN
+or --token-file.`,
+		}, retryDeployment, cli.Text(func(w io.Writer, done api.DeploymentRetried) { fmt.Fprintf(w, "%d to be tried again\n", done.Retried) }),
+			func(in *api.RetryDeploymentIn, f *cli.Flags) {
+				cli.Arg(f, &in.ID)
+				f.StringVar(&in.Body.Repo, "repo", "", "only this repository")
+				file := f.String("token-file", "", "file that holds the forge credential")
+				f.Check(func() (err error) {
+					in.Body.Token, err = forgeToken(env, *file)
+					return err
+				})
+				f.Reason(&in.Body.Reason)
+			}),
 	)
 	return cmd
 }
 
-func newDeploymentOrder(env cli.Environment, name, short string, e api.Endpoint[api.DeploymentOrder, api.Deployment]) *cobra.Command {
-	cmd := &cobra.Command{Use: name + " ID", Short: short, Args: cobra.ExactArgs(1)}
-	reason := cli.ReasonFlag(cmd)
-	return cli.Order(env, cmd, cli.Calls(e, func(args []string) (api.DeploymentOrder, error) {
-		return api.DeploymentOrder{ID: api.DeploymentID(args[0]), Body: api.Reason{Reason: *reason}}, nil
-	}), printDeployment)
+func deploymentOrder(in *api.DeploymentOrder, f *cli.Flags) {
+	cli.Arg(f, &in.ID)
+	f.Reason(&in.Body.Reason)
 }
 
-func newDeploymentRetry(env cli.Environment) *cobra.Command {
-	var repo, tokenFile string
-	var reason *string
-	cmd := cli.Order(env, &cobra.Command{
-		Use:   "retry ID",
-		Short: "Retry what has failed",
-		Long: `Retry what has failed, or was skipped because the deployment was cancelled. A
-deployment that has ended needs the forge credential again, from TAKT_GITHUB_TOKEN
-or --token-file.`,
-		Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, c *client.Client, args []string) (done api.DeploymentRetried, err error) {
-		token, err := forgeToken(env, tokenFile)
-		if err != nil {
-			return done, err
-		}
-		return c.RetryDeployment(ctx, args[0], api.DeploymentRetry{Repo: repo, Token: token, Reason: *reason})
-	}, func(w io.Writer, done api.DeploymentRetried) { fmt.Fprintf(w, "%d to be tried again\n", done.Retried) })
-	reason = cli.ReasonFlag(cmd)
-	cmd.Flags().StringVar(&repo, "repo", "", "only this repository")
-	cmd.Flags().StringVar(&tokenFile, "token-file", "", "file that holds the forge credential")
-	return cmd
+// retryDeployment is a call of its own because only the client knows which credential goes along.
+func retryDeployment(ctx context.Context, s *cli.Session, in api.RetryDeploymentIn) (api.DeploymentRetried, error) {
+	return s.Client.RetryDeployment(ctx, string(in.ID), in.Body)
 }
-
-// printDeployment shows a deployment without the repositories that went well.
-func printDeployment(w io.Writer, d api.Deployment) { cli.PrintDeployment(w, d, false) }
 
 func findDeployment(ctx context.Context, s *cli.Session, id string, repos bool) (api.Deployment, error) {
 	return cli.Again(ctx, s, func(ctx context.Context) (api.Deployment, error) { return s.Client.Deployment(ctx, id, repos) })
@@ -175,7 +163,7 @@ func watchDeployment(ctx context.Context, s *cli.Session, id string, all bool) e
 		if err != nil {
 			return err
 		}
-		bar.Show(int64(d.Counts.Total-d.Counts.Left()), int64(d.Counts.Total), cli.DeploymentLine(d))
+		bar.Show(int64(d.Counts.Total-d.Counts.Left()), int64(d.Counts.Total), deploymentLine(d))
 		if d.Ended() {
 			break
 		}
@@ -189,7 +177,7 @@ func watchDeployment(ctx context.Context, s *cli.Session, id string, all bool) e
 	if err != nil {
 		return err
 	}
-	if err := s.Result(d, func(w io.Writer) { cli.PrintDeployment(w, d, all) }); err != nil {
+	if err := s.Result(d, func(w io.Writer) { printDeployment(w, d, all) }); err != nil {
 		return err
 	}
 	switch {
@@ -201,4 +189,83 @@ func watchDeployment(ctx context.Context, s *cli.Session, id string, all bool) e
 		return fmt.Errorf("%d of %d repositories failed; takt deployment retry %s tries them again", d.Counts.Failed, d.Counts.Total, id)
 	}
 	return nil
+}
+
+// deploymentLine describes the progress of a deployment in one line.
+func deploymentLine(d api.Deployment) string {
+	c := d.Counts
+	parts := []string{d.State}
+	for _, part := range []struct {
+		n    int
+		word string
+	}{{c.Creating, "creating"}, {c.Pushing, "pushing"}, {c.Verifying, "verifying"}, {c.Failed, "failed"}, {c.Skipped, "skipped"}} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.word))
+		}
+	}
+	if d.ETASeconds != nil && c.Left() > 0 {
+		parts = append(parts, "about "+shortTime(*d.ETASeconds)+" left")
+	}
+	return strings.Join(parts, ", ")
+}
+
+func shortTime(seconds float64) string {
+	return time.Duration(max(1, seconds) * float64(time.Second)).Round(time.Second).String()
+}
+
+// printDeployment shows a deployment's figures and a table of its repositories. The table
+// lists those that are in progress or did not go well, or all of them if all is set.
+func printDeployment(w io.Writer, d api.Deployment, all bool) {
+	what := "deployment " + d.ID
+	if d.Request.DryRun {
+		what = "dry run " + d.ID
+	}
+	fmt.Fprintf(w, "%s  %s → %s  %s", what, d.Request.SourceOrg, d.Request.TargetOrg, deploymentLine(d))
+	if d.FinishedAt != nil {
+		fmt.Fprintf(w, "  in %s", d.FinishedAt.Time().Sub(d.CreatedAt.Time()).Round(100*time.Millisecond))
+	}
+	fmt.Fprintln(w)
+	if d.Error != nil {
+		fmt.Fprintln(w, store.Lines(*d.Error))
+	}
+	if p := d.Plan; p != nil {
+		fmt.Fprintf(w, "would create %d, skip %d; %d in conflict; left out by filters %d; %d calls, about %s\n",
+			p.Create, p.Skip, p.Conflict, d.Filtered, p.Calls, shortTime(p.Seconds))
+	} else if d.Counts.Total > 0 {
+		fmt.Fprintf(w, "%d repositories: %d done, %d failed, %d skipped, %d left; %d branches and tags\n",
+			d.Counts.Total, d.Counts.Done, d.Counts.Failed, d.Counts.Skipped, d.Counts.Left(), d.Refs)
+	}
+	rows := [][]string{{"REPOSITORY", "COPY", "STEP", "REFS", "TOOK", "NOTE"}}
+	hidden := 0
+	for _, r := range d.Repos {
+		quiet := (r.Step == "done" || r.Step == "planned") && r.Error == nil && r.Warning == nil
+		if quiet && !all {
+			hidden++
+			continue
+		}
+		row := repoRow(r)
+		if d.Request.DryRun {
+			row[2] = cmp.Or(map[string]string{"planned": "create", "skipped": "skip", "failed": "conflict"}[r.Step], r.Step)
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) > 1 {
+		fmt.Fprintln(w)
+		cli.Table(w, rows)
+	}
+	if hidden > 0 && len(rows) > 1 {
+		fmt.Fprintf(w, "and %d without anything to tell (--all)\n", hidden)
+	}
+}
+
+func repoRow(r api.DeploymentRepo) []string {
+	took := "-"
+	if r.DurationMS != nil {
+		took = (time.Duration(*r.DurationMS) * time.Millisecond).Round(time.Millisecond).String()
+	}
+	note := cli.Or(r.Error, cli.Or(r.Warning, ""))
+	if r.Attempts > 1 {
+		note = strings.TrimSpace(note + " (" + strconv.Itoa(r.Attempts) + " attempts)")
+	}
+	return []string{store.Lines(r.Name), store.Lines(r.Target), r.Step, strconv.Itoa(r.Refs), took, store.Lines(strings.ReplaceAll(note, "\n", " "))}
 }

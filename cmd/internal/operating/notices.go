@@ -2,7 +2,6 @@ package operating
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -14,55 +13,96 @@ import (
 
 	"takt/cmd/internal/cli"
 	"takt/http/api"
-	"takt/http/client"
 	"takt/store"
 )
 
 // Notices returns takt notices.
 func Notices(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "notices",
-		Short: "Send notices of builds, workers and deployments to URLs",
+	return cli.Group(&cobra.Command{
+		Use: "notices", Short: "Send notices of builds, workers and deployments to URLs",
 		Long: `Send notices of builds, workers and deployments to URLs, signed by the Standard Webhooks
 specification. docs/notices.md lists the events. Needs the admin key in TAKT_ADMIN_KEY.`,
-	}
-	cmd.AddCommand(
-		newNoticesListCommand(env), newNoticesCreateCommand(env), newNoticesMoveCommand(env), newNoticesShowCommand(env), newNoticesDeliveriesCommand(env), newNoticesRedriveCommand(env),
-		newNoticesEnableCommand(env, "enable", true), newNoticesEnableCommand(env, "disable", false),
-		newSubscriptionCommand(env, "rotate", "Give a subscription a new secret and show it, once", api.RotateSubscription, printSecret),
-		newSubscriptionCommand(env, "test", "Send a notice of the type test", api.TestSubscription, cli.Says[api.None]("sent")),
-		newSubscriptionCommand(env, "delete", "Delete a subscription and its notices", api.DeleteSubscription, cli.Says[api.None]("deleted")),
+	},
+		cli.Row(env, &cobra.Command{Use: "list", Short: "List subscriptions"}, cli.Ask(api.ListSubscriptions),
+			cli.Part(func(l api.Subscriptions) []api.Subscription { return l.Subscriptions }, printSubscriptions), nil),
+		cli.Row(env, &cobra.Command{
+			Use: "create URL", Short: "Send notices to a URL and show the secret that signs them, once",
+			Example: "  takt notices create https://ci.example.com/takt --event build.failed --platform ios --label team=app",
+		}, cli.Order(api.CreateSubscription), cli.Text(printSecret), func(in *api.CreateSubscriptionIn, f *cli.Flags) {
+			cli.Arg(f, &in.URL)
+			f.StringSliceVar(&in.Events, "event", nil, "only these events (default: all)")
+			cli.Complete(f.Command, "event", store.NoticeEvents()...)
+			cli.Slice(f, &in.Platforms, "platform", "only builds and workers of these platforms")
+			f.StringToStringVar(&in.Labels, "label", nil, "only builds and workers with these labels")
+			gitHubToken(f, &in.GitHubToken, "set statuses of commits (takt submit --github) with the token in this file; URL is https://api.github.com")
+			f.Reason(&in.Reason)
+		}),
+		cli.Row(env, &cobra.Command{
+			Use: "move ID URL", Short: "Send a subscription's notices to another URL, with new secrets",
+			Long: `Send a subscription's notices to another URL, with new secrets: show the new secret that signs,
+once. A subscription that sets statuses of commits needs --github-token-file. Notices that are not
+delivered yet are dropped.`,
+		}, cli.Order(api.UpdateSubscription), cli.Text(func(w io.Writer, s api.Subscription) {
+			printSecret(w, api.MadeSubscription{ID: s.ID, Secret: s.Secret})
+		}), func(in *api.UpdateSubscriptionIn, f *cli.Flags) {
+			in.Body.URL = new(string)
+			cli.Arg(f, &in.ID)
+			cli.Arg(f, in.Body.URL)
+			file := gitHubToken(f, &in.Body.GitHubToken, "set statuses of commits with the token in this file")
+			f.Set(func() { in.Body.NewSecret = *file == "" })
+			f.Reason(&in.Body.Reason)
+		}),
+		cli.Row(env, &cobra.Command{Use: "show ID", Short: "Show a subscription"}, cli.Ask(api.ShowSubscription), cli.Text(func(w io.Writer, s api.Subscription) {
+			printSubscriptions(w, []api.Subscription{s})
+		}), func(in *api.SubscriptionIn, f *cli.Flags) { cli.Arg(f, &in.ID) }),
+		cli.Row(env, &cobra.Command{Use: "deliveries ID", Short: "List a subscription's last notices, newest first"}, cli.Ask(api.ListDeliveries),
+			cli.Rows(func(l api.Deliveries) []api.Delivery { return l.Deliveries }, []string{"NUMBER", "EVENT", "STATE", "ATTEMPTS", "CREATED", "NEXT", "ERROR"}, deliveryRow),
+			func(in *api.ListDeliveriesIn, f *cli.Flags) {
+				cli.Arg(f, &in.ID)
+				f.IntVar(&in.Limit, "limit", 100, "the most to list")
+			}),
+		cli.Row(env, &cobra.Command{Use: "redrive ID", Short: "Send dead notices again"}, cli.Order(api.RedriveNotices), cli.Text(func(w io.Writer, r api.RedrivenNotices) {
+			fmt.Fprintln(w, r.Redriven, "redriven")
+		}), func(in *api.RedriveNoticesIn, f *cli.Flags) {
+			cli.Arg(f, &in.ID)
+			f.Int64Var(&in.Number, "number", 0, "only this delivery (default: all dead ones)")
+			f.Reason(&in.Reason)
+		}),
+		cli.Row(env, &cobra.Command{Use: "enable ID", Short: "Enable a subscription"}, cli.Order(api.UpdateSubscription), cli.Says[api.Subscription]("enabled"), enabled(true)),
+		cli.Row(env, &cobra.Command{Use: "disable ID", Short: "Disable a subscription"}, cli.Order(api.UpdateSubscription), cli.Says[api.Subscription]("disabled"), enabled(false)),
+		cli.Row(env, &cobra.Command{Use: "rotate ID", Short: "Give a subscription a new secret and show it, once"},
+			cli.Order(api.RotateSubscription), cli.Text(printSecret), subscription),
+		cli.Row(env, &cobra.Command{Use: "test ID", Short: "Send a notice of the type test"}, cli.Order(api.TestSubscription), cli.Says[api.None]("sent"), subscription),
+		cli.Row(env, &cobra.Command{Use: "delete ID", Short: "Delete a subscription and its notices"}, cli.Order(api.DeleteSubscription), cli.Says[api.None]("deleted"), subscription),
 	)
-	return cmd
 }
 
-// newSubscriptionCommand returns a command that calls an endpoint for a subscription.
-func newSubscriptionCommand[Out any](env cli.Environment, name, short string, e api.Endpoint[api.SubscriptionIn, Out], show func(io.Writer, Out)) *cobra.Command {
-	cmd := &cobra.Command{Use: name + " ID", Short: short, Args: cobra.ExactArgs(1)}
-	why := cli.ReasonFlag(cmd)
-	return cli.Order(env, cmd, func(ctx context.Context, c *client.Client, args []string) (Out, error) {
-		return client.Call(ctx, c, e, api.SubscriptionIn{ID: args[0], Why: api.Why{Reason: *why}})
-	}, show)
+func subscription(in *api.SubscriptionIn, f *cli.Flags) {
+	cli.Arg(f, &in.ID)
+	f.Reason(&in.Reason)
+}
+
+func enabled(yes bool) func(in *api.UpdateSubscriptionIn, f *cli.Flags) {
+	return func(in *api.UpdateSubscriptionIn, f *cli.Flags) {
+		in.Body.Enabled = &yes
+		cli.Arg(f, &in.ID)
+		f.Reason(&in.Body.Reason)
+	}
+}
+
+// gitHubToken adds the flag that names the file of a token, and returns its value.
+func gitHubToken(f *cli.Flags, to *string, usage string) (file *string) {
+	file = f.String("github-token-file", "", usage)
+	f.Check(func() (err error) {
+		*to, err = cli.ReadSecret("token of GitHub", *file)
+		return cli.AsUsage(err)
+	})
+	return file
 }
 
 // printSecret shows the secret alone in a line, so that a script can take it. A subscription of
 // GitHub has none.
 func printSecret(w io.Writer, m api.MadeSubscription) { fmt.Fprintln(w, cmp.Or(m.Secret, m.ID)) }
-
-func newNoticesListCommand(env cli.Environment) *cobra.Command {
-	return cli.Ask(env, &cobra.Command{Use: "list", Short: "List subscriptions"},
-		func(ctx context.Context, c *client.Client, _ []string) ([]api.Subscription, error) {
-			list, err := client.Call(ctx, c, api.ListSubscriptions, api.None{})
-			return list.Subscriptions, err
-		}, printSubscriptions)
-}
-
-func newNoticesShowCommand(env cli.Environment) *cobra.Command {
-	return cli.Ask(env, &cobra.Command{Use: "show ID", Short: "Show a subscription", Args: cobra.ExactArgs(1)},
-		func(ctx context.Context, c *client.Client, args []string) (api.Subscription, error) {
-			return client.Call(ctx, c, api.ShowSubscription, api.SubscriptionIn{ID: args[0]})
-		}, func(w io.Writer, s api.Subscription) { printSubscriptions(w, []api.Subscription{s}) })
-}
 
 func printSubscriptions(w io.Writer, all []api.Subscription) {
 	cli.List(w, []string{"ID", "STATE", "WAITING", "DEAD", "FILTER", "URL"}, all, func(s api.Subscription) []string {
@@ -81,94 +121,6 @@ func printSubscriptions(w io.Writer, all []api.Subscription) {
 	})
 }
 
-func newNoticesCreateCommand(env cli.Environment) *cobra.Command {
-	var in api.CreateSubscriptionIn
-	var platforms []string
-	var tokenFile string
-	cmd := cli.Order(env, &cobra.Command{
-		Use: "create URL", Short: "Send notices to a URL and show the secret that signs them, once", Args: cobra.ExactArgs(1),
-		Example: "  takt notices create https://ci.example.com/takt --event build.failed --platform ios --label team=app",
-	}, func(ctx context.Context, c *client.Client, args []string) (api.MadeSubscription, error) {
-		in.URL, in.Platforms = args[0], nil
-		for _, p := range platforms {
-			in.Platforms = append(in.Platforms, store.Platform(p))
-		}
-		var err error
-		if in.GitHubToken, err = cli.ReadSecret("token of GitHub", tokenFile); err != nil {
-			return api.MadeSubscription{}, cli.AsUsage(err)
-		}
-		return client.Call(ctx, c, api.CreateSubscription, in)
-	}, printSecret)
-	cmd.Flags().StringSliceVar(&in.Events, "event", nil, "only these events (default: all)")
-	cmd.Flags().StringSliceVar(&platforms, "platform", nil, "only builds and workers of these platforms")
-	cmd.Flags().StringToStringVar(&in.Labels, "label", nil, "only builds and workers with these labels")
-	cmd.Flags().StringVar(&tokenFile, "github-token-file", "", "set statuses of commits (takt submit --github) with the token in this file; URL is https://api.github.com")
-	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the audit")
-	cli.Complete(cmd, "event", store.NoticeEvents()...)
-	return cmd
-}
-
-func newNoticesMoveCommand(env cli.Environment) *cobra.Command {
-	var change api.SubscriptionChange
-	var tokenFile string
-	cmd := cli.Order(env, &cobra.Command{
-		Use: "move ID URL", Short: "Send a subscription's notices to another URL, with new secrets", Args: cobra.ExactArgs(2),
-		Long: `Send a subscription's notices to another URL, with new secrets: show the new secret that signs,
-once. A subscription that sets statuses of commits needs --github-token-file. Notices that are not
-delivered yet are dropped.`,
-	}, func(ctx context.Context, c *client.Client, args []string) (api.Subscription, error) {
-		var err error
-		if change.GitHubToken, err = cli.ReadSecret("token of GitHub", tokenFile); err != nil {
-			return api.Subscription{}, cli.AsUsage(err)
-		}
-		change.URL, change.NewSecret = &args[1], tokenFile == ""
-		return client.Call(ctx, c, api.UpdateSubscription, api.UpdateSubscriptionIn{ID: args[0], Body: change})
-	}, func(w io.Writer, s api.Subscription) {
-		printSecret(w, api.MadeSubscription{ID: s.ID, Secret: s.Secret})
-	})
-	cmd.Flags().StringVar(&tokenFile, "github-token-file", "", "set statuses of commits with the token in this file")
-	cmd.Flags().StringVar(&change.Reason, "reason", "", "why, for the audit")
-	return cmd
-}
-
-func newNoticesEnableCommand(env cli.Environment, name string, enabled bool) *cobra.Command {
-	change := api.SubscriptionChange{Enabled: &enabled}
-	cmd := cli.Order(env, &cobra.Command{Use: name + " ID", Short: strings.ToUpper(name[:1]) + name[1:] + " a subscription", Args: cobra.ExactArgs(1)},
-		func(ctx context.Context, c *client.Client, args []string) (api.Subscription, error) {
-			return client.Call(ctx, c, api.UpdateSubscription, api.UpdateSubscriptionIn{ID: args[0], Body: change})
-		}, cli.Says[api.Subscription](name+"d"))
-	cmd.Flags().StringVar(&change.Reason, "reason", "", "why, for the audit")
-	return cmd
-}
-
-func newNoticesDeliveriesCommand(env cli.Environment) *cobra.Command {
-	in := api.ListDeliveriesIn{}
-	cmd := cli.Ask(env, &cobra.Command{Use: "deliveries ID", Short: "List a subscription's last notices, newest first", Args: cobra.ExactArgs(1)},
-		func(ctx context.Context, c *client.Client, args []string) ([]api.Delivery, error) {
-			in.ID = args[0]
-			list, err := client.Call(ctx, c, api.ListDeliveries, in)
-			return list.Deliveries, err
-		}, func(w io.Writer, all []api.Delivery) {
-			cli.List(w, []string{"NUMBER", "EVENT", "STATE", "ATTEMPTS", "CREATED", "NEXT", "ERROR"}, all, func(d api.Delivery) []string {
-				next := "-"
-				if d.NextAt != "" {
-					next = cli.TimeText(d.NextAt)
-				}
-				return []string{strconv.FormatInt(d.Number, 10), d.Event, d.State, strconv.Itoa(d.Attempts), cli.TimeText(d.CreatedAt), next, cmp.Or(store.Lines(d.Error), "-")}
-			})
-		})
-	cmd.Flags().IntVar(&in.Limit, "limit", 100, "the most to list")
-	return cmd
-}
-
-func newNoticesRedriveCommand(env cli.Environment) *cobra.Command {
-	in := api.RedriveNoticesIn{}
-	cmd := cli.Order(env, &cobra.Command{Use: "redrive ID", Short: "Send dead notices again", Args: cobra.ExactArgs(1)},
-		func(ctx context.Context, c *client.Client, args []string) (api.RedrivenNotices, error) {
-			in.ID = args[0]
-			return client.Call(ctx, c, api.RedriveNotices, in)
-		}, func(w io.Writer, r api.RedrivenNotices) { fmt.Fprintln(w, r.Redriven, "redriven") })
-	cmd.Flags().Int64Var(&in.Number, "number", 0, "only this delivery (default: all dead ones)")
-	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the audit")
-	return cmd
+func deliveryRow(d api.Delivery) []string {
+	return []string{strconv.FormatInt(d.Number, 10), d.Event, d.State, strconv.Itoa(d.Attempts), cli.TimeText(d.CreatedAt), timeOrNone(d.NextAt), cmp.Or(store.Lines(d.Error), "-")}
 }

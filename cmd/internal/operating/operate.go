@@ -20,30 +20,20 @@ import (
 
 // Audit returns takt audit.
 func Audit(env cli.Environment) *cobra.Command {
-	var limit int
-	cmd := cli.Ask(env, &cobra.Command{
-		Use:   "audit",
-		Short: "Show what operators did, newest first",
-		Long:  "Show what operators did, newest first. Needs the admin key in TAKT_ADMIN_KEY.",
-	}, func(ctx context.Context, c *client.Client, _ []string) ([]api.AuditEntry, error) {
-		audit, err := c.Audit(ctx, limit)
-		return audit.Entries, err
-	}, func(w io.Writer, entries []api.AuditEntry) {
-		cli.List(w, []string{"AT", "WHO", "ACTION", "TARGET", "OUTCOME", "REASON"}, entries, func(e api.AuditEntry) []string {
+	return cli.Group(cli.Row(env, &cobra.Command{
+		Use: "audit", Short: "Show what operators did, newest first",
+		Long: "Show what operators did, newest first. Needs the admin key in TAKT_ADMIN_KEY.",
+	}, cli.Repeat((*client.Client).Audit), cli.Rows(func(a api.Audit) []api.AuditEntry { return a.Entries },
+		[]string{"AT", "WHO", "ACTION", "TARGET", "OUTCOME", "REASON"}, func(e api.AuditEntry) []string {
 			return []string{
 				cli.TimeText(e.At), store.Lines(e.Actor), store.Lines(e.Action), store.Lines(store.TargetName(e.Target, e.Detail)), store.Lines(cli.Or(e.Outcome, "-")), store.Lines(e.Reason),
 			}
-		})
-	})
-	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "maximum number of results; 0 for all")
-	cmd.AddCommand(newAuditCheckCommand(env))
-	return cmd
+		}), func(limit *int, f *cli.Flags) { f.Limit(limit, 50) }), newAuditCheckCommand(env))
 }
 
 func newAuditCheckCommand(env cli.Environment) *cobra.Command {
 	return cli.Command(env, &cobra.Command{
-		Use:   "check",
-		Short: "Check the invariants of the database",
+		Use: "check", Short: "Check the invariants of the database",
 		Long: `Check the invariants of the database; the controller does so every minute. 'takt
 repair' repairs what can be repaired without losing anything. Needs the admin key in
 TAKT_ADMIN_KEY. Exit code 1 if an invariant is broken.`,
@@ -57,8 +47,7 @@ func Repair(env cli.Environment) *cobra.Command {
 	var dry bool
 	var reason string
 	cmd := cli.Command(env, &cobra.Command{
-		Use:   "repair --reason TEXT",
-		Short: "Repair broken invariants of the database",
+		Use: "repair --reason TEXT", Short: "Repair broken invariants of the database",
 		Long: `Repair what 'takt audit check' finds where nothing is lost by it: counts and states
 that contradict the builds, as a restored backup may have. Whatever needs a person's
 decision is left alone. --dry-run shows what would be repaired. Needs the admin key in
@@ -110,8 +99,7 @@ func Restart(env cli.Environment) *cobra.Command {
 	o := client.Order{Action: "restart"}
 	var dry bool
 	cmd := cli.Command(env, &cobra.Command{
-		Use:   "restart PATH --reason TEXT",
-		Short: "Restart a part of the controller's supervision tree",
+		Use: "restart PATH --reason TEXT", Short: "Restart a part of the controller's supervision tree",
 		Long: `Restart a part of the controller's supervision tree, such as database/pool, and wait
 until it is running again. Processes stop in order, and the restart does not count against
 restart budgets. 'takt restart takt' restarts the whole tree without ending the operating
@@ -132,9 +120,7 @@ system's process. Needs the admin key in TAKT_ADMIN_KEY.`,
 		case err != nil:
 			return err
 		case done.Plan != nil:
-			return s.Result(done.Plan, func(w io.Writer) {
-				fmt.Fprintf(w, "%s is about to restart, after this reply; see takt tree\n", done.Plan.Path)
-			})
+			return s.Say(done.Plan, "%s is about to restart, after this reply; see takt tree", done.Plan.Path)
 		default:
 			return s.Result(done.Node, func(w io.Writer) { cli.PrintTree(w, *done.Node) })
 		}
@@ -150,8 +136,7 @@ system's process. Needs the admin key in TAKT_ADMIN_KEY.`,
 func Tree(env cli.Environment) *cobra.Command {
 	var all, watch bool
 	cmd := cli.Command(env, &cobra.Command{
-		Use:   "tree [PATH]",
-		Short: "Show the controller's supervision tree",
+		Use: "tree [PATH]", Short: "Show the controller's supervision tree",
 		Long: `Show the controller's supervision tree, or the part of it at PATH, such as
 database/pool. Needs the admin key in TAKT_ADMIN_KEY.`,
 		Args: cobra.MaximumNArgs(1),
@@ -200,4 +185,47 @@ func redraw(w io.Writer, root api.TreeNode) {
 	fmt.Fprintf(w, "%s%s\n", before, cli.Time(time.Now()))
 	cli.PrintTree(w, root)
 	fmt.Fprint(w, after)
+}
+
+// Timeouts returns takt timeouts.
+func Timeouts(env cli.Environment) *cobra.Command {
+	return cli.Row(env, &cobra.Command{
+		Use: "timeouts", Short: "Show and set the time-outs of builds and workers",
+		Long: `Show after how much silence a build's attempt is lost or a worker is offline, and how
+often that is checked. --build, --worker and --check change it on all controllers,
+until it is changed again. Needs the admin key in TAKT_ADMIN_KEY.`,
+		Example: "  takt timeouts --worker 10m --reason 'the minis sleep'",
+	}, func(ctx context.Context, s *cli.Session, in api.HeartbeatSettings) (api.HeartbeatSettings, error) {
+		if in == (api.HeartbeatSettings{Reason: in.Reason}) {
+			return cli.Ask(api.ShowTimeouts)(ctx, s, api.None{})
+		}
+		return cli.Ask(api.ChangeTimeouts)(ctx, s, in)
+	}, cli.Text(printTimeouts), func(in *api.HeartbeatSettings, f *cli.Flags) {
+		silence := func(to **float64, name, usage string) {
+			var d time.Duration
+			cli.DurationFlag(f.FlagSet, &d, name, 0, usage)
+			f.Set(func() {
+				if seconds := d.Seconds(); seconds != 0 {
+					*to = &seconds
+				}
+			})
+		}
+		silence(&in.BuildTimeout, "build", "silence after which a build is taken from its worker")
+		silence(&in.WorkerTimeout, "worker", "silence after which a worker is offline")
+		silence(&in.CheckInterval, "check", "time between two checks")
+		f.Reason(&in.Reason)
+	})
+}
+
+func printTimeouts(w io.Writer, now api.HeartbeatSettings) {
+	rows := [][]string{{"TIMEOUT", "VALUE"}}
+	for _, t := range []struct {
+		name    string
+		seconds *float64
+	}{{"build", now.BuildTimeout}, {"worker", now.WorkerTimeout}, {"check", now.CheckInterval}} {
+		if t.seconds != nil {
+			rows = append(rows, []string{t.name, cli.DurationText(time.Duration(*t.seconds * float64(time.Second)))})
+		}
+	}
+	cli.Table(w, rows)
 }

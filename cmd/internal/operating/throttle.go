@@ -17,40 +17,48 @@ import (
 
 // Throttle returns takt throttle.
 func Throttle(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "throttle",
-		Short: "Show and change the rate of HubSpot's workflow actions",
-	}
-	cmd.AddCommand(
-		newQueuesCommand(env), newRateCommand(env),
-		newPauseCommand(env, "pause", "Stop a queue from completing actions", api.PauseQueue),
-		newPauseCommand(env, "resume", "Let a paused queue go on", api.ResumeQueue),
-		newRedriveCommand(env),
+	return cli.Group(&cobra.Command{
+		Use: "throttle", Short: "Show and change the rate of HubSpot's workflow actions",
+	},
+		cli.Row(env, &cobra.Command{
+			Use: "queues", Short: "Show queues, those with the oldest waiting action first",
+			Long: "Show queues, those with the oldest waiting action first. Needs the admin key in TAKT_ADMIN_KEY.",
+		}, cli.Repeat(listQueues), cli.Part(func(l api.ThrottleQueues) []api.ThrottleQueue { return l.Queues }, printQueues),
+			func(in *api.ShowQueuesIn, f *cli.Flags) {
+				f.Int64Var(&in.Portal, "portal", 0, "only queues of this portal")
+				f.Limit(&in.Limit, 100)
+				f.Check(func() error {
+					if in.Limit < 0 {
+						return cli.Usage("--limit must not be negative")
+					}
+					if in.Portal < 0 || in.Portal == 0 && f.Changed("portal") {
+						return cli.Usage("--portal must be a positive whole number")
+					}
+					return nil
+				})
+			}),
+		newRateCommand(env),
+		cli.Row(env, queueCommand("pause", "Stop a queue from completing actions"), cli.Ask(api.PauseQueue), cli.Text(printQueue), queueOrder),
+		cli.Row(env, queueCommand("resume", "Let a paused queue go on"), cli.Ask(api.ResumeQueue), cli.Text(printQueue), queueOrder),
+		cli.Row(env, queueCommand("redrive", "Retry everything that failed in a queue now, resetting the attempt count"), cli.Order(api.RedriveQueue),
+			cli.Text(func(w io.Writer, done api.Redriven) { fmt.Fprintf(w, "actions tried again: %d\n", done.Actions) }), queueOrder),
 	)
-	return cmd
 }
 
-func newQueuesCommand(env cli.Environment) *cobra.Command {
-	var portal int64
-	var limit int
-	cmd := &cobra.Command{
-		Use:   "queues",
-		Short: "Show queues, those with the oldest waiting action first",
-		Long:  "Show queues, those with the oldest waiting action first. Needs the admin key in TAKT_ADMIN_KEY.",
-	}
-	cmd.Flags().Int64Var(&portal, "portal", 0, "only queues of this portal")
-	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "maximum number of results; 0 for all")
-	return cli.Ask(env, cmd, func(ctx context.Context, c *client.Client, _ []string) ([]api.ThrottleQueue, error) {
-		if limit < 0 {
-			return nil, cli.Usage("--limit must not be negative")
-		}
-		if portal < 0 || portal == 0 && cmd.Flags().Changed("portal") {
-			return nil, cli.Usage("--portal must be a positive whole number")
-		}
-		list, err := c.ThrottleQueues(ctx, portal, limit)
-		return list.Queues, err
-	}, printQueues)
+func queueCommand(name, short string) *cobra.Command {
+	return &cobra.Command{Use: name + " QUEUE", Short: short, Long: short + ". Needs the admin key in TAKT_ADMIN_KEY."}
 }
+
+func queueOrder(in *api.QueueOrderIn, f *cli.Flags) {
+	cli.Arg(f, &in.ID)
+	f.Reason(&in.Body.Reason)
+}
+
+func listQueues(c *client.Client, ctx context.Context, in api.ShowQueuesIn) (api.ThrottleQueues, error) { //nolint:revive // as a method of c
+	return c.ThrottleQueues(ctx, in.Portal, in.Limit)
+}
+
+func printQueue(w io.Writer, q api.ThrottleQueue) { printQueues(w, []api.ThrottleQueue{q}) }
 
 func printQueues(w io.Writer, queues []api.ThrottleQueue) {
 	heading := []string{"QUEUE", "WAITING", "HELD", "IN FLIGHT", "COMPLETED", "OLDEST", "RATE", "NEXT DUE", "STATE", "LAST ERROR"}
@@ -60,7 +68,7 @@ func printQueues(w io.Writer, queues []api.ThrottleQueue) {
 			state = "paused"
 		}
 		return []string{
-			store.Lines(q.ID), strconv.Itoa(q.Depth), strconv.Itoa(q.Held), strconv.Itoa(q.InFlight), strconv.FormatInt(q.Completed, 10), age(q.Oldest),
+			store.Lines(q.ID), strconv.Itoa(q.Depth), strconv.Itoa(q.Held), strconv.Itoa(q.InFlight), strconv.FormatInt(q.Completed, 10), cli.Since(cli.Or(q.Oldest, "")),
 			fmt.Sprintf("%d of %s", q.RateUsed, Rate(q.MaxThroughput, q.TimePeriod, q.TimeUnit)),
 			cli.Or(q.NextDue, "-"), state, store.Lines(cli.Or(q.LastError, "-")),
 		}
@@ -73,17 +81,6 @@ func Rate(most, period int, unit string) string {
 		return fmt.Sprintf("%d per %s", most, unit)
 	}
 	return fmt.Sprintf("%d per %d %ss", most, period, unit)
-}
-
-// age shows how much time has passed since at.
-func age(at *string) string {
-	if at == nil {
-		return "-"
-	}
-	if d, ok := cli.Elapsed(*at); ok {
-		return cli.Age(d)
-	}
-	return *at
 }
 
 func newRateCommand(env cli.Environment) *cobra.Command {
@@ -175,24 +172,4 @@ func printRates(w io.Writer, list ...api.ThrottleConfig) {
 			strconv.FormatInt(c.PortalID, 10), strconv.FormatInt(c.ActionID, 10), Rate(c.MaxThroughput, c.TimePeriod, c.TimeUnit), c.UpdatedAt,
 		}
 	})
-}
-
-// queueOrder returns an operator's command for one queue, and its call.
-func queueOrder[Out any](name, short string, e api.Endpoint[api.QueueOrderIn, Out]) (*cobra.Command, cli.Call[Out]) {
-	cmd := &cobra.Command{Use: name + " QUEUE", Short: short, Long: short + ". Needs the admin key in TAKT_ADMIN_KEY.", Args: cobra.ExactArgs(1)}
-	reason := cli.ReasonFlag(cmd)
-	return cmd, cli.Calls(e, func(args []string) (api.QueueOrderIn, error) {
-		return api.QueueOrderIn{ID: args[0], Body: api.ThrottleOrder{Reason: *reason}}, nil
-	})
-}
-
-// newPauseCommand returns the command pause or resume.
-func newPauseCommand(env cli.Environment, name, short string, e api.Endpoint[api.QueueOrderIn, api.ThrottleQueue]) *cobra.Command {
-	cmd, call := queueOrder(name, short, e)
-	return cli.Ask(env, cmd, call, func(w io.Writer, q api.ThrottleQueue) { printQueues(w, []api.ThrottleQueue{q}) })
-}
-
-func newRedriveCommand(env cli.Environment) *cobra.Command {
-	cmd, call := queueOrder("redrive", "Retry everything that failed in a queue now, resetting the attempt count", api.RedriveQueue)
-	return cli.Order(env, cmd, call, func(w io.Writer, done api.Redriven) { fmt.Fprintf(w, "actions tried again: %d\n", done.Actions) })
 }

@@ -47,8 +47,7 @@ func Command() *cobra.Command {
 		check bool
 	)
 	cmd := &cobra.Command{
-		Use:   "serve",
-		Short: "Run the controller",
+		Use: "serve", Short: "Run the controller",
 		Long: `Run the controller until SIGTERM or SIGINT.
 
 Settings come from flags, then the environment, then the YAML file of --config,

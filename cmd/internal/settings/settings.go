@@ -87,24 +87,17 @@ func group(name string, rows ...Setting) []Setting {
 
 func controllerSettings(c *Config) []Setting {
 	return group("Controller",
-		row("listen", text(&c.Listen),
-			"address to listen on; port 0 picks a free one, written to DATA_DIR/address; --port, -p or PORT change the port alone"),
+		row("listen", text(&c.Listen), "address to listen on; port 0 picks a free one, written to DATA_DIR/address; --port, -p or PORT change the port alone"),
 		row("data-dir", text(&c.DataDir), "files, embedded database, keys").unset("takt in $XDG_STATE_HOME or ~/.local/state"),
-		row("database-url", text(&c.DatabaseURL),
-			"URL of an external PostgreSQL 14 or newer; empty runs an embedded one").also("DATABASE_URL").secret(),
-		row("database-direct-url", text(&c.DatabaseDirectURL),
-			"URL of PostgreSQL itself, for notifications and migrations, if database-url is PgBouncer in transaction mode").secret(),
+		row("database-url", text(&c.DatabaseURL), "URL of an external PostgreSQL 14 or newer; empty runs an embedded one").also("DATABASE_URL").secret(),
+		row("database-direct-url", text(&c.DatabaseDirectURL), "URL of PostgreSQL itself, for notifications and migrations, if database-url is PgBouncer in transaction mode").secret(),
 		row("db-pool", number(&c.DatabasePool), "maximum number of connections to PostgreSQL"),
-		row("services", serviceList(&c.Services),
-			"services that this controller runs; one that is left out has no routes, pages, processes or metrics, and its settings are ignored"),
+		row("services", serviceList(&c.Services), "services that this controller runs; one that is left out has no routes, pages, processes or metrics, and its settings are ignored"),
 		row("public-url", text(&c.PublicURL), "URL at which workers and HubSpot reach this controller, and which HubSpot signs"),
-		row("tls-cert", text(&c.TLSCert),
-			"certificate chain (PEM) for HTTPS (TLS 1.2 and newer, HTTP/2); reloaded when it changes"),
+		row("tls-cert", text(&c.TLSCert), "certificate chain (PEM) for HTTPS (TLS 1.2 and newer, HTTP/2); reloaded when it changes"),
 		row("tls-key", text(&c.TLSKey), "its private key (PEM)"),
-		row("trusted-proxies", networks(&c.TrustedProxies),
-			"networks, such as 10.0.0.0/8,192.0.2.1, whose X-Forwarded-For is trusted for the remote address"),
-		row("notice-allow", networks(&c.NoticeAllow),
-			"networks that notices may be sent to although they are not public, such as 10.1.0.0/16,127.0.0.1"),
+		row("trusted-proxies", networks(&c.TrustedProxies), "networks, such as 10.0.0.0/8,192.0.2.1, whose X-Forwarded-For is trusted for the remote address"),
+		row("notice-allow", networks(&c.NoticeAllow), "networks that notices may be sent to although they are not public, such as 10.1.0.0/16,127.0.0.1"),
 		row("log", text(&c.Log), "level and format: debug|info|warn|error[,json|console]"),
 		row("otlp", text(&c.OTLP), "collector to send traces to (OTLP over HTTP), such as http://127.0.0.1:4318; "+
 			"the other OTEL_ variables apply too").also(otlp.Variable).unset("no traces"),
@@ -113,15 +106,11 @@ func controllerSettings(c *Config) []Setting {
 
 func keySettings(c *Config) []Setting {
 	return group("Keys",
-		row("api-key", text(&c.APIKey),
-			"key of workers and submitters, at least 16 characters of [A-Za-z0-9_-]").
-			also("CONTROLLER_API_KEY").unset("generated and kept in DATA_DIR/api-key").secret(),
+		row("api-key", text(&c.APIKey), "key of workers and submitters, at least 16 characters of [A-Za-z0-9_-]").also("CONTROLLER_API_KEY").unset("generated and kept in DATA_DIR/api-key").secret(),
 		row("admin-key", text(&c.AdminKey), "key of operators, with the same form").unset("generated and kept in DATA_DIR/admin-key").secret(),
-		row("encryption-key", text(&c.EncryptionKey),
-			"32 bytes in base64: seals certificates and credentials at rest and signs workers' tokens; the same on all controllers").
+		row("encryption-key", text(&c.EncryptionKey), "32 bytes in base64: seals certificates and credentials at rest and signs workers' tokens; the same on all controllers").
 			also("ENCRYPTION_KEY").unset("generated and kept in DATA_DIR/encryption-key; required with a database URL").secret(),
-		row("old-encryption-keys", text(&c.OldEncryptionKeys),
-			"former and future encryption keys, separated by commas; data sealed and tokens signed with them remain valid; see takt rekey").secret(),
+		row("old-encryption-keys", text(&c.OldEncryptionKeys), "former and future encryption keys, separated by commas; data sealed and tokens signed with them remain valid; see takt rekey").secret(),
 	)
 }
 
@@ -136,20 +125,16 @@ func buildSettings(c *Config) []Setting {
 		row("build-token-life", duration(&c.BuildTokenLife), "how long a build's token is valid after the submit"),
 		row("build-timeout", duration(&c.BuildTimeout), "silence after which a build's attempt is lost"),
 		row("worker-timeout", duration(&c.WorkerTimeout), "silence after which a worker is offline"),
-		row("check-interval", check,
-			"time between two checks for silence (default: a fifth of the shorter time-out, from 1s to 1m)"),
-		row("on-build-timeout", text(&c.OnBuildTimeout),
-			"requeue: return a silent worker's build to the queue while it has attempts left; fail: fail it at once"),
+		row("check-interval", check, "time between two checks for silence (default: a fifth of the shorter time-out, from 1s to 1m)"),
+		row("on-build-timeout", text(&c.OnBuildTimeout), "requeue: return a silent worker's build to the queue while it has attempts left; fail: fail it at once"),
 		row("build-max-attempts", number(&c.BuildMaxAttempts), "maximum number of attempts for a build"),
 		row("max-parked", number(&c.MaxParked), "maximum number of parked polls; the connection limit is twice that, at least 1024; 0: 20000, or fewer if the limit of open files requires it"),
 		row("poll-rate", number(&c.PollRate), "maximum polls per second for each worker; 0: no limit"),
 		row("register-rate", number(&c.RegisterRate), "maximum registrations per second for each remote address; 0: no limit"),
 		row("spare-critical-workers", boolean(&c.SpareCritical), "give no builds to workers whose last diagnostic report is critical"),
-		row("quarantine", quarantine(&c.Quarantine),
-			"K/N: give no builds to a worker when K of its last N attempts ended by its own fault (the build command could not be "+
-				"started, container engine, disk) or failed there and completed on another worker, until it has run a trial build or is resumed; or off"),
-		row("telemetry-without-key", boolean(&c.TelemetryWithoutKey),
-			"accept telemetry without an API key from the worker that holds the build; old host monitors send none"),
+		row("quarantine", quarantine(&c.Quarantine), "K/N: give no builds to a worker when K of its last N attempts ended by its own fault (the build command could not be "+
+			"started, container engine, disk) or failed there and completed on another worker, until it has run a trial build or is resumed; or off"),
+		row("telemetry-without-key", boolean(&c.TelemetryWithoutKey), "accept telemetry without an API key from the worker that holds the build; old host monitors send none"),
 	), fileSettings(c)...)
 }
 
@@ -162,9 +147,8 @@ func fileSettings(c *Config) []Setting {
 		row("s3-prefix", text(&c.S3.Prefix), "prefix of every object key"),
 		row("s3-access-key", text(&c.S3.AccessKey), "access key of the bucket").secret(),
 		row("s3-secret-key", text(&c.S3.SecretKey), "secret key of the bucket").secret(),
-		row("retain", retention(&c.Retain),
-			"how long files are kept after their build has ended, such as source=720h,logs=2160h; "+
-				"kinds: source, certs, result, logs, and diagnostics (workers' reports)").unset("everything, for ever"),
+		row("retain", retention(&c.Retain), "how long files are kept after their build has ended, such as source=720h,logs=2160h; "+
+			"kinds: source, certs, result, logs, and diagnostics (workers' reports)").unset("everything, for ever"),
 	)
 }
 
@@ -178,40 +162,29 @@ func heijunkaSettings(c *Config) []Setting {
 		row("heijunka-soft-limit", soft, "load at which it becomes critical, in admitted requests"),
 		row("heijunka-hard-limit", hard, "maximum number of requests admitted at once"),
 		row("heijunka-reserved", fraction(&c.Heijunka.Reserved), "share of the limits reserved for workers' requests"),
-		row("heijunka-pools", value{c.Heijunka.pools, c.Heijunka.setPools},
-			"pools that differ from the preset: NAME=initial/min/max/overflow/queue, separated by commas"),
+		row("heijunka-pools", value{c.Heijunka.pools, c.Heijunka.setPools}, "pools that differ from the preset: NAME=initial/min/max/overflow/queue, separated by commas"),
 	)
 }
 
 func hubspotSettings(c *Config) []Setting {
 	return group("Throttle",
 		row("hubspot-client-id", text(&c.HubSpot.App.ClientID), "id of the HubSpot app").also("HUBSPOT_CLIENT_ID"),
-		row("hubspot-client-secret", text(&c.HubSpot.App.ClientSecret),
-			"its secret, which signs webhooks; without it all webhooks are refused").also("HUBSPOT_CLIENT_SECRET").secret(),
-		row("hubspot-redirect-url", text(&c.HubSpot.App.RedirectURL),
-			"where HubSpot redirects to after an installation").also("HUBSPOT_REDIRECT_URI").unset("the callback below public-url"),
+		row("hubspot-client-secret", text(&c.HubSpot.App.ClientSecret), "its secret, which signs webhooks; without it all webhooks are refused").also("HUBSPOT_CLIENT_SECRET").secret(),
+		row("hubspot-redirect-url", text(&c.HubSpot.App.RedirectURL), "where HubSpot redirects to after an installation").also("HUBSPOT_REDIRECT_URI").unset("the callback below public-url"),
 		row("hubspot-scopes", text(&c.HubSpot.App.Scopes), "scopes that the app requests").also("HUBSPOT_SCOPES"),
-		row("hubspot-api-url", text(&c.HubSpot.Client.API),
-			"base URL of a stand-in for HubSpot, for completions, tokens and the installation page").
-			unset("the real one"),
-		row("hubspot-timeout", duration(&c.HubSpot.Client.Timeout),
-			"how long a call to HubSpot may take; a claim lasts half as long again"),
-		row("hubspot-reply", text(&c.HubSpot.Reply),
-			"reply to a waiting action: 204, or block (200 with BLOCK and the expiration) for live portals"),
+		row("hubspot-api-url", text(&c.HubSpot.Client.API), "base URL of a stand-in for HubSpot, for completions, tokens and the installation page").unset("the real one"),
+		row("hubspot-timeout", duration(&c.HubSpot.Client.Timeout), "how long a call to HubSpot may take; a claim lasts half as long again"),
+		row("hubspot-reply", text(&c.HubSpot.Reply), "reply to a waiting action: 204, or block (200 with BLOCK and the expiration) for live portals"),
 		row("hubspot-expiration", duration(&c.HubSpot.Expiration), "how long HubSpot waits for an action"),
 	)
 }
 
 func deploySettings(c *Config) []Setting {
 	return group("Deployments",
-		row("github-url", text(&c.Deploy.GitHubURL),
-			"REST API of the forge for deployments; https://HOST/api/v3/ for a GitHub Enterprise Server"),
-		row("github-token", text(&c.Deploy.GitHubToken),
-			"takt's own credential for deployments, which needs the admin key and deploy-allow; other callers send their own").secret(),
-		row("deploy-allow", pairs(&c.Deploy.Allow),
-			"pairs of organisations between which takt's own credential may copy, as SOURCE=TARGET, separated by commas").unset("nothing"),
-		row("deploy-per-hour", number(&c.Deploy.PerHour),
-			"maximum repositories created per hour with one credential; per minute 80, or a sixtieth of this if that is more"),
+		row("github-url", text(&c.Deploy.GitHubURL), "REST API of the forge for deployments; https://HOST/api/v3/ for a GitHub Enterprise Server"),
+		row("github-token", text(&c.Deploy.GitHubToken), "takt's own credential for deployments, which needs the admin key and deploy-allow; other callers send their own").secret(),
+		row("deploy-allow", pairs(&c.Deploy.Allow), "pairs of organisations between which takt's own credential may copy, as SOURCE=TARGET, separated by commas").unset("nothing"),
+		row("deploy-per-hour", number(&c.Deploy.PerHour), "maximum repositories created per hour with one credential; per minute 80, or a sixtieth of this if that is more"),
 	)
 }
 

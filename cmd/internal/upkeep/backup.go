@@ -36,8 +36,7 @@ import (
 func Backup() *cobra.Command {
 	var keep int
 	cmd := &cobra.Command{
-		Use:   "backup DIR",
-		Short: "Back up the database and the files of builds",
+		Use: "backup DIR", Short: "Back up the database and the files of builds",
 		Long: `Back up the database and the files of builds into a directory: a dump of one
 instant, and every file that it names and that the directory does not have yet.
 Takes the settings of 'takt serve', whether takt runs or not, and needs pg_dump.
@@ -116,14 +115,10 @@ func (u *upkeep) backup(ctx context.Context, path string, keep int) (err error) 
 			return err
 		}
 	}
-	err = u.Result(summary{b}, func(w io.Writer) {
-		fmt.Fprintf(w, "backup %s: %d files of %s, of which %d (%s) were copied now, and %d were removed meanwhile; %d missing\n",
-			b.Name, b.Files, humanize.IBytes(uint64(b.Bytes)), b.Copied, humanize.IBytes(uint64(b.Written)), len(b.Gone), len(b.Missing))
-	})
+	err = u.conclude(b, int64(len(b.Missing)), "%d files have no good copy in reach of this machine: see takt storage verify",
+		"backup %s: %d files of %s, of which %d (%s) were copied now, and %d were removed meanwhile; %d missing",
+		b.Name, b.Files, humanize.IBytes(uint64(b.Bytes)), b.Copied, humanize.IBytes(uint64(b.Written)), len(b.Gone), len(b.Missing))
 	u.Note("the encryption key %s is not in the backup: keep it in another safe place, because certificates can't be opened without it", b.Key)
-	if n := len(b.Missing); err == nil && n > 0 {
-		err = fmt.Errorf("%d files have no good copy in reach of this machine: see takt storage verify", n)
-	}
 	return err
 }
 
@@ -162,30 +157,23 @@ func (u *upkeep) keepFile(ctx context.Context, dir *backup.Dir, row store.FileRo
 }
 
 func newBackupVerifyCommand() *cobra.Command {
-	out := cli.Output{}
+	u := &upkeep{}
 	cmd := &cobra.Command{
-		Use:   "verify DIR",
-		Short: "Check backups for loss or damage",
+		Use: "verify DIR", Short: "Check backups for loss or damage",
 		Long: `Read every backup in a directory and check that each dump and file still has its
 SHA-256, and that no file is missing. Exit code 1 otherwise. Needs no database,
 settings or keys, and changes nothing.`,
 		Args: cobra.ExactArgs(1),
 	}
-	cmd.Flags().BoolVar(&out.JSON, "json", false, "results as JSON, one value per line")
+	cmd.Flags().BoolVar(&u.JSON, "json", false, "results as JSON, one value per line")
 	cmd.RunE = cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		out.Out, out.Err = cmd.OutOrStdout(), cmd.ErrOrStderr()
-		u := &upkeep{Output: out}
+		u.Out, u.Err = cmd.OutOrStdout(), cmd.ErrOrStderr()
 		sum, err := backup.Open(args[0]).Verify(ctx, u.finding)
 		if err != nil {
 			return fmt.Errorf("verifying: %w", err)
 		}
-		err = u.Result(summary{sum}, func(w io.Writer) {
-			fmt.Fprintf(w, "%d backups, %d files of %s: %d missing, %d damaged\n", sum.Backups, sum.Files, humanize.IBytes(uint64(sum.Bytes)), sum.Missing, sum.Damaged)
-		})
-		if n := sum.Missing + sum.Damaged; err == nil && n > 0 {
-			err = fmt.Errorf("%d dumps or files are missing or damaged", n)
-		}
-		return err
+		return u.conclude(sum, sum.Missing+sum.Damaged, "%d dumps or files are missing or damaged",
+			"%d backups, %d files of %s: %d missing, %d damaged", sum.Backups, sum.Files, humanize.IBytes(uint64(sum.Bytes)), sum.Missing, sum.Damaged)
 	})
 	return cmd
 }
@@ -197,8 +185,7 @@ func Restore() *cobra.Command {
 	keys := postgres.RestoredKeys{}
 	var replaced string
 	cmd := &cobra.Command{
-		Use:   "restore DIR",
-		Short: "Restore a backup into an empty database",
+		Use: "restore DIR", Short: "Restore a backup into an empty database",
 		Long: `Restore a backup of 'takt backup' into an empty database and the storage of the
 settings, while takt is stopped. Each file's SHA-256 is checked first, and the
 database is filled in one transaction. If interrupted, run it again. Needs the
@@ -364,10 +351,8 @@ func (u *upkeep) restore(ctx context.Context, dir *backup.Dir, m backup.Manifest
 		return err
 	}
 	sum.Name, sum.Lost, sum.Revoked, sum.Valid = m.Name, len(to.Lost), keys.Kept, keys.Valid
-	err = u.Result(summary{sum}, func(w io.Writer) {
-		fmt.Fprintf(w, "backup %s of %s is restored: %d files of %s; %d files that it names are not in it\n",
-			m.Name, cli.Time(m.At), sum.Files, humanize.IBytes(uint64(sum.Bytes)), sum.Lost)
-	})
+	err = u.Say(summary{sum}, "backup %s of %s is restored: %d files of %s; %d files that it names are not in it",
+		m.Name, cli.Time(m.At), sum.Files, humanize.IBytes(uint64(sum.Bytes)), sum.Lost)
 	if len(keys.Kept) > 0 {
 		u.Note("keys that stay revoked, and enrolment tokens that end: %s", strings.Join(keys.Kept, ", "))
 	}

@@ -21,20 +21,16 @@ import (
 
 // Database returns takt database.
 func Database() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "database",
-		Short: "Move the embedded database, or give a restored one a new id",
+	return cli.Group(&cobra.Command{
+		Use: "database", Short: "Move the embedded database, or give a restored one a new id",
 		Long: `Move the embedded database, or give a restored one a new id. These commands take the
 settings of 'takt serve', which must not run.`,
-	}
-	cmd.AddCommand(newDatabaseMoveCommand(), newDatabaseRenewCommand())
-	return cmd
+	}, newDatabaseMoveCommand(), newDatabaseRenewCommand())
 }
 
 func newDatabaseRenewCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "renew-id",
-		Short: "Give a restored database a new installation id",
+		Use: "renew-id", Short: "Give a restored database a new installation id",
 		Long: `Give the database a new installation id after it was restored by other means than
 'takt restore', for example to a point in time with WAL archives. This makes workers'
 earlier tokens invalid; otherwise an old token could open another worker's session.
@@ -51,17 +47,14 @@ Workers register again by themselves. No controller may run.`,
 		if err != nil {
 			return err
 		}
-		return u.Result(map[string]bool{"renewed": true}, func(w io.Writer) {
-			fmt.Fprintln(w, "the database has a new installation id; workers register again")
-		})
+		return u.Say(map[string]bool{"renewed": true}, "the database has a new installation id; workers register again")
 	})
 }
 
 func newDatabaseMoveCommand() *cobra.Command {
 	var skip bool
 	cmd := &cobra.Command{
-		Use:   "move URL",
-		Short: "Move the embedded database to an external one",
+		Use: "move URL", Short: "Move the embedded database to an external one",
 		Long: `Move the embedded database of the data directory to an empty external one, while
 takt is stopped. Every file's SHA-256 is checked first; files stay where they are.
 Keys, tokens and builds stay valid. The embedded database is kept and marked as moved,
@@ -101,10 +94,8 @@ DATA_DIR/encryption-key in TAKT_ENCRYPTION_KEY.`,
 		if err := u.move(ctx, conn, to, skip); err != nil {
 			return err
 		}
-		return u.Result(map[string]string{"moved_to": to}, func(w io.Writer) {
-			fmt.Fprintf(w, "the database was moved to %s; start takt serve with its URL and the same key:\n"+
-				"  export TAKT_DATABASE_URL='…' TAKT_ENCRYPTION_KEY=\"$(cat %s)\"\n", to, filepath.Join(u.cfg.DataDir, "encryption-key"))
-		})
+		return u.Say(map[string]string{"moved_to": to}, "the database was moved to %s; start takt serve with its URL and the same key:\n"+
+			"  export TAKT_DATABASE_URL='…' TAKT_ENCRYPTION_KEY=\"$(cat %s)\"", to, filepath.Join(u.cfg.DataDir, "encryption-key"))
 	})
 }
 

@@ -32,8 +32,7 @@ import (
 func Rekey() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use:   "rekey",
-		Short: "Seal everything with the current encryption key",
+		Use: "rekey", Short: "Seal everything with the current encryption key",
 		Long: `Seal everything with the current encryption key: certificates, forge credentials
 and HubSpot's tokens that are sealed with one of TAKT_OLD_ENCRYPTION_KEYS. Works on the
 data directory, database and bucket of 'takt serve', with the same settings.
@@ -161,9 +160,8 @@ func (r *rekeying) run(ctx context.Context) error {
 
 // problem reports something that can't be opened.
 func (r *rekeying) problem(kind seal.Kind, name string, err error) {
-	_ = r.Result(map[string]any{"kind": kind, "name": name, "problem": err.Error()}, func(w io.Writer) { // the final write reports a closed pipe
-		fmt.Fprintf(w, "%s %s: %s\n", kind, store.Lines(name), store.Lines(err.Error()))
-	})
+	// The final write reports a closed pipe.
+	_ = r.Say(map[string]any{"kind": kind, "name": name, "problem": err.Error()}, "%s %s: %s", kind, store.Lines(name), store.Lines(err.Error()))
 }
 
 // certificates seals all files anew. The bar counts only files, because every other value

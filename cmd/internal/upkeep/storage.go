@@ -21,14 +21,11 @@ import (
 
 // Storage returns takt storage.
 func Storage() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "storage",
-		Short: "Check and copy the files of builds",
+	return cli.Group(&cobra.Command{
+		Use: "storage", Short: "Check and copy the files of builds",
 		Long: `Check and copy the files of builds. These commands work on the data directory,
 database and bucket of 'takt serve', with the same settings, whether takt runs or not.`,
-	}
-	cmd.AddCommand(newStorageVerifyCommand(), newStorageMigrateCommand())
-	return cmd
+	}, newStorageVerifyCommand(), newStorageMigrateCommand())
 }
 
 // upkeep is one run of a storage command.
@@ -104,6 +101,16 @@ func (u *upkeep) finding(f inventory.Finding) {
 	})
 }
 
+// conclude shows a summary. It returns an error if there was something bad, whose number fault
+// takes.
+func (u *upkeep) conclude(sum any, bad int64, fault, format string, args ...any) error {
+	err := u.Say(summary{sum}, format, args...)
+	if err == nil && bad > 0 {
+		err = fmt.Errorf(fault, bad)
+	}
+	return err
+}
+
 // summary is the last line of the JSON output.
 type summary struct {
 	Summary any `json:"summary"`
@@ -112,8 +119,7 @@ type summary struct {
 func newStorageVerifyCommand() *cobra.Command {
 	var o inventory.VerifyOptions
 	cmd := &cobra.Command{
-		Use:   "verify",
-		Short: "Check files for loss or damage",
+		Use: "verify", Short: "Check files for loss or damage",
 		Long: `Check that every file that the database names exists and has its size, with
 --digest also its content, and list files that the database does not name (the janitor
 removes them once they are a day old). Exit code 1 if a file is missing or damaged.
@@ -127,13 +133,8 @@ Changes nothing; safe while takt serves.`,
 		if err != nil {
 			return fmt.Errorf("verifying: %w", err)
 		}
-		err = u.Result(summary{sum}, func(w io.Writer) {
-			fmt.Fprintf(w, "%d files of %d bytes: %d missing, %d damaged; %d that nothing names\n", sum.Files, sum.Bytes, sum.Missing, sum.Damaged, sum.Unnamed)
-		})
-		if n := sum.Missing + sum.Damaged; err == nil && n > 0 {
-			err = fmt.Errorf("%d copies of files are missing or damaged", n)
-		}
-		return err
+		return u.conclude(sum, sum.Missing+sum.Damaged, "%d copies of files are missing or damaged",
+			"%d files of %d bytes: %d missing, %d damaged; %d that nothing names", sum.Files, sum.Bytes, sum.Missing, sum.Damaged, sum.Unnamed)
 	})
 }
 
@@ -141,8 +142,7 @@ func newStorageMigrateCommand() *cobra.Command {
 	var to string
 	var prune bool
 	cmd := &cobra.Command{
-		Use:   "migrate --to s3|local|dual",
-		Short: "Copy files between the disk and S3",
+		Use: "migrate --to s3|local|dual", Short: "Copy files between the disk and S3",
 		Long: `Copy every file to S3, to this disk, or to both, unless it is there already, and
 check its digest. Copies are used at once, whatever --storage says; change that setting
 to store new files there as well.
@@ -164,19 +164,12 @@ Exit code 1 if some file has no good copy.`,
 		return nil
 	}
 	return upkeepCommand(cmd, "copying", check, func(ctx context.Context, u *upkeep, _ []string) error {
-		o := inventory.MigrateOptions{To: storage.Mode(to), Prune: prune}
 		begun := time.Now()
-		sum, err := u.inventory.Migrate(ctx, o, u.finding)
+		sum, err := u.inventory.Migrate(ctx, inventory.MigrateOptions{To: storage.Mode(to), Prune: prune}, u.finding)
 		if err != nil {
 			return fmt.Errorf("migrating, %d files copied so far: %w", sum.Copied, err)
 		}
-		err = u.Result(summary{sum}, func(w io.Writer) {
-			fmt.Fprintf(w, "%d files: %d copied (%d bytes in %s), %d copies removed, %d failed\n",
-				sum.Files, sum.Copied, sum.Bytes, time.Since(begun).Round(time.Millisecond), sum.Pruned, sum.Failed)
-		})
-		if err == nil && sum.Failed > 0 {
-			err = fmt.Errorf("%d files have no good copy to copy", sum.Failed)
-		}
-		return err
+		return u.conclude(sum, sum.Failed, "%d files have no good copy to copy", "%d files: %d copied (%d bytes in %s), %d copies removed, %d failed",
+			sum.Files, sum.Copied, sum.Bytes, time.Since(begun).Round(time.Millisecond), sum.Pruned, sum.Failed)
 	})
 }
