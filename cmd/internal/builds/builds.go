@@ -116,12 +116,11 @@ TAKT_ADMIN_KEY.`,
 func Priority(env cli.Environment) *cobra.Command {
 	var reason *string
 	cmd := cli.Command(env, &cobra.Command{
-		Use: "priority [flags] ID N", Short: "Change the priority of a build that waits",
+		Use: "priority [flags] ID N", Short: "Change the priority of a build that waits", Args: cobra.ExactArgs(2),
 		Long: `Change the priority of a pending build, from -10 to 10. Higher is built first. Among
 builds of the same platform and priority keys take turns, and the builds of one key are
 built in order of submission. Flags go before the id, because N may be negative.`,
 		DisableFlagsInUseLine: true,
-		Args:                  cobra.ExactArgs(2),
 	}, func(ctx context.Context, s *cli.Session, args []string) error {
 		priority, err := store.ParsePriority(args[1])
 		if err != nil {

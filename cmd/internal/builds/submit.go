@@ -32,7 +32,7 @@ type submitOptions struct {
 func Submit(env cli.Environment) *cobra.Command {
 	var o submitOptions
 	cmd := cli.Command(env, &cobra.Command{
-		Use: "submit --platform PLATFORM SOURCE", Short: "Submit a build",
+		Use: "submit --platform PLATFORM SOURCE", Short: "Submit a build", Args: cobra.ExactArgs(1),
 		Long: `Submit a build. SOURCE is a zip archive, or a directory, of which takt packs
 everything except .git.
 
@@ -48,7 +48,6 @@ separated by commas. All of them must be met:
 
 A build waits until a worker that meets --require takes it. If a worker that meets
 --prefer is waiting for work it gets the build, otherwise any other worker does.`,
-		Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, s *cli.Session, args []string) error { return submitBuild(ctx, s, o, args[0]) })
 	f := cmd.Flags()
 	f.StringVarP((*string)(&o.Platform), "platform", "p", "", "ios, android, or another platform that the controller accepts")

@@ -72,8 +72,7 @@ func Run(ctx context.Context, args []string) int {
 func newVersionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "version", Short: "Show the version of takt, and the commit it was built from",
-		Args: cobra.NoArgs,
+		Use: "version", Short: "Show the version of takt, and the commit it was built from", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cli.Output{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), JSON: asJSON}
 			return out.Say(struct {

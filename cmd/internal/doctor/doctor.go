@@ -31,7 +31,7 @@ func Command(env cli.Environment) *cobra.Command {
 	var r cli.Remote
 	var file, pollWait string
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Find problems of a set-up, and say how to fix them",
+		Use: "doctor", Short: "Find problems of a set-up, and say how to fix them", Args: cobra.NoArgs,
 		Long: `Find problems of a set-up, and say how to fix them. Each check is ok, a warning (it
 works, but could be better or safer) or failed. Exit code 1 if one failed.
 
@@ -44,7 +44,6 @@ With --url it checks a controller from here, with its keys in TAKT_API_KEY and
 TAKT_ADMIN_KEY: health, clock, keys, tree, and whether a proxy in between passes streams and
 long polls. For that it registers a worker named 'takt doctor', which takes no builds,
 polls once and is deleted.`,
-		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
 	settings.AddFlags(f)

@@ -48,7 +48,7 @@ func Worker(env cli.Environment) *cobra.Command {
 	r := cli.Remote{Env: env}
 	var o workerOptions
 	cmd := &cobra.Command{
-		Use: "worker --exec CMD | --image IMAGE", Short: "Run builds",
+		Use: "worker --exec CMD | --image IMAGE", Short: "Run builds", Args: cobra.NoArgs,
 		Long: `Take builds from a controller and run a command for each of them.
 
 The command runs in a clean directory that holds the unpacked source, with
@@ -101,7 +101,6 @@ from them. The worker warns of a key that builds can read.
 
 On the first SIGTERM or SIGINT the worker takes no more builds, finishes those that it
 has, and unregisters. On the second it kills them and reports them as failed.`,
-		Args: cobra.NoArgs,
 	}
 	o.addFlags(cmd)
 	r.AddFlags(cmd.Flags())

@@ -22,7 +22,7 @@ import (
 func Workers(env cli.Environment) *cobra.Command {
 	list := newWorkersListCommand(env)
 	cmd := &cobra.Command{
-		Use: "workers", Short: "Show the fleet and take workers out of it",
+		Use: "workers", Short: "Show the fleet and take workers out of it", Args: cobra.NoArgs,
 		Long: `Show the fleet and take workers out of it. Without a subcommand: list.
 
 A drained worker gets no new builds and finishes those that it has. It stays drained,
@@ -34,7 +34,6 @@ A worker is quarantined when too many of its last attempts ended by its own faul
 failed there and completed on another worker (takt serve --quarantine). It gets no
 builds for a while, from a minute up to half an hour, then one as a trial. The
 quarantine ends when the worker has run that build, however it ended, or with resume.`,
-		Args:    cobra.NoArgs,
 		PreRunE: list.PreRunE, RunE: list.RunE,
 	}
 	cmd.Flags().AddFlagSet(list.Flags())

@@ -61,8 +61,7 @@ fix the size. --reset restores the configured bounds.`,
 			f.NeedReason(&in.Body.Reason, &in.DryRun)
 		}),
 		cli.Row(env, &cobra.Command{
-			Use: "affinity DOMAIN [POOL]... --reason TEXT", Short: "Set the pools that a domain prefers; without POOL, all that it may use",
-			Args: cobra.MinimumNArgs(1),
+			Use: "affinity DOMAIN [POOL]... --reason TEXT", Short: "Set the pools that a domain prefers; without POOL, all that it may use", Args: cobra.MinimumNArgs(1),
 		}, cli.Order(api.ChangeHeijunkaAffinity), changed, func(in *api.HeijunkaAffinity, f *cli.Flags) {
 			cli.Arg(f, &in.Domain)
 			f.Set(func() { in.Pools = f.Args()[1:] })

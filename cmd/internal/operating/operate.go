@@ -99,12 +99,11 @@ func Restart(env cli.Environment) *cobra.Command {
 	o := client.Order{Action: "restart"}
 	var dry bool
 	cmd := cli.Command(env, &cobra.Command{
-		Use: "restart PATH --reason TEXT", Short: "Restart a part of the controller's supervision tree",
+		Use: "restart PATH --reason TEXT", Short: "Restart a part of the controller's supervision tree", Args: cobra.ExactArgs(1),
 		Long: `Restart a part of the controller's supervision tree, such as database/pool, and wait
 until it is running again. Processes stop in order, and the restart does not count against
 restart budgets. 'takt restart takt' restarts the whole tree without ending the operating
 system's process. Needs the admin key in TAKT_ADMIN_KEY.`,
-		Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, s *cli.Session, args []string) error {
 		o.Path = strings.Trim(args[0], "/")
 		if dry {
@@ -136,10 +135,9 @@ system's process. Needs the admin key in TAKT_ADMIN_KEY.`,
 func Tree(env cli.Environment) *cobra.Command {
 	var all, watch bool
 	cmd := cli.Command(env, &cobra.Command{
-		Use: "tree [PATH]", Short: "Show the controller's supervision tree",
+		Use: "tree [PATH]", Short: "Show the controller's supervision tree", Args: cobra.MaximumNArgs(1),
 		Long: `Show the controller's supervision tree, or the part of it at PATH, such as
 database/pool. Needs the admin key in TAKT_ADMIN_KEY.`,
-		Args: cobra.MaximumNArgs(1),
 	}, func(ctx context.Context, s *cli.Session, args []string) error {
 		o := client.TreeOptions{All: all, Path: strings.Trim(strings.Join(args, ""), "/")}
 		if watch {

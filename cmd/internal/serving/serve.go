@@ -47,13 +47,12 @@ func Command() *cobra.Command {
 		check bool
 	)
 	cmd := &cobra.Command{
-		Use: "serve", Short: "Run the controller",
+		Use: "serve", Short: "Run the controller", Args: cobra.NoArgs,
 		Long: `Run the controller until SIGTERM or SIGINT.
 
 Settings come from flags, then the environment, then the YAML file of --config,
 then defaults. Without a database URL, takt runs its own PostgreSQL server in the
 data directory. Without keys, it makes random ones and keeps them there.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := settings.Load(settings.RealSources(file, cmd.Flags()))
 			if err != nil {

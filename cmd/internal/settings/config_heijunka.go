@@ -44,15 +44,13 @@ func (l *HeijunkaConfig) Config() heijunka.Config {
 	return c
 }
 
-func (l *HeijunkaConfig) validate() []error {
-	var faults []error
+func (l *HeijunkaConfig) validate(bad func(name, format string, args ...any)) {
 	if _, ok := heijunka.Preset(l.Preset); !ok {
-		faults = append(faults, fmt.Errorf("heijunka-preset: %q is not known: small, medium or large", l.Preset))
+		bad("heijunka-preset", "%q is not known: small, medium or large", l.Preset)
 	}
 	if err := l.Config().Validate(); err != nil {
-		faults = append(faults, fmt.Errorf("heijunka: %s", strings.ReplaceAll(err.Error(), "\n", "; ")))
+		bad("heijunka", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	return faults
 }
 
 // pools returns all pools in the form of the setting:

@@ -13,21 +13,16 @@ import (
 // UsesS3 reports whether a bucket is configured, even if it is only read from.
 func (c *Config) UsesS3() bool { return c.Storage != string(storage.ModeLocal) || c.S3.Endpoint != "" }
 
-func (c *Config) validateStorage() []error {
-	if !storage.Mode(c.Storage).Valid() {
-		// In the original, --storage names a directory.
-		if strings.ContainsAny(c.Storage, `./`) {
-			return []error{fmt.Errorf("storage: want local, s3 or dual, not %q; the directory of the files is data-dir", c.Storage)}
-		}
-		return []error{fmt.Errorf("storage: %q is not known: local, s3 or dual", c.Storage)}
-	}
-	if !c.UsesS3() {
+func (c *Config) validateStorage() error {
+	switch {
+	case storage.Mode(c.Storage).Valid() && c.UsesS3():
+		return c.S3.Validate()
+	case storage.Mode(c.Storage).Valid():
 		return nil
+	case strings.ContainsAny(c.Storage, `./`): // in the original, --storage names a directory
+		return fmt.Errorf("storage: want local, s3 or dual, not %q; the directory of the files is data-dir", c.Storage)
 	}
-	if err := c.S3.Validate(); err != nil {
-		return []error{err}
-	}
-	return nil
+	return fmt.Errorf("storage: %q is not known: local, s3 or dual", c.Storage)
 }
 
 // OpenFiles opens the storage of builds' files. It sends no request to S3.

@@ -98,16 +98,7 @@ func quarantine(field *store.QuarantineRule) value {
 
 // platforms takes names separated by commas.
 func platforms(field *[]store.Platform) value {
-	show := func(all []store.Platform) (text string) {
-		for i, p := range all {
-			if i > 0 {
-				text += ","
-			}
-			text += string(p)
-		}
-		return text
-	}
-	return parsed(field, show, func(v string) (all []store.Platform, err error) {
+	return parsed(field, joined(func(p store.Platform) string { return string(p) }), func(v string) (all []store.Platform, err error) {
 		for name := range strings.SplitSeq(v, ",") {
 			p := store.Platform(strings.TrimSpace(name))
 			if !p.Valid() || slices.Contains(all, p) {
@@ -146,15 +137,20 @@ func entries(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// list takes entries that are parted by commas.
-func list[T any](field *[]T, show func(T) string, read func(entry string) (T, error)) value {
-	return parsed(field, func(all []T) string {
+// joined shows entries, parted by commas.
+func joined[T any](show func(T) string) func([]T) string {
+	return func(all []T) string {
 		var texts []string
 		for _, one := range all {
 			texts = append(texts, show(one))
 		}
 		return strings.Join(texts, ",")
-	}, func(v string) (all []T, err error) {
+	}
+}
+
+// list takes entries that are parted by commas.
+func list[T any](field *[]T, show func(T) string, read func(entry string) (T, error)) value {
+	return parsed(field, joined(show), func(v string) (all []T, err error) {
 		for _, entry := range entries(v) {
 			one, err := read(entry)
 			if err != nil {

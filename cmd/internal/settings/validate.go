@@ -49,14 +49,18 @@ func (c *Config) validate() []error {
 	if _, err := c.oldKeys(); err != nil {
 		bad("old-encryption-keys", "%v", err)
 	}
-	if u, err := url.Parse(c.PublicURL); c.PublicURL != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
-		bad("public-url", "must be an http or https URL")
+	for name, v := range map[string]string{"public-url": c.PublicURL, "hubspot-redirect-url": c.HubSpot.App.RedirectURL, "hubspot-api-url": c.HubSpot.Client.API} {
+		if u, err := url.Parse(v); v != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
+			bad(name, "must be an http or https URL")
+		}
 	}
 	if err := otlp.Check(c.OTLP); err != nil {
 		bad("otlp", "%v", err)
 	}
-	faults = append(faults, c.validateStorage()...)
-	faults = append(faults, c.validateHubSpot()...)
+	if err := c.validateStorage(); err != nil {
+		faults = append(faults, err)
+	}
+	c.HubSpot.validate(bad)
 	atLeast := func(name string, n, low int) {
 		if n < low {
 			bad(name, "must be at least %d", low)
@@ -80,7 +84,7 @@ func (c *Config) validate() []error {
 			bad(name, "must be at least 1s")
 		}
 	}
-	faults = append(faults, c.Heijunka.validate()...)
+	c.Heijunka.validate(bad)
 	if _, err := cli.NewLogger(io.Discard, c.Log); err != nil {
 		bad("log", "%v", err)
 	}

@@ -36,7 +36,7 @@ import (
 func Backup() *cobra.Command {
 	var keep int
 	cmd := &cobra.Command{
-		Use: "backup DIR", Short: "Back up the database and the files of builds",
+		Use: "backup DIR", Short: "Back up the database and the files of builds", Args: cobra.ExactArgs(1),
 		Long: `Back up the database and the files of builds into a directory: a dump of one
 instant, and every file that it names and that the directory does not have yet.
 Takes the settings of 'takt serve', whether takt runs or not, and needs pg_dump.
@@ -46,7 +46,6 @@ The encryption key is not in the backup. Keep it in another safe place: without 
 certificates and credentials can't be read.
 
 Exit code 1 also if some file has no good copy to back up.`,
-		Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().IntVar(&keep, "keep", 0, "afterwards keep only this many of the newest backups; 0 keeps all")
 	check := func(settings.Config) error {
@@ -159,11 +158,10 @@ func (u *upkeep) keepFile(ctx context.Context, dir *backup.Dir, row store.FileRo
 func newBackupVerifyCommand() *cobra.Command {
 	u := &upkeep{}
 	cmd := &cobra.Command{
-		Use: "verify DIR", Short: "Check backups for loss or damage",
+		Use: "verify DIR", Short: "Check backups for loss or damage", Args: cobra.ExactArgs(1),
 		Long: `Read every backup in a directory and check that each dump and file still has its
 SHA-256, and that no file is missing. Exit code 1 otherwise. Needs no database,
 settings or keys, and changes nothing.`,
-		Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().BoolVar(&u.JSON, "json", false, "results as JSON, one value per line")
 	cmd.RunE = cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
@@ -185,7 +183,7 @@ func Restore() *cobra.Command {
 	keys := postgres.RestoredKeys{}
 	var replaced string
 	cmd := &cobra.Command{
-		Use: "restore DIR", Short: "Restore a backup into an empty database",
+		Use: "restore DIR", Short: "Restore a backup into an empty database", Args: cobra.ExactArgs(1),
 		Long: `Restore a backup of 'takt backup' into an empty database and the storage of the
 settings, while takt is stopped. Each file's SHA-256 is checked first, and the
 database is filled in one transaction. If interrupted, run it again. Needs the
@@ -197,7 +195,6 @@ register again by themselves. Whatever happened after the backup is lost.
 Keys that were revoked after the backup stay revoked as far as the newer backups in DIR
 and the database of --replaced know of them, and every enrolment token ends. The output
 names the keys that are valid: revoke again what else was revoked since.`,
-		Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringVar(&name, "backup", "", "backup to restore (default: the newest)")
 	cmd.Flags().StringVar(&replaced, "replaced", "", "URL of the database that this one replaces, if it can still be read: its revoked keys stay revoked")

@@ -40,7 +40,7 @@ type upkeep struct {
 }
 
 // settingsCommand makes do the body of cmd, with the settings of 'takt serve' and their
-// keys. It first calls check, which checks the flags.
+// keys. It first calls check, which checks the flags; it may be nil.
 func settingsCommand(cmd *cobra.Command, check func(cfg settings.Config) error, do func(ctx context.Context, u *upkeep, args []string) error) *cobra.Command {
 	var file string
 	var asJSON bool
@@ -52,7 +52,7 @@ func settingsCommand(cmd *cobra.Command, check func(cfg settings.Config) error, 
 	}
 	cmd.RunE = cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) (err error) {
 		cfg, err := settings.Load(settings.RealSources(file, cmd.Flags()))
-		if err == nil {
+		if err == nil && check != nil {
 			err = check(cfg)
 		}
 		if err == nil {
@@ -127,8 +127,7 @@ Changes nothing; safe while takt serves.`,
 	}
 	cmd.Flags().BoolVar(&o.Digest, "digest", false, "read every file and compare its SHA-256")
 	cmd.Flags().BoolVar(&o.AnyCopy, "any-copy", false, "accept one good copy of two, as where each of several controllers has its own disk")
-	anything := func(settings.Config) error { return nil }
-	return upkeepCommand(cmd, "verifying", anything, func(ctx context.Context, u *upkeep, _ []string) error {
+	return upkeepCommand(cmd, "verifying", nil, func(ctx context.Context, u *upkeep, _ []string) error {
 		sum, err := u.inventory.Verify(ctx, o, u.finding)
 		if err != nil {
 			return fmt.Errorf("verifying: %w", err)

@@ -1,11 +1,11 @@
 package settings
 
 import (
-	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
+	"takt/actors/deployment"
+	"takt/actors/deployment/forge"
 	"takt/actors/throttle"
 	"takt/store/hubspot"
 	"takt/store/tracing"
@@ -31,17 +31,7 @@ func defaultHubSpot() HubSpotConfig {
 	}
 }
 
-// validateHubSpot reports what is wrong with the HubSpot settings.
-func (c *Config) validateHubSpot() (faults []error) {
-	h := c.HubSpot
-	bad := func(name, text string) { faults = append(faults, fmt.Errorf("%s: %s", name, text)) }
-	for name, v := range map[string]string{
-		"hubspot-redirect-url": h.App.RedirectURL, "hubspot-api-url": h.Client.API,
-	} {
-		if u, err := url.Parse(v); v != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
-			bad(name, "must be an http or https URL")
-		}
-	}
+func (h *HubSpotConfig) validate(bad func(name, format string, args ...any)) {
 	if h.Reply != "204" && h.Reply != "block" {
 		bad("hubspot-reply", "must be 204 or block")
 	}
@@ -51,7 +41,6 @@ func (c *Config) validateHubSpot() (faults []error) {
 	if h.Client.Timeout < time.Second || h.Client.Timeout > 5*time.Minute {
 		bad("hubspot-timeout", "must be 1s to 5m")
 	}
-	return faults
 }
 
 // ThrottleDeps returns the throttle's dependencies except its store and keys.
@@ -62,4 +51,37 @@ func (c *Config) ThrottleDeps() throttle.Deps {
 		app.RedirectURL = strings.TrimSuffix(c.PublicURL, "/") + "/api/oauth/callback"
 	}
 	return throttle.Deps{HubSpot: hubspot.NewClient(c.HubSpot.Client), App: app}
+}
+
+// DeployConfig is the configuration of deployments.
+type DeployConfig struct {
+	// GitHubURL is the REST interface of the forge. GitHubToken is takt's own credential
+	// there; "" means that each deployment brings its own.
+	GitHubURL, GitHubToken string
+	// Allow lists the organisations that GitHubToken may be used for.
+	Allow []deployment.Pair
+	// PerHour limits how many repositories are created per hour with one credential.
+	PerHour int
+}
+
+// These are not settings because GitHub's limits are the same for everybody.
+const (
+	// DeployConcurrency is how many repositories a deployment copies at once if it does
+	// not set a number itself.
+	DeployConcurrency = 8
+	// GitTimeout bounds one git command. The largest repositories take minutes.
+	GitTimeout = time.Hour
+	// CreatesPerMinute is GitHub's limit on creating content with one credential.
+	CreatesPerMinute = 80
+)
+
+func defaultDeploy() DeployConfig {
+	return DeployConfig{GitHubURL: forge.DefaultURL, PerHour: 500}
+}
+
+func (c *DeployConfig) validate(bad func(name, format string, args ...any), atLeast func(name string, n, low int)) {
+	atLeast("deploy-per-hour", c.PerHour, 1)
+	if _, err := forge.ParseBaseURL(c.GitHubURL); err != nil {
+		bad("github-url", "%v", err)
+	}
 }
