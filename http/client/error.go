@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"takt/http/api"
 	"takt/store"
+	"takt/store/backoff"
 )
 
 var (
@@ -115,7 +115,7 @@ func refused(cl call, resp *http.Response) error {
 		RequestID: cmp.Or(problem.RequestID, resp.Header.Get(api.HeaderRequestID)),
 		Err: &store.Error{
 			Code: code, Message: message,
-			RetryAfter: parseRetryAfter(resp.Header.Get("Retry-After"), resp.Header.Get("Date")),
+			RetryAfter: retryAfter(resp.Header),
 		},
 	}
 }
@@ -150,20 +150,13 @@ func codeOfStatus(status int, message string) store.Code {
 // maxRetryAfter is the longest accepted Retry-After.
 const maxRetryAfter = time.Hour
 
-// parseRetryAfter reads both forms of Retry-After, seconds and a date. It compares
-// the date with the reply's own Date, because clocks differ. It returns 0 if the
-// value is unusable.
-func parseRetryAfter(value, date string) time.Duration {
-	value = strings.TrimSpace(value)
-	var wait time.Duration
-	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
-		wait = time.Duration(seconds) * time.Second
-	} else if at, err := http.ParseTime(value); err == nil {
-		sent, err := http.ParseTime(date)
-		if err != nil {
-			return 0
-		}
-		wait = at.Sub(sent)
+// retryAfter reads Retry-After. It compares a date with the reply's own Date, because clocks
+// differ. It returns 0 if the value is unusable.
+func retryAfter(h http.Header) time.Duration {
+	sent, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		sent = time.Now()
 	}
-	return min(max(wait, 0), maxRetryAfter)
+	wait, _ := backoff.RetryAfter(h.Get("Retry-After"), sent)
+	return min(wait, maxRetryAfter)
 }

@@ -154,9 +154,8 @@ has, and unregisters. On the second it kills them and reports them as failed.`,
 		if err != nil {
 			return cli.AsUsage(err)
 		}
-		ctx, stop := drainOnSignal(cmd.Context(), w)
+		ctx, stop := onSignals(cmd.Context(), w)
 		defer stop()
-		reportOnSignal(ctx, w)
 		if err = w.Run(ctx); errors.Is(err, runner.ErrUnfit) {
 			err = cli.UnfitError{Err: err}
 		}
@@ -323,45 +322,31 @@ func variables(names []string, env cli.Environment) ([]string, error) {
 	return out, nil
 }
 
-// reportOnSignal makes w send a diagnostic report at each SIGUSR1.
-func reportOnSignal(ctx context.Context, w *runner.Worker) {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGUSR1)
+// onSignals has w send a diagnostic report at each SIGUSR1, drains it at the first signal that
+// asks the process to end, and ends the returned context at the second. A third ends the process.
+func onSignals(ctx context.Context, w *runner.Worker) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGUSR1)
 	go func() {
 		defer signal.Stop(signals)
-		for {
+		for draining := false; ; {
 			select {
-			case <-signals:
-				w.Report()
+			case s := <-signals:
+				switch {
+				case s == syscall.SIGUSR1:
+					w.Report()
+				case draining:
+					cancel(fmt.Errorf("second signal: %s", s))
+					return
+				default:
+					draining = true
+					w.Drain()
+				}
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
-}
-
-// drainOnSignal drains w at the first signal and ends the returned context at the second.
-// A third signal ends the process.
-func drainOnSignal(ctx context.Context, w *runner.Worker) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		select {
-		case <-signals:
-			w.Drain()
-		case <-ctx.Done():
-			return
-		}
-		select {
-		case s := <-signals:
-			signal.Stop(signals)
-			cancel(fmt.Errorf("second signal: %s", s))
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() {
-		signal.Stop(signals)
-		cancel(context.Canceled)
-	}
+	return ctx, func() { cancel(context.Canceled) }
 }

@@ -334,16 +334,12 @@ func (c *controller) greet(address string) {
 	url := cmp.Or(c.cfg.PublicURL, scheme+"://"+address)
 	key := "the API key"
 	fmt.Fprintf(c.welcome, "\ntakt serves at %s\n", url)
-	if file := filepath.Join(c.cfg.DataDir, "api-key"); fileHolds(file, c.cfg.APIKey) {
+	file := filepath.Join(c.cfg.DataDir, "api-key")
+	if kept, _ := cli.ReadSecret("API key", file); kept == c.cfg.APIKey { // which is never empty here
 		key = "$(cat " + file + ")"
 		fmt.Fprintf(c.welcome, "  API key    %s\n  admin key  %s\n", file, filepath.Join(c.cfg.DataDir, "admin-key"))
 	}
 	fmt.Fprintf(c.welcome, "next, in another terminal:\n  export TAKT_URL=%s TAKT_API_KEY=%s\n  takt worker --exec 'COMMAND'\n\n", url, key)
-}
-
-func fileHolds(path, text string) bool {
-	raw, err := os.ReadFile(path)
-	return err == nil && strings.TrimSpace(string(raw)) == text
 }
 
 func (c *controller) start(ctx context.Context) error {
