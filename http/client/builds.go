@@ -73,11 +73,6 @@ func (c *Client) Why(ctx context.Context, buildID string, auth BuildAuth) (api.B
 	return Call(ctx, c, api.ExplainWait, auth.of(buildID))
 }
 
-// Timeline returns what happened to a build. Safe to repeat.
-func (c *Client) Timeline(ctx context.Context, buildID string, auth BuildAuth) (api.BuildTimeline, error) {
-	return Call(ctx, c, api.ShowTimeline, auth.of(buildID))
-}
-
 // Filter selects builds; empty members match all.
 type Filter = api.BuildFilter
 

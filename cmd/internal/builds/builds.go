@@ -235,7 +235,7 @@ func Why(env cli.Environment) *cobra.Command {
 // Explain returns takt explain.
 func Explain(env cli.Environment) *cobra.Command {
 	return buildCommand(env, &cobra.Command{Use: "explain ID", Short: "Show what happened to a build: attempts, workers, reasons"}, func(ctx context.Context, w *waiter) error {
-		story, err := cli.Again(ctx, w.Session, func(ctx context.Context) (api.BuildTimeline, error) { return w.Client.Timeline(ctx, w.id, w.auth) })
+		story, err := cli.Ask(api.ShowTimeline)(ctx, w.Session, api.BuildAccess{ID: api.BuildID(w.id), Token: w.auth.Token})
 		return cli.Show(w.Session, story, err, func(out io.Writer, story api.BuildTimeline) {
 			cli.List(out, []string{"AT", "WHAT", "WORKER", "DETAILS"}, story.Steps, func(s api.TimelineStep) []string {
 				at := "now"

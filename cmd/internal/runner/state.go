@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"takt/cmd/internal/cli"
 	"takt/store"
 )
 
@@ -171,25 +172,7 @@ func digest(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
 
 // replace writes a file that only its owner reads, in one durable step: a crash leaves
 // the old content or the new.
-func replace(path, content string) error {
-	next := path + ".new"
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(next, path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
+func replace(path, content string) error { return cli.WriteFile(path, []byte(content), 0o600) }
 
 // workspace is a build's directory and its content.
 type workspace struct {

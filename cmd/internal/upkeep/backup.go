@@ -340,7 +340,10 @@ func (u *upkeep) restore(ctx context.Context, dir *backup.Dir, m backup.Manifest
 			return err
 		}
 		file := store.File{Name: r.File.Name, Size: int64(len(content)), SHA256: sha256.Sum256(content)}
-		return u.files.Restore(ctx, store.FileRow{File: file}, to.Suffix, readable{bytes.NewReader(content), io.NopCloser(nil)})
+		return u.files.Restore(ctx, store.FileRow{File: file}, to.Suffix, struct {
+			*bytes.Reader
+			io.Closer
+		}{bytes.NewReader(content), io.NopCloser(nil)})
 	}
 	to.Audit = store.AuditEntry{Actor: "takt restore", Action: "restore", Target: "backup " + m.Name, Outcome: "ok"}
 	u.Status("restoring the database")
@@ -361,12 +364,6 @@ func (u *upkeep) restore(ctx context.Context, dir *backup.Dir, m backup.Manifest
 	}
 	u.Note("start takt serve with the same settings and encryption key; workers register again by themselves")
 	return err
-}
-
-// readable is content in memory.
-type readable struct {
-	*bytes.Reader
-	io.Closer
 }
 
 // restoreFile stores the file of a row of the dump. It returns a finding if no copy of it
