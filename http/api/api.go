@@ -344,7 +344,7 @@ type Health struct {
 	Storage  map[string]any `json:"storage"`
 	Database DatabaseHealth `json:"database"`
 	// Platforms are those that builds may be for.
-	Platforms []store.Platform `json:"platforms"`
+	Platforms []store.Platform `json:"platforms,omitempty"`
 }
 
 // DatabaseHealth is a part of Health.

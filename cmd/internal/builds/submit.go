@@ -61,7 +61,6 @@ A build waits until a worker that meets --require takes it. If a worker that mee
 	f.StringVar(&o.Prefer, "prefer", "", "conditions that the worker's labels should meet")
 	f.IntVar(&o.Priority, "priority", 0, "-10 to 10; higher is built first")
 	f.StringVar(&o.IdempotencyKey, "idempotency-key", "", "submits with the same key and content within 24 hours make only one build (default: a random key)")
-	cli.Complete(cmd, "platform", "ios", "android")
 	return cmd
 }
 

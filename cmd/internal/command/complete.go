@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,25 +52,42 @@ func completeNames(root *cobra.Command, env cli.Environment) {
 			if err != nil {
 				panic(err) // the list above is wrong
 			}
-			cmd.ValidArgsFunction = of.complete
+			cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+				if len(args) > 0 {
+					return nil, cobra.ShellCompDirectiveNoFileComp
+				}
+				return of.complete(cmd, args, begun)
+			}
 		}
 	}
-	list, _, _ := root.Find([]string{"list"})
-	_ = list.RegisterFlagCompletionFunc("worker", workerNames) // fails only for an unknown flag
+	platforms := names(env, func(ctx context.Context, c *client.Client) ([]store.Platform, error) {
+		health, err := client.Call(ctx, c, api.ShowHealth, api.None{})
+		if len(health.Platforms) == 0 { // it does not answer, or is an older one
+			health.Platforms = []store.Platform{store.IOS, store.Android}
+		}
+		return health.Platforms, err
+	}, func(p store.Platform) (name, text string) { return string(p), "" })
+	for _, flag := range []struct {
+		command, name string
+		complete      cobra.CompletionFunc
+	}{{"list", "worker", workerNames}, {"list", "platform", platforms}, {"submit", "platform", platforms}, {"worker", "platform", platforms}} {
+		cmd, _, _ := root.Find([]string{flag.command})
+		_ = cmd.RegisterFlagCompletionFunc(flag.name, flag.complete) // fails only for an unknown flag
+	}
 }
 
-// names has the shell complete a command's first argument with the names of what list finds.
+// names has the shell complete a word with the names of what list finds.
 func names[T any](
 	env cli.Environment, list func(ctx context.Context, c *client.Client) ([]T, error), describe func(T) (name, text string),
 ) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) (out []string, _ cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, _ []string, _ string) (out []string, _ cobra.ShellCompDirective) {
 		const only = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 		r := cli.Remote{Env: env}
 		for name, to := range map[string]*string{"url": &r.URL, "api-key": &r.APIKey, "api-key-file": &r.APIKeyFile, "ca-file": &r.CAFile} {
 			*to, _ = cmd.Flags().GetString(name)
 		}
 		s, err := r.Open(cmd)
-		if err != nil || len(args) > 0 {
+		if err != nil {
 			return nil, only
 		}
 		defer s.Client.CloseIdle()
@@ -78,7 +96,7 @@ func names[T any](
 		found, _ := list(ctx, s.Client) // a shell has no place for an error
 		for _, one := range found {
 			name, text := describe(one)
-			out = append(out, store.Line(name)+"\t"+store.Line(text))
+			out = append(out, strings.TrimSuffix(store.Line(name)+"\t"+store.Line(text), "\t"))
 		}
 		return out, only
 	}

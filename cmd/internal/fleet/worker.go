@@ -196,7 +196,6 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	sizeFlag(f, &o.Limits.Bytes, "unpack-limit", "maximum unpacked size of an archive: contents, names, and 4 kB for each file, link and directory")
 	f.StringVar(&o.log, "log", "info", "level and format: debug|info|warn|error[,json|console] (default format: console on a terminal, else json)")
 	f.StringVar(&o.otlp, "otlp", "", "collector to send traces to (OTLP over HTTP), such as http://127.0.0.1:4318 (OTEL_EXPORTER_OTLP_ENDPOINT)")
-	cli.Complete(cmd, "platform", "ios", "android")
 }
 
 // sizeFlag adds a flag that takes a number of bytes, such as 500MB or 4GiB; 0 is no limit.
