@@ -105,7 +105,7 @@ func (r *run) startAt(ctx context.Context, site process.Site, name string, setti
 // startOlder starts a controller of the takt to compare with, nil if there is none.
 func (r *run) startOlder(ctx context.Context, name string, settings ...string) (*controller, error) {
 	if r.against == "" {
-		return nil, nil //nolint:nilnil // none was asked for
+		return nil, nil // none was asked for
 	}
 	site := r.Site
 	site.Takt = r.against
@@ -186,7 +186,7 @@ func measure(ctx context.Context, cfg config) (err error) {
 
 // settings are those of all controllers. Workers that are given builds only poll: they send
 // no sign of life, and none of their builds may be requeued for that on a slow machine.
-var settings = []string{"TAKT_QUEUE_LIMIT=100000000", "TAKT_POLL_RATE=0", "TAKT_REGISTER_RATE=0", "TAKT_BUILD_TIMEOUT=100h", "TAKT_WORKER_TIMEOUT=100h", "TAKT_LOG=warn,json"} //nolint:gochecknoglobals // constant
+var settings = []string{"TAKT_QUEUE_LIMIT=100000000", "TAKT_POLL_RATE=0", "TAKT_REGISTER_RATE=0", "TAKT_BUILD_TIMEOUT=100h", "TAKT_WORKER_TIMEOUT=100h", "TAKT_LOG=warn,json"} // constant
 
 // errBroken is in every error that says that takt broke a promise: something was lost, or
 // handed out twice. Only such an error fails the run.

@@ -33,7 +33,7 @@ type proxy struct {
 
 	dial  func(ctx context.Context) (net.Conn, error)
 	ln    net.Listener
-	ctx   context.Context //nolint:containedctx // the life of its connections
+	ctx   context.Context // the life of its connections
 	end   context.CancelCauseFunc
 	alive sync.WaitGroup
 

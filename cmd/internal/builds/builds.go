@@ -385,7 +385,7 @@ func downloadResult(ctx context.Context, w *waiter, output string) error {
 		}
 		part = temporary.Name()
 		_ = temporary.Close()
-		defer os.Remove(part) //nolint:errcheck // a copy
+		defer os.Remove(part) // a copy
 	}
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o644) //nolint:gosec // a result, as readable as any file its owner makes
 	if err != nil {

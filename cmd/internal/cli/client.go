@@ -120,7 +120,7 @@ func (r *Remote) Open(cmd *cobra.Command) (*Session, error) {
 func (r *Remote) Roots() (*x509.CertPool, error) {
 	file := cmp.Or(r.CAFile, r.Env.Get("TAKT_CA_FILE"))
 	if file == "" {
-		return nil, nil //nolint:nilnil // none is asked for, which is no error
+		return nil, nil // none is asked for, which is no error
 	}
 	raw, err := os.ReadFile(file)
 	if err != nil {

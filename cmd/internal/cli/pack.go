@@ -130,7 +130,7 @@ func PackToFile(ctx context.Context, dir string, most int64, seen client.Progres
 
 // archive is a file that is written until ctx ends or it reaches its maximum size.
 type archive struct {
-	ctx        context.Context //nolint:containedctx // io.Writer takes none
+	ctx        context.Context // io.Writer takes none
 	file       io.Writer
 	size, most int64
 	seen       client.Progress

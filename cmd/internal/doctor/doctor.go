@@ -283,7 +283,7 @@ func syncTime(dir string, sync func(*os.File) error) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // nothing more can be done
+	defer os.Remove(f.Name()) // nothing more can be done
 	defer f.Close()
 	took := make([]time.Duration, 21)
 	for i := range took {

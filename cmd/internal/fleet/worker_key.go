@@ -175,7 +175,7 @@ func enrolled(r *cli.Remote, cmd *cobra.Command, token, name, dir string) error 
 	if err := cli.WriteFile(file+".new", nil, 0o600); err != nil { // before the token is spent
 		return cli.AsUsage(err)
 	}
-	defer os.Remove(file + ".new") //nolint:errcheck // harmless if it stays
+	defer os.Remove(file + ".new") // harmless if it stays
 	r.APIKey = cmp.Or(token, r.APIKey)
 	_, made, err := enroll(cmd.Context(), r, cmd, name)
 	if err != nil {

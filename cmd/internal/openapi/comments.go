@@ -15,7 +15,7 @@ import (
 type comments map[string]string
 
 // packages are those whose types are in replies and requests.
-var packages = []string{"http/api", "store"} //nolint:gochecknoglobals // a constant
+var packages = []string{"http/api", "store"}
 
 func readComments(root string) (comments, error) {
 	all := comments{}
@@ -41,7 +41,7 @@ func readComments(root string) (comments, error) {
 
 func (c comments) add(pkg string, g *ast.GenDecl) {
 	for _, s := range g.Specs {
-		t := s.(*ast.TypeSpec) //nolint:forcetypeassert // a declaration of types
+		t := s.(*ast.TypeSpec) // a declaration of types
 		doc := t.Doc
 		if doc == nil {
 			doc = g.Doc

@@ -293,7 +293,7 @@ func (d *document) parameter(r api.Route, f reflect.StructField) (*yaml.Node, er
 	in, name, _ := place(f)
 	held := r.Access == api.WorkerKey || r.Access == api.HolderKey || r.Access == api.MonitorKey
 	if scheme(name) != "" || held && (name == api.HeaderWorkerID || name == api.HeaderBuildID) {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil // there is none
 	}
 	p := object("name", name, "in", in)
 	if in == "path" || f.Tag.Get("required") == "true" {

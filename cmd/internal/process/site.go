@@ -109,7 +109,7 @@ func (s Site) Launch(name string, settings []string, args ...string) (*Process, 
 	defer out.Close()
 	// Not bound to a context: children are ended in order, each by a signal that
 	// lets it clean up.
-	cmd := exec.Command(s.Takt, args...) //nolint:noctx // see above
+	cmd := exec.Command(s.Takt, args...)
 	cmd.Env = s.Environment(settings...)
 	cmd.Dir = s.Dir
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, out, s.Files

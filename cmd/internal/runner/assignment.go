@@ -21,7 +21,7 @@ type assignment struct {
 	job  api.Job
 	held client.Held
 	// ctx ends with the reason why the build must stop; cancel ends it.
-	ctx    context.Context //nolint:containedctx // the attempt's life, which others end
+	ctx    context.Context // the attempt's life, which others end
 	cancel context.CancelCauseFunc
 	phase  atomic.Value // a string, for telemetry
 	owner  *Owner       // the user that its command runs as; nil for the worker's

@@ -232,7 +232,7 @@ func (w *Worker) fetchArchive(
 	if err != nil {
 		return Unzipped{}, err
 	}
-	defer os.Remove(zip) //nolint:errcheck // the whole directory goes later
+	defer os.Remove(zip) // the whole directory goes later
 	defer f.Close()
 	retry := w.retry
 	retry.OnWait = w.waiting("download")

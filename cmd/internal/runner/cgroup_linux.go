@@ -96,7 +96,7 @@ func (g cgroup) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(g.dir) //nolint:errcheck // an empty cgroup does no harm
+	defer os.Remove(g.dir) // an empty cgroup does no harm
 	defer opened.Close()
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", ":")
 	cmd.SysProcAttr = attr

@@ -80,7 +80,7 @@ func (s *state) identify(here machine) (copied bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	at := info.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // on every Unix
+	at := info.Sys().(*syscall.Stat_t) // on every Unix
 	now := fmt.Sprintf("%d:%d %s", at.Dev, at.Ino, here.boot)
 	if copied || here.boot == "" || place != now || !store.ValidID(instance) {
 		instance = store.NewID()

@@ -243,7 +243,7 @@ func readLink(entry *zip.File) (string, error) {
 
 // endable ends a copy with its context.
 type endable struct {
-	ctx context.Context //nolint:containedctx // one copy's
+	ctx context.Context // one copy's
 	r   io.Reader
 }
 

@@ -201,7 +201,7 @@ func Load(src Sources) (Config, error) {
 // readFile returns the settings in a file, or none if no file is named.
 func readFile(path string) (map[string]string, error) {
 	if path == "" {
-		return nil, nil //nolint:nilnil // none is asked for, which is no error
+		return nil, nil // none is asked for, which is no error
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -245,7 +245,7 @@ func (c *Config) runs(service string) bool { return slices.Contains(c.Services, 
 // OpenTLS reads the certificate that the settings name. It returns nil if they name none.
 func OpenTLS(cfg Config, log zerolog.Logger) (*edge.Certificate, error) {
 	if cfg.TLSCert == "" {
-		return nil, nil //nolint:nilnil // none is asked for, which is no error
+		return nil, nil // none is asked for, which is no error
 	}
 	return edge.OpenCertificate(cfg.TLSCert, cfg.TLSKey, log)
 }

@@ -382,7 +382,7 @@ func (u *upkeep) restoreFile(ctx context.Context, dir *backup.Dir, row store.Fil
 		_ = f.Close() // it was only read
 		switch {
 		case err == nil:
-			return nil, nil //nolint:nilnil // nothing is wrong
+			return nil, nil // nothing is wrong
 		case !errors.Is(err, storage.ErrDamaged):
 			return nil, err
 		}
