@@ -60,6 +60,13 @@ func Submit(t *testing.T, c *process.Controller, source []byte) string {
 	return sub.ID
 }
 
+// Cancel cancels a build.
+func Cancel(t *testing.T, c *process.Controller, id string) {
+	t.Helper()
+	_, err := c.Client.Cancel(t.Context(), id, "")
+	require.NoError(t, err)
+}
+
 // Status returns the status of a build.
 func Status(t *testing.T, c *process.Controller, id string) api.BuildStatus {
 	t.Helper()

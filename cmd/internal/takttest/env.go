@@ -22,6 +22,7 @@ import (
 	"takt/cmd/internal/command"
 	"takt/cmd/internal/process"
 	takthttp "takt/http"
+	"takt/http/api"
 	"takt/http/client"
 	"takt/http/openapitest"
 	"takt/store/storetest/needs"
@@ -136,9 +137,17 @@ func (env *Env) MustFail(why string, settings []string, args ...string) {
 	require.Contains(env.T, output, why)
 }
 
-// Client runs a client command within the test, with both keys of c, and returns what it prints.
-func (env *Env) Client(c *process.Controller, args ...string) (string, error) {
+// Client runs a client command that has to succeed, with both keys of c, and returns what it
+// prints.
+func (env *Env) Client(c *process.Controller, args ...string) string {
 	env.T.Helper()
+	said, err := env.TryClient(c, args...)
+	require.NoError(env.T, err, said)
+	return said
+}
+
+// TryClient is Client for a command that may fail.
+func (env *Env) TryClient(c *process.Controller, args ...string) (string, error) {
 	root := command.New(Environment("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey, "TAKT_ADMIN_KEY", c.AdminKey))
 	var out bytes.Buffer
 	root.SetOut(&out)
@@ -200,7 +209,7 @@ func Pause(ctx context.Context, d time.Duration) {
 // ShortDir is t.TempDir for directories with sockets, whose paths must be short.
 func ShortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "env-") //nolint:usetesting // see above
+	dir, err := os.MkdirTemp("", "env-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return dir
@@ -228,4 +237,12 @@ func NewKey() string {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
 	return base64.StdEncoding.EncodeToString(key)
+}
+
+// Call asks an endpoint of c, with both keys, and fails the test if c refuses.
+func Call[In, Out any](t *testing.T, c *process.Controller, e api.Endpoint[In, Out], in In) Out {
+	t.Helper()
+	out, err := client.Call(t.Context(), c.Client, e, in)
+	require.NoError(t, err)
+	return out
 }

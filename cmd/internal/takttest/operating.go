@@ -18,6 +18,7 @@ import (
 
 	"takt/cmd/internal/process"
 	"takt/http/api"
+	"takt/http/client"
 )
 
 // UnpackBundle returns the files of a bundle by name, and those of profiles without their
@@ -59,6 +60,22 @@ func Trouble(n *api.TreeNode) (all []string) {
 		all = append(all, Trouble(&n.Children[i])...)
 	}
 	return all
+}
+
+// RequireWell fails the test if there is Trouble.
+func RequireWell(t *testing.T, c *process.Controller, why ...any) {
+	t.Helper()
+	root, err := c.Client.Tree(t.Context(), client.TreeOptions{})
+	require.NoError(t, err)
+	require.Empty(t, Trouble(&root), why...)
+}
+
+// Order has an order to the tree carried out.
+func Order(t *testing.T, c *process.Controller, o client.Order) client.Ordered {
+	t.Helper()
+	reply, err := c.Client.Operate(t.Context(), o)
+	require.NoError(t, err)
+	return reply
 }
 
 // Paths lists a node and all below it, parents first.

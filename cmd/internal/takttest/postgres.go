@@ -21,7 +21,7 @@ func NewPostgres(t *testing.T) (n *pgtest.Node, dir string) {
 	t.Helper()
 	needs.Postgres(t)
 	needs.Linux(t)
-	dir, err := os.MkdirTemp("", "takt-postgres-") //nolint:usetesting // t.TempDir is closed to the server's account
+	dir, err := os.MkdirTemp("", "takt-postgres-") // t.TempDir is closed to the server's account
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o711))

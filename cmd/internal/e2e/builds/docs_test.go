@@ -125,8 +125,7 @@ func TestDocsShellWorkerLeavesNothingBehind(t *testing.T) {
 	cancelled, next := takttest.Submit(t, c, []byte("one")), takttest.Submit(t, c, []byte("two"))
 	worker := start()
 	runs(cancelled, "one", 1)
-	_, err = c.Client.Cancel(t.Context(), cancelled, "")
-	require.NoError(t, err)
+	takttest.Cancel(t, c, cancelled)
 	gone("one")
 	runs(next, "two", 1)
 

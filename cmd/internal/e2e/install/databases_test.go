@@ -52,14 +52,11 @@ func requireWorks(t *testing.T, env *takttest.Env, builds int, settings ...strin
 	}
 	all.Wait()
 	for _, c := range both {
-		found, err := client.Call(t.Context(), c.Client, api.CheckInvariants, api.None{})
-		require.NoError(t, err)
+		found := takttest.Call(t, c, api.CheckInvariants, api.None{})
 		for _, i := range found.Invariants {
 			require.Zero(t, i.Broken, i.Promise)
 		}
-		root, err := c.Client.Tree(t.Context(), client.TreeOptions{})
-		require.NoError(t, err)
-		require.Empty(t, takttest.Trouble(&root))
+		takttest.RequireWell(t, c)
 	}
 }
 

@@ -4,9 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"encoding/xml"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -188,80 +186,34 @@ func TestContainerfilesFitTheProgram(t *testing.T) {
 	}
 }
 
-// property reads a value of a property list: a string, a list, or a map.
-func property(t *testing.T, d *xml.Decoder, start xml.StartElement) any {
-	t.Helper()
-	var list []any
-	var text strings.Builder
-	dict := map[string]any{}
-	key := ""
-	for {
-		token, err := d.Token()
-		require.NoError(t, err)
-		switch token := token.(type) {
-		case xml.CharData:
-			text.Write(token)
-		case xml.StartElement:
-			v := property(t, d, token)
-			switch {
-			case token.Name.Local == "key":
-				key = v.(string)
-			case start.Name.Local == "dict":
-				require.NotContains(t, dict, key)
-				dict[key] = v
-			default:
-				list = append(list, v)
-			}
-		case xml.EndElement:
-			switch start.Name.Local {
-			case "dict":
-				return dict
-			case "array", "plist":
-				return list
-			default:
-				return text.String()
-			}
-		}
-	}
-}
-
 func TestLaunchdFileFitsTheProgram(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(takttest.File("deploy", "mac", "*.plist"))
 	require.NoError(t, err)
 	require.Len(t, files, 1)
-	f, err := os.Open(files[0])
+	raw, err := os.ReadFile(files[0])
 	require.NoError(t, err)
-	defer f.Close()
-	d := xml.NewDecoder(f)
-	var plist []any
-	for {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			break
+	require.NoError(t, xml.Unmarshal(raw, &struct{}{}))
+	// within returns the contents of elements called name in the value of key.
+	within := func(key, name string) (contents []string) {
+		t.Helper()
+		value := regexp.MustCompile(`(?s)<key>` + key + `</key>\s*(.*?)\n\t<`).FindSubmatch(raw)
+		require.NotNil(t, value, key)
+		for _, m := range regexp.MustCompile(`<`+name+`>(.*?)</`+name+`>`).FindAllSubmatch(value[1], -1) {
+			contents = append(contents, string(m[1]))
 		}
-		require.NoError(t, err)
-		if start, ok := token.(xml.StartElement); ok {
-			require.Equal(t, "plist", start.Name.Local)
-			plist = property(t, d, start).([]any)
-		}
+		return contents
 	}
-	require.Len(t, plist, 1)
-	job := plist[0].(map[string]any)
-	require.Equal(t, strings.TrimSuffix(filepath.Base(files[0]), ".plist"), job["Label"])
-	var args []string
-	for _, arg := range job["ProgramArguments"].([]any) {
-		args = append(args, arg.(string))
-	}
+	require.Equal(t, []string{strings.TrimSuffix(filepath.Base(files[0]), ".plist")}, within("Label", "string"))
+	args, variables := within("ProgramArguments", "string"), within("EnvironmentVariables", "key")
 	require.Equal(t, "/usr/local/bin/takt", args[0], "docs/mac.md installs it there")
 	requireCommand(t, args[1:])
-	variables := job["EnvironmentVariables"].(map[string]any)
 	for i, arg := range args {
 		if arg == "--env" {
 			require.Contains(t, variables, args[i+1])
 		}
 	}
-	for name := range variables {
+	for _, name := range variables {
 		require.True(t, !strings.HasPrefix(name, "TAKT_") || slices.Contains(clientVariables, name), name)
 	}
 	page, err := os.ReadFile(takttest.File("docs", "mac.md"))

@@ -343,8 +343,7 @@ func TestInstallHAProxy(t *testing.T) { //nolint:paralleltest // it takes the wh
 	three[2] = env.StartController("controller-3", append(settings, "TAKT_LISTEN="+three[2].Address)...)
 	b.admin("set server takt/controller-3 state ready")
 	most = max(most, phase("the next version", 8*time.Second))
-	health, err := client.Call(t.Context(), three[2].Client, api.ShowHealth, api.None{})
-	require.NoError(t, err)
+	health := takttest.Call(t, three[2], api.ShowHealth, api.None{})
 	require.Equal(t, "99.0.0", health.Version)
 
 	close(over)
@@ -371,15 +370,12 @@ func TestInstallHAProxy(t *testing.T) { //nolint:paralleltest // it takes the wh
 	require.LessOrEqual(t, most, 2*usual, "no storm of polls")
 	require.Equal(t, fmt.Sprint(c.accepted), takttest.Answer(t, n, "SELECT count(*)::text FROM builds"))
 	require.Equal(t, fmt.Sprint(forgetful), takttest.Answer(t, n, "SELECT count(*)::text FROM build_logs WHERE kind = 'requeued'"), "one sweep for each lost build")
-	found, err := client.Call(t.Context(), three[2].Client, api.CheckInvariants, api.None{})
-	require.NoError(t, err)
+	found := takttest.Call(t, three[2], api.CheckInvariants, api.None{})
 	for _, i := range found.Invariants {
 		require.Zero(t, i.Broken, i.Promise)
 	}
 	for _, c := range three {
-		root, err := c.Client.Tree(t.Context(), client.TreeOptions{})
-		require.NoError(t, err)
-		require.Empty(t, takttest.Trouble(&root))
+		takttest.RequireWell(t, c)
 	}
 }
 
@@ -541,14 +537,11 @@ func TestInstallHAProxyFrom010(t *testing.T) { //nolint:paralleltest // it takes
 	t.Logf("%d builds and %d webhooks, %d calls failed", c.accepted, len(fired), len(c.failed))
 	require.Zero(t, early, "only what was in flight at the killed one fails")
 	b.requireCuts("controller-2", killed)
-	found, err := client.Call(t.Context(), third.Client, api.CheckInvariants, api.None{})
-	require.NoError(t, err)
+	found := takttest.Call(t, third, api.CheckInvariants, api.None{})
 	for _, i := range found.Invariants {
 		require.Zero(t, i.Broken, i.Promise)
 	}
 	for _, c := range []*process.Controller{first, second, third} {
-		root, err := c.Client.Tree(t.Context(), client.TreeOptions{})
-		require.NoError(t, err)
-		require.Empty(t, takttest.Trouble(&root))
+		takttest.RequireWell(t, c)
 	}
 }

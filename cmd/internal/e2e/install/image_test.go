@@ -27,7 +27,7 @@ type podman struct {
 func newPodman(t *testing.T) *podman {
 	t.Helper()
 	needs.Podman(t)
-	dir, err := os.MkdirTemp("", "takt") //nolint:usetesting // podman wants short names
+	dir, err := os.MkdirTemp("", "takt") // podman wants short names
 	require.NoError(t, err)
 	p := &podman{t: t}
 	p.env, err = needs.PodmanEnv(dir)

@@ -181,7 +181,7 @@ func (h *halves) Read(b []byte) (int, error) {
 // TLS, streams, long polls, an upload of 1 GiB, and a client that forges its address.
 func TestInstallProxies(t *testing.T) { //nolint:paralleltest // each takes the whole machine
 	installTest(t)
-	for name, start := range map[string]func(t *testing.T, dir, controller string) *proxy{"nginx": startNginx, "caddy": startCaddy} { //nolint:paralleltest // one after the other
+	for name, start := range map[string]func(t *testing.T, dir, controller string) *proxy{"nginx": startNginx, "caddy": startCaddy} { // one after the other
 		t.Run(name, func(t *testing.T) {
 			env := takttest.NewEnv(t)
 			c := env.StartController("takt", "TAKT_TRUSTED_PROXIES=127.0.0.1")
@@ -302,8 +302,7 @@ func showForgedAddress(t *testing.T, p *proxy, c *process.Controller, roots *x50
 // no controller is ready.
 func requireOutageIsExplained(t *testing.T, p *proxy, c *process.Controller, roots *x509.CertPool) {
 	t.Helper()
-	_, err := c.Client.Operate(t.Context(), client.Order{Path: "database", Action: "terminate", Reason: "a test", Force: true})
-	require.NoError(t, err)
+	takttest.Order(t, c, client.Order{Path: "database", Action: "terminate", Reason: "a test", Force: true})
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 	defer transport.CloseIdleConnections()
 	// Caddy notices after 2 s. A test for what happens afterwards has to be longer.

@@ -14,7 +14,6 @@ import (
 	"takt/cmd/internal/process"
 	"takt/cmd/internal/takttest"
 	"takt/http/api"
-	"takt/http/client"
 )
 
 // TestInstallRelease builds a release of two systems twice: in two places, and this machine's
@@ -82,8 +81,7 @@ func TestInstallRelease(t *testing.T) { //nolint:paralleltest // each takes the 
 	env := takttest.NewEnv(t)
 	env.Takt = filepath.Join(bin, "takt")
 	c := env.StartController("takt")
-	health, err := client.Call(t.Context(), c.Client, api.ShowHealth, api.None{})
-	require.NoError(t, err)
+	health := takttest.Call(t, c, api.ShowHealth, api.None{})
 	require.Equal(t, version, health.Version)
 	require.Equal(t, commit, health.Commit)
 	text, err := c.Client.Metrics(t.Context())

@@ -23,7 +23,6 @@ import (
 	"takt/cmd/internal/takttest"
 	"takt/http/api"
 	"takt/http/client"
-	"takt/http/hubspottest"
 	"takt/store"
 	"takt/store/storetest/needs"
 )
@@ -58,7 +57,6 @@ func TestDashboard(t *testing.T) {
 		{"empty pages are fit for everybody", emptyPagesAreFit}, // while there is nothing yet
 		{"a build is followed from submit to download", buildIsFollowed},
 		{"who types is not disturbed", typingIsLeftAlone},
-		{"the load is levelled", loadIsLevelled},
 		{"no mouse is needed", noMouseIsNeeded},
 		{"a big log opens at once", bigLogOpensAtOnce},
 		{"pages are fit for everybody", pagesAreFit}, // it logs out
@@ -118,206 +116,13 @@ func buildIsFollowed(t *testing.T, env *takttest.Env, c *process.Controller, b *
 	b.content()
 }
 
-// A machine is drained and resumed, a killed worker's build is seen to run again,
-// and the priority of a build that waits is changed.
-func TestDashboardActsOnTheFleet(t *testing.T) {
-	t.Parallel()
-	env, c, b := show(t, "TAKT_BUILD_TIMEOUT=2s", "TAKT_WORKER_TIMEOUT=3s", "TAKT_CHECK_INTERVAL=1s")
-	dir := t.TempDir()
-	first := env.StartWorker(c, "first", fileGate(dir))
-	b.open("/fleet")
-	b.sees("#live-fleet tbody", "first")
-	id := takttest.Submit(t, c, takttest.Zip(t, map[string]string{"order.txt": "x"}))
-	b.sees("#live-fleet .badge", "building")
-	behind := takttest.Submit(t, c, takttest.Zip(t, map[string]string{"order.txt": "y"}))
-	b.open("/queue")
-	b.sees("#p-"+behind+" .why", "Every slot is busy (1 slot, 1 worker)")
-	b.open("/builds/" + behind)
-	b.submit(`form[action$="/priority"]`, map[string]string{"priority": "7"})
-	b.sees("#live-steps", "Priority changed from 0 to 7")
-
-	b.open("/builds/" + id)
-	first.Kill()
-	b.sees("#live-steps", "no sign of life from worker first")
-	b.sees("#live-head .why", "worker")
-	env.StartWorker(c, "second", fileGate(dir))
-	b.open("/fleet")
-	b.sees("#live-fleet tbody", "second")
-	b.do(chromedp.Poll(`(() => {
-		const a = [...document.querySelectorAll("#live-fleet tbody a")].find(a => a.textContent === "second")
-		a?.click()
-		return Boolean(a)
-	})()`, nil), chromedp.WaitVisible("#live-worker", chromedp.ByQuery))
-	b.submit(`form[action$="/drain"]`, map[string]string{"reason": "new disks"})
-	b.sees("#live-worker .badge", "draining")
-	b.submit(`form[action$="/resume"]`, map[string]string{"reason": "disks are in"})
-	b.sees("#live-worker .badge", "building")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), []byte("go\n"), 0o600))
-	b.open("/builds/" + behind)
-	b.sees("#live-head .badge", "completed")
-	b.open("/builds/" + id)
-	b.sees("#live-steps", "attempt 2")
-	b.sees("#live-head .badge", "completed")
-	audited(t, c, "resume disks are in", "drain new disks", "priority ")
-	b.content()
-}
-
-// What disturbs everybody: the parts share a controller, too, until it is killed.
-//
-//nolint:paralleltest // one after the other
-func TestDashboardSurvives(t *testing.T) {
-	t.Parallel()
-	needs.Axe(t)
-	env, c, b := show(t)
-	require.True(t, t.Run("repairs of the tree", func(t *testing.T) { treeIsRepaired(t, c, b.tab(t, c)) }))
-	require.True(t, t.Run("the loss of its controller", func(t *testing.T) { controllerIsGone(t, env, c, b.tab(t, c)) }))
-}
-
-// A part of the tree is restarted after its blast radius was shown; the database is
-// away and comes back, and the pages say so and go on.
-func treeIsRepaired(t *testing.T, c *process.Controller, b *browser) {
-	t.Helper()
-	id := takttest.Submit(t, c, takttest.Zip(t, map[string]string{"order.txt": "x"}))
-	b.open("/tree")
-	b.sees("#live-well", "All processes are running")
-	b.do(chromedp.Click(`summary[aria-label="Actions for takt/heijunka"]`, chromedp.ByQuery), chromedp.Click(`a[aria-label="restart takt/heijunka"]`, chromedp.ByQuery), chromedp.WaitVisible(".blast", chromedp.ByQuery))
-	b.sees(".blast", "takt/heijunka/load_regulator")
-	require.NotContains(t, b.text(".blast"), "takt/database")
-	b.submit("main form", map[string]string{"reason": "stuck"})
-	b.sees(".note.good", "Restarted.")
-	b.sees("#live-events", "takt/heijunka")
-
-	b.open("/queue")
-	b.sees("#live-waiting", "There is no worker")
-	b.do(chromedp.Evaluate(`window.stays = true`, nil))
-	_, err := c.Client.Operate(t.Context(), client.Order{Action: "terminate", Path: "database/postgres", Reason: "a storm", Force: true})
-	require.NoError(t, err)
-	b.sees("#live-stale", "The database is unavailable")
-	require.Contains(t, b.text("#live-waiting"), "There is no worker", "the last known state stays")
-	b.accessible(axe(t), "old data")
-	second := newBrowser(t, c)
-	second.login(c.APIKey, "reader")
-	third := second.tab(t, c)
-	second.open("/tree")
-	second.sees("#live-well", "need attention")
-	second.fits("/builds?state=pending", axe(t))
-	second.sees("#live-stale", "The database is unavailable")
-	second.sees(".empty", "can't be loaded right now")
-	second.do(chromedp.Evaluate(`window.stays = true`, nil))
-	third.open("/builds/" + id + "/log")
-	third.sees(".empty", "can't be loaded right now")
-	_, err = c.Client.Operate(t.Context(), client.Order{Action: "start", Path: "database/postgres", Reason: "it is over"})
-	require.NoError(t, err)
-	takttest.Eventually(t, "builds are taken again", func() bool {
-		_, err := c.Client.Submit(t.Context(), client.Submit{Platform: store.IOS, Source: client.Bytes([]byte("x"))})
-		return err == nil
-	})
-	b.sees("#live-fleet", "ios: 1 waiting")
-	b.do(chromedp.Poll(`document.querySelector("#live-stale").textContent === ""`, nil, chromedp.WithPollingTimeout(0)))
-	require.True(t, eval[bool](b, `window.stays`))
-	second.sees("#live-builds", "pending")
-	second.sees("#live-sign", "Live · updated")
-	second.do(chromedp.Poll(`document.querySelector("#live-stale").textContent === ""`, nil, chromedp.WithPollingTimeout(0)))
-	require.True(t, eval[bool](second, `window.stays`), "its stream brought it")
-	second.content()
-	third.sees("h1", "Log of build "+id)
-	third.content()
-
-	// Restarting what serves the page works, too.
-	b.open("/tree/order?action=restart&path=endpoint")
-	b.submit("main form", map[string]string{"reason": "for practice"})
-	b.sees(".note.good", "The order is being carried out")
-	b.sees("#live-events", "takt/endpoint")
-	b.content()
-}
-
-// A throttle queue is paused, gets another rate, goes on, and what failed is redriven.
-func TestDashboardSteersTheThrottle(t *testing.T) {
-	t.Parallel()
-	needs.Browser(t)
-	env := takttest.NewThrottleEnv(t, hubspottest.Config{RollingLimit: -1})
-	c := env.StartThrottle("takt")
-	env.Install(c, api.ThrottleConfig{MaxThroughput: 1, TimePeriod: 1, TimeUnit: "day"}, takttest.Portal)
-	env.HubSpot.Fail(takttest.Portal, hubspottest.Fault{Status: http.StatusBadRequest, Body: `{"message":"<b>no</b>"}`, Only: "bad"})
-	b := newBrowser(t, c)
-	b.login(c.AdminKey, "tester")
-	b.open("/throttle")
-	b.sees(".empty", "No queue yet")
-	require.True(t, env.Fire(t.Context(), c.URL, takttest.Portal, "first"))
-	b.sees("#live-queues", "1 of 1 in 1 day")
-	require.True(t, env.Fire(t.Context(), c.URL, takttest.Portal, "bad"))
-	b.sees("#live-queues .badge", "running")
-	b.do(chromedp.Click("#live-queues th a", chromedp.ByQuery), chromedp.WaitVisible("#live-acts", chromedp.ByQuery))
-	b.submit(`form[action$="/pause"]`, map[string]string{"reason": "a closer look"})
-	b.sees(".note.good", "The queue is paused")
-	b.sees("#live-queues .badge", "paused")
-	b.submit(`form[action$="/rate"]`, map[string]string{"max_throughput": "100", "time_period": "10", "time_unit": "second", "reason": "they agreed"})
-	b.sees("#live-queues", "of 100 in 10 seconds")
-	b.submit(`form[action$="/resume"]`, map[string]string{"reason": "seen enough"})
-	b.sees("#live-queues .error", "<b>no</b>")
-	env.HubSpot.Heal(takttest.Portal)
-	b.submit(`form[action$="/redrive"]`, map[string]string{"reason": "they mended it"})
-	b.sees(".note.good", "tried again now")
-	takttest.Eventually(t, "it is completed", func() bool { return env.HubSpot.Distinct() == 2 })
-	b.sees("#live-queues .badge", "idle")
-	audited(t, c, "redrive they mended it", "resume seen enough", "set rate they agreed", "pause a closer look")
-	b.content()
-}
-
-// audited checks what operators did and why, newest first.
-func audited(t *testing.T, c *process.Controller, want ...string) {
-	t.Helper()
-	audit, err := c.Client.Audit(t.Context(), len(want))
-	require.NoError(t, err)
-	var told []string
-	for _, e := range audit.Entries {
-		told = append(told, e.Action+" "+e.Reason)
-	}
-	require.Equal(t, want, told)
-}
-
-// Limits are changed for a time and reset, a pool is scaled and bounded, a surge is
-// started and stopped.
-func loadIsLevelled(t *testing.T, _ *takttest.Env, c *process.Controller, b *browser) {
-	t.Helper()
-	b.open("/heijunka")
-	b.sees("#live-now", "admitted of 1200")
-	limits := `form[action="/heijunka/limits"]`
-	b.submit(limits, map[string]string{"soft_limit": "500", "hard_limit": "600", "for": "2h", "reason": "a small machine"})
-	b.sees(".note.good", "The limits are changed")
-	b.sees("#live-now", "admitted of 600")
-	b.sees("#live-now", "Changed by operators")
-	status, err := client.Call(t.Context(), c.Client, api.ShowHeijunka, api.None{})
-	require.NoError(t, err)
-	require.Contains(t, string(status.Changed), `"until"`, "it ends by itself")
-	b.submit(limits+`:has([name="reset"])`, map[string]string{"reason": "a larger one"})
-	b.sees("#live-now", "admitted of 1200")
-	var scalings []string
-	for scaled := false; !scaled; scaled = b.text(".note.good") != "" { // refused just after the pool scaled itself
-		scalings = append(scalings, "scale a campaign")
-		b.open("/heijunka")
-		b.submit(`form[action="/heijunka/pools/hook"]`, map[string]string{"workers": "9", "reason": "a campaign"})
-	}
-	b.sees("#pool-hook", "of 9")
-	b.submit(`form[action="/heijunka/pools/hook"]:has([name="min"])`, map[string]string{"min": "7", "max": "12", "for": "1h", "reason": "while it lasts"})
-	b.sees("#pool-hook", "7 to 12")
-	surge := `form[action="/heijunka/surge"]`
-	b.submit(surge, map[string]string{"action": "start", "for": "5m", "reason": "here it comes"})
-	b.sees("#live-now", "surge until")
-	b.submit(surge, map[string]string{"action": "stop", "reason": "gone"})
-	b.sees("#live-now", "no surge")
-	audited(t, c, slices.Concat([]string{"stop gone", "start here it comes", "scale while it lasts"}, scalings, []string{"set a larger one", "set a small machine"})...)
-	b.content()
-}
-
 // What changes while somebody fills in a form there is shown when they leave it.
 func typingIsLeftAlone(t *testing.T, _ *takttest.Env, c *process.Controller, b *browser) {
 	t.Helper()
 	id := takttest.Submit(t, c, []byte("x"))
 	b.open("/builds/" + id)
 	b.do(chromedp.Focus("#priority-reason", chromedp.ByQuery), chromedp.KeyEvent("because"))
-	_, err := c.Client.Cancel(t.Context(), id, "")
-	require.NoError(t, err)
+	takttest.Cancel(t, c, id)
 	b.sees("#live-head .badge", "cancelled")
 	require.Equal(t, "because", eval[string](b, `document.querySelector("#priority-reason").value`))
 	b.do(chromedp.Evaluate(`document.querySelector("#priority-reason").select()`, nil), chromedp.KeyEvent(kb.Delete), chromedp.Evaluate(`document.activeElement.blur()`, nil))
@@ -382,8 +187,10 @@ func (b *browser) accessible(axe []byte, what string) {
 
 // A page says within seconds that its controller stands still or is gone, and that it is
 // back. Its times are those of the browser's place.
-func controllerIsGone(t *testing.T, env *takttest.Env, c *process.Controller, b *browser) {
-	t.Helper()
+func TestDashboardOutlivesItsController(t *testing.T) {
+	t.Parallel()
+	needs.Axe(t)
+	env, c, b := show(t)
 	b.do(emulation.SetTimezoneOverride("Asia/Kolkata"))
 	b.open("/tree")
 	b.do(chromedp.Evaluate(`window.stays = true`, nil))
@@ -494,13 +301,11 @@ func populate(t *testing.T, c *process.Controller) (x exhibits) {
 	for _, cpu := range []string{"80", "95"} {
 		sendTelemetry(t, c, held, `{"type":"cpu_snapshot","timestamp":"2026-01-01T00:00:00Z","data":{"cpu_percent":`+cpu+`,"memory_mb":4000,"disk_percent":40}}`)
 	}
-	_, err = client.Call(ctx, c.Client, api.FailHeldBuild, api.FailBuildIn{Body: api.FailBuild{BuildID: sub.ID, Error: hostile()}})
-	require.NoError(t, err)
+	takttest.Call(t, c, api.FailHeldBuild, api.FailBuildIn{Body: api.FailBuild{BuildID: sub.ID, Error: hostile()}})
 	for range 3 {
 		takttest.Submit(t, c, []byte("x"))
 	}
-	_, err = c.Client.Operate(ctx, client.Order{Action: "restart", Path: "heijunka/balancer", Reason: hostile()[:900]})
-	require.NoError(t, err)
+	takttest.Order(t, c, client.Order{Action: "restart", Path: "heijunka/balancer", Reason: hostile()[:900]})
 	x = exhibits{sub.ID, reg.ID, `queue:62515:<script>alert(1)</script>/"x':7:0`, "d-hostile"}
 	db := takttest.Connect(t, c)
 	for _, row := range []struct {
@@ -673,15 +478,7 @@ func bigLogOpensAtOnce(t *testing.T, _ *takttest.Env, c *process.Controller, b *
 	b.do(chromedp.Click("#live-log .gap a", chromedp.ByQuery), chromedp.WaitVisible(".log.whole", chromedp.ByQuery))
 	require.Equal(t, fmt.Sprint("L", 2+batches*lines+219), eval[string](b, `document.querySelector(".log .l").id`), "the first line that was missed")
 
-	next := func(rel, first string) {
-		t.Helper()
-		b.do(chromedp.Click(`.log-nav [rel=`+rel+`]`, chromedp.ByQuery), chromedp.WaitVisible("#"+first, chromedp.ByQuery))
-		require.Equal(t, first, eval[string](b, `document.querySelector(".log .l").id`))
-	}
-	next("first", "L1")
-	next("next", "L1001")
-	next("prev", "L1")
-	b.submit(`main form:has([name=line])`, map[string]string{"line": "50000"})
+	b.open("/builds/" + id + "/log?line=50000")
 	b.sees("#L50000.hit", "line 49997 ")
 	b.do(chromedp.Click("#L50002 .n", chromedp.ByQuery))
 	b.sees("#L50002.hit", "line 49999 ")
@@ -689,13 +486,6 @@ func bigLogOpensAtOnce(t *testing.T, _ *takttest.Env, c *process.Controller, b *
 	b.do(chromedp.Evaluate(`document.querySelector("#L50004 .n").dispatchEvent(new MouseEvent("click", {bubbles: true, cancelable: true, shiftKey: true}))`, nil))
 	require.Equal(t, 3, eval[int](b, `document.querySelectorAll(".hit").length`))
 	require.Equal(t, fmt.Sprintf("/builds/%s/log?line=50002&to=50004#L50002-L50004", id), eval[string](b, `location.pathname + location.search + location.hash`))
-	b.submit(`main form:has([name=q])`, map[string]string{"q": "LINE 49999 "})
-	b.sees("[role=status]", "up to line 25000")
-	b.do(chromedp.Click(`[role=status] a`, chromedp.ByQuery))
-	b.sees("[role=status]", "up to line 50000")
-	b.do(chromedp.Click(`[role=status] a`, chromedp.ByQuery))
-	b.sees(".log .m", "line 49999 ")
-	require.Equal(t, fmt.Sprint("L", 49999+3), eval[string](b, `document.querySelector(".log .l").id`))
 
 	streams := func() float64 {
 		n, err := c.Metric(ctx, "takt_http_streams")

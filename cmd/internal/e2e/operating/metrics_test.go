@@ -3,7 +3,9 @@ package operating
 import (
 	"encoding/json"
 	"fmt"
+	"html"
 	"maps"
+	"net/http"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/process"
 	"takt/cmd/internal/takttest"
 	"takt/http/api"
 	"takt/http/client"
@@ -50,14 +53,12 @@ func TestALoadedControllerTellsWhatHappens(t *testing.T) {
 	stuck := env.StartWorker(c, "stuck-worker", "exec sleep 300")
 	cancelled := takttest.Submit(t, c, takttest.Zip(t, nil))
 	takttest.Eventually(t, "it is built", func() bool { return takttest.Status(t, c, cancelled).Status == string(store.Building) })
-	_, err = c.Client.Cancel(ctx, cancelled, "")
-	require.NoError(t, err)
+	takttest.Cancel(t, c, cancelled)
 	takttest.Eventually(t, "its worker is told", func() bool {
 		n, err := c.Metric(ctx, "takt_build_cancel_seconds_count")
 		return err == nil && n > 0
 	})
-	_, err = c.Client.Operate(ctx, client.Order{Path: "orchestration/janitor", Action: "restart", Reason: "a test"})
-	require.NoError(t, err)
+	takttest.Order(t, c, client.Order{Path: "orchestration/janitor", Action: "restart", Reason: "a test"})
 
 	env.Install(c, takttest.PerSecond(100), takttest.Portal)
 	for range 3 { // HubSpot repeats itself
@@ -67,16 +68,14 @@ func TestALoadedControllerTellsWhatHappens(t *testing.T) {
 	require.Error(t, err)
 	for range 9 {
 		id := takttest.Submit(t, c, takttest.Zip(t, nil))
-		_, err := c.Client.Cancel(ctx, id, "")
-		require.NoError(t, err)
+		takttest.Cancel(t, c, id)
 	}
 	takttest.Eventually(t, "cancelled builds are not shown as pending", func() bool {
 		n, err := c.Metric(ctx, "takt_queue_pending_builds")
 		return err == nil && n == 0
 	})
 	stuck.Kill()
-	_, err = client.Call(ctx, c.Client, api.CheckInvariants, api.None{})
-	require.NoError(t, err)
+	takttest.Call(t, c, api.CheckInvariants, api.None{})
 	takttest.Eventually(t, "HubSpot was told", func() bool {
 		n, err := c.Metric(ctx, "takt_throttle_actions_finished_total")
 		return err == nil && n == 1
@@ -200,4 +199,81 @@ func valueOf(families map[string]*dto.MetricFamily, series string) (sum float64)
 		}
 	}
 	return sum
+}
+
+// overview reads the page that comes first.
+type overview struct {
+	t       *testing.T
+	c       *process.Controller
+	browser *http.Client
+}
+
+var firstProblem = regexp.MustCompile(`(?s)<li class="note \w+" data-kind="(\w+)"><b>(.*?)</b>`)
+
+// says waits until the overview's first problem is of a kind and has a text; "" is none.
+func (o overview) says(kind, text string) {
+	o.t.Helper()
+	begun, got, page := time.Now(), "", ""
+	for time.Since(begun) < takttest.Patience {
+		_, page = takttest.Page(o.t, o.browser, o.c.URL+"/overview")
+		got = ""
+		if m := firstProblem.FindStringSubmatch(page); m != nil {
+			got = m[1] + ": " + html.UnescapeString(m[2])
+		} else if _, after, ok := strings.Cut(page, "All is well"); ok {
+			got = "all is well" + after[:40]
+		}
+		if kind == "" && strings.HasPrefix(got, "all is well") && strings.Contains(got, text) || kind != "" && strings.HasPrefix(got, kind+": ") && strings.Contains(got, text) {
+			o.t.Logf("after %s: %s", time.Since(begun).Round(100*time.Millisecond), got)
+			require.Equal(o.t, kind != "", strings.Contains(page, "icon-bad.svg"))
+			return
+		}
+		<-time.After(200 * time.Millisecond)
+	}
+	require.Fail(o.t, "the overview does not say it", "want %s: %s\ngot %s", kind, text, got)
+}
+
+// A fleet and its database get into some of the states of TestTheMostSevereProblemComesFirst, and
+// the overview says so first.
+func TestTheOverviewSaysFirstWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	env := takttest.NewEnv(t)
+	c := env.StartController("takt")
+	o := overview{t, c, takttest.Session(t, c)}
+	db := takttest.Connect(t, c)
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		_, err := db.Exec(t.Context(), sql, args...)
+		require.NoError(t, err)
+	}
+	_, page := takttest.Page(t, o.browser, c.URL+"/overview")
+	require.Contains(t, page, "No worker yet")
+	killed := env.StartWorker(c, "killed", takttest.CopyOrder)
+	stopped := env.StartWorker(c, "stopped", takttest.CopyOrder)
+	o.says("", "2 workers online, nothing waiting")
+	require.NoError(t, stopped.Stop(t.Context(), takttest.Patience)) // gracefully: it has left
+	o.says("", "1 worker online, nothing waiting")
+	killed.Kill()
+	o.says("silent", "killed is silent.")
+	exec(`UPDATE workers SET status = 'offline' WHERE id = $1`, takttest.Fleet(t, c)["killed"].ID) // after TAKT_WORKER_TIMEOUT
+	o.says("offline", "killed is offline.")
+	takttest.Submit(t, c, takttest.Zip(t, nil))
+	o.says("stuck", "1 build can't start.")
+
+	postgres := client.Order{Action: "terminate", Path: "database/postgres", Reason: "a test", Force: true}
+	takttest.Order(t, c, postgres)
+	o.says("database", "The database does not answer. No accepted work is lost.")
+	postgres.Action = "start"
+	takttest.Order(t, c, postgres)
+	o.says("stuck", "1 build can't start.")
+	require.NotNil(t, takttest.Register(t, c, 1).Poll(t))
+	db = takttest.Connect(t, c)
+	takttest.Call(t, c, api.DeleteWorker, api.DeleteWorkerIn{WorkerPath: api.WorkerPath{ID: api.WorkerID(takttest.Fleet(t, c)["killed"].ID)}})
+	o.says("", "1 worker online, nothing waiting")
+
+	// Sessions that begin now have another clock.
+	exec(`CREATE SCHEMA skew`)
+	exec(`CREATE FUNCTION skew.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT pg_catalog.clock_timestamp() + interval ''1 min'''`)
+	exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = skew, public, pg_catalog', current_database()); END $$`)
+	exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	o.says("clock", "The clocks of this controller and of the database are 1 min apart.")
 }

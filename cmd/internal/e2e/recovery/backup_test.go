@@ -118,11 +118,10 @@ func TestABackupBringsBackALostMachine(t *testing.T) {
 			ill, err := old.Client.Register(t.Context(), api.Register{Name: "ill", Capabilities: json.RawMessage(`{"platforms":["ios"]}`)})
 			require.NoError(t, err)
 			for n := range 2 {
-				_, err = client.Call(t.Context(), old.Client, api.ReportDiagnostics, api.PostDiagnostic{
+				takttest.Call(t, old, api.ReportDiagnostics, api.PostDiagnostic{
 					WorkerID: ill.ID, Status: string(store.Warning), RunAt: 1_750_000_000_123, DurationMS: int64(n), AutoFixed: n == 1,
 					Checks: []api.DiagnosticCheck{{Name: "disk <&>", Status: "warn", Message: "two\tlines\n\\. \u00e9", Details: json.RawMessage(`{"free": [1, 2.50]}`)}},
 				})
-				require.NoError(t, err)
 			}
 			stored := filepath.Join(old.DataDir, "files")
 			if bucket != nil {
@@ -188,10 +187,9 @@ func TestABackupBringsBackALostMachine(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, queues.Queues[0].Depth, again.Queues[0].Depth)
 			require.Positive(t, again.Queues[0].Depth)
-			_, err = client.Call(t.Context(), now.Client, api.SetRate, api.SetRateIn{ThrottleConfig: api.ThrottleConfig{
+			takttest.Call(t, now, api.SetRate, api.SetRateIn{ThrottleConfig: api.ThrottleConfig{
 				PortalID: takttest.Portal, ActionID: 7, MaxThroughput: 1000, TimePeriod: 1, TimeUnit: "second",
 			}})
-			require.NoError(t, err)
 			takttest.Eventually(t, "all actions are completed", func() bool { return env.HubSpot.Distinct() == 4 })
 			env.StartWorker(now, "ios", certifiedOrder)
 			for _, b := range append(builds, late) {
@@ -339,8 +337,7 @@ func TestBackupsAndRestoresThatWereKilledOrDamaged(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, failed, 1, "the build whose source is lost")
 	require.Equal(t, held.Job.ID, failed[0].ID)
-	invariants, err := client.Call(t.Context(), now.Client, api.CheckInvariants, api.None{})
-	require.NoError(t, err)
+	invariants := takttest.Call(t, now, api.CheckInvariants, api.None{})
 	for _, i := range invariants.Invariants {
 		require.Zero(t, i.Broken, i.Promise)
 	}

@@ -55,10 +55,9 @@ func requireWholeSource(t *testing.T, download io.Reader) {
 func restartNow(t *testing.T, c *process.Controller, path string) time.Duration {
 	t.Helper()
 	begin := time.Now()
-	_, err := c.Client.Operate(t.Context(), client.Order{Action: "restart", Path: path, Reason: "test", Timeout: 50 * time.Second})
-	require.NoError(t, err)
+	takttest.Order(t, c, client.Order{Action: "restart", Path: path, Reason: "test", Timeout: 50 * time.Second})
 	require.Equal(t, "done", *concluded(t, c, path).Outcome)
-	_, err = c.Client.List(t.Context(), client.Filter{})
+	_, err := c.Client.List(t.Context(), client.Filter{})
 	require.NoError(t, err)
 	t.Logf("%s took %s", path, time.Since(begin).Round(time.Millisecond))
 	return time.Since(begin)
@@ -79,9 +78,7 @@ func TestRestartsDuringASlowDownload(t *testing.T) {
 		n, err := io.Copy(io.Discard, cut)
 		require.Error(t, err, "a cut download does not look whole")
 		require.Less(t, n, int64(bigSource))
-		root, err := c.Client.Tree(t.Context(), client.TreeOptions{})
-		require.NoError(t, err)
-		require.Empty(t, takttest.Trouble(&root), "a cut request is not leaked, and an ordered restart is not counted")
+		takttest.RequireWell(t, c, "a cut request is not leaked, and an ordered restart is not counted")
 	}
 }
 

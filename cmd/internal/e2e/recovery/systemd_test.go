@@ -29,7 +29,7 @@ type manager struct {
 
 func newManager(t *testing.T) manager {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "takt-notify-") //nolint:usetesting // the path of a socket is short
+	dir, err := os.MkdirTemp("", "takt-notify-") // the path of a socket is short
 	require.NoError(t, err)
 	m := manager{filepath.Join(dir, "socket"), make(chan map[string]string, 1000)}
 	ln, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.path, Net: "unixgram"})

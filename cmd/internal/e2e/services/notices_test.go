@@ -104,8 +104,7 @@ console.log(good);`
 
 func subscription(t *testing.T, c *process.Controller, id string) api.Subscription {
 	t.Helper()
-	s, err := client.Call(t.Context(), c.Client, api.ShowSubscription, api.SubscriptionIn{ID: id})
-	require.NoError(t, err)
+	s := takttest.Call(t, c, api.ShowSubscription, api.SubscriptionIn{ID: id})
 	return s
 }
 
@@ -117,10 +116,9 @@ func TestNoticesOfAKilledController(t *testing.T) {
 	env := takttest.NewEnv(t)
 	r := newReceiver(t, func(n int) int { return map[bool]int{true: 500, false: 204}[n == 0] })
 	c := env.StartController("takt", "TAKT_NOTICE_ALLOW=127.0.0.1")
-	made, err := client.Call(t.Context(), c.Client, api.CreateSubscription, api.CreateSubscriptionIn{
+	made := takttest.Call(t, c, api.CreateSubscription, api.CreateSubscriptionIn{
 		URL: r.URL, SubscriptionFilter: api.SubscriptionFilter{Labels: map[string]string{"team": "app"}},
 	})
-	require.NoError(t, err)
 	// end ends a build that waits, in one of three ways.
 	end := func(c *process.Controller, id string, way int) {
 		if way == 0 {
@@ -197,15 +195,13 @@ func TestGitHubStatuses(t *testing.T) {
 	c := env.StartController("takt", "TAKT_NOTICE_ALLOW=127.0.0.1", "TAKT_PUBLIC_URL=https://ci.example.com/")
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte(githubtest.Token+"\n"), 0o600))
-	id, err := env.Client(c, "notices", "create", forge.URL, "--github-token-file", token)
-	require.NoError(t, err, id)
+	id := env.Client(c, "notices", "create", forge.URL, "--github-token-file", token)
 	commit := "from/r-000@" + githubtest.RefsOf(t, forge.Dir("from", "r-000"))["refs/heads/main"]
 	source := filepath.Join(t.TempDir(), "source.zip")
 	require.NoError(t, os.WriteFile(source, takttest.Zip(t, nil), 0o600))
 	var set []githubtest.Status
 	submitted := func(state string) (build string) {
-		out, err := env.Client(c, "submit", "--platform", "android", "--github", commit, source)
-		require.NoError(t, err, out)
+		out := env.Client(c, "submit", "--platform", "android", "--github", commit, source)
 		build = regexp.MustCompile(`/builds/(\S+)`).FindStringSubmatch(out)[1]
 		set = append(set, githubtest.Status{State: state, TargetURL: "https://ci.example.com/builds/" + build, Context: "takt/android"})
 		return build
@@ -216,8 +212,7 @@ func TestGitHubStatuses(t *testing.T) {
 	}
 	cancelled := submitted("pending")
 	told()
-	_, err = c.Client.Cancel(t.Context(), cancelled, "")
-	require.NoError(t, err)
+	takttest.Cancel(t, c, cancelled)
 	set = append(set, set[0])
 	set[1].State = "error"
 	told()
@@ -229,16 +224,14 @@ func TestGitHubStatuses(t *testing.T) {
 	})
 	old := submitted("pending")
 	takttest.Eventually(t, "it was tried", func() bool {
-		list, err := client.Call(t.Context(), c.Client, api.ListDeliveries, api.ListDeliveriesIn{ID: id})
-		require.NoError(t, err)
+		list := takttest.Call(t, c, api.ListDeliveries, api.ListDeliveriesIn{ID: id})
 		return strings.Contains(list.Deliveries[0].Error, "503")
 	})
 	set = set[:2]
 	forge.Intercept(nil)
 	build := submitted("pending")
 	told()
-	_, err = c.Client.Cancel(t.Context(), old, "")
-	require.NoError(t, err)
+	takttest.Cancel(t, c, old)
 	env.StartWorker(c, "w", `echo > "$TAKT_OUTPUT"`)
 	set = append(set, githubtest.Status{State: "success", TargetURL: "https://ci.example.com/builds/" + build, Context: "takt/android"})
 	takttest.Eventually(t, "the newest build has the last word", func() bool {
@@ -249,9 +242,9 @@ func TestGitHubStatuses(t *testing.T) {
 		return all[len(all)-1] == set[3]
 	})
 
-	_, err = env.Client(c, "submit", "--platform", "android", "--github", "from/r-000@main", source)
+	_, err := env.TryClient(c, "submit", "--platform", "android", "--github", "from/r-000@main", source)
 	require.ErrorContains(t, err, "not OWNER/REPO@SHA")
-	_, err = env.Client(c, "notices", "rotate", id)
+	_, err = env.TryClient(c, "notices", "rotate", id)
 	require.Error(t, err)
 	require.NotContains(t, c.Output(), githubtest.Token)
 }
@@ -272,10 +265,8 @@ func TestDocsReceiversOfNotices(t *testing.T) {
 		for _, right := range []bool{true, false} {
 			port := takttest.FreePort(t)
 			url := fmt.Sprintf("http://127.0.0.1:%s/takt", port)
-			secret, err := env.Client(c, "notices", "create", url)
-			require.NoError(t, err, secret)
-			list, err := client.Call(t.Context(), c.Client, api.ListSubscriptions, api.None{})
-			require.NoError(t, err)
+			secret := env.Client(c, "notices", "create", url)
+			list := takttest.Call(t, c, api.ListSubscriptions, api.None{})
 			id := list.Subscriptions[len(list.Subscriptions)-1].ID
 			file := filepath.Join(dir, fmt.Sprintf("receiver%s.%s", port, name))
 			require.NoError(t, os.WriteFile(file, []byte(strings.Replace(shown[0][1], listen[0], fmt.Sprintf(listen[1], port), 1)), 0o600))
@@ -296,11 +287,9 @@ func TestDocsReceiversOfNotices(t *testing.T) {
 				conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
 				return err == nil && conn.Close() == nil
 			})
-			out, err := env.Client(c, "notices", "test", id)
-			require.NoError(t, err, out)
+			env.Client(c, "notices", "test", id)
 			takttest.Eventually(t, name, func() bool {
-				list, err := client.Call(t.Context(), c.Client, api.ListDeliveries, api.ListDeliveriesIn{ID: id})
-				require.NoError(t, err)
+				list := takttest.Call(t, c, api.ListDeliveries, api.ListDeliveriesIn{ID: id})
 				d := list.Deliveries[0]
 				return right && d.State == "delivered" || !right && d.State == "dead" && strings.Contains(d.Error, "400")
 			})
@@ -318,19 +307,15 @@ func TestReceiversOfNotices(t *testing.T) {
 	c := env.StartController("takt", "TAKT_NOTICE_ALLOW=127.0.0.1")
 	create := func(url string) (id, secret string) {
 		t.Helper()
-		secret, err := env.Client(c, "notices", "create", url, "--event", "worker.offline")
-		require.NoError(t, err, secret)
-		list, err := client.Call(t.Context(), c.Client, api.ListSubscriptions, api.None{})
-		require.NoError(t, err)
+		secret = env.Client(c, "notices", "create", url, "--event", "worker.offline")
+		list := takttest.Call(t, c, api.ListSubscriptions, api.None{})
 		return list.Subscriptions[len(list.Subscriptions)-1].ID, secret
 	}
 	try := func(id, state, text string) {
 		t.Helper()
-		out, err := env.Client(c, "notices", "test", id)
-		require.NoError(t, err, out)
+		env.Client(c, "notices", "test", id)
 		takttest.Eventually(t, "the notice is "+state, func() bool {
-			list, err := client.Call(t.Context(), c.Client, api.ListDeliveries, api.ListDeliveriesIn{ID: id})
-			require.NoError(t, err)
+			list := takttest.Call(t, c, api.ListDeliveries, api.ListDeliveriesIn{ID: id})
 			return list.Deliveries[0].State == state && strings.Contains(list.Deliveries[0].Error, text)
 		})
 	}
@@ -338,13 +323,10 @@ func TestReceiversOfNotices(t *testing.T) {
 	id, secret := create(good.URL)
 	try(id, "dead", "307")
 	require.Len(t, good.notices(), 1, "the redirect is not followed")
-	out, err := env.Client(c, "notices", "redrive", id)
-	require.NoError(t, err)
-	require.Equal(t, "1 redriven", out)
+	require.Equal(t, "1 redriven", env.Client(c, "notices", "redrive", id))
 	takttest.Eventually(t, "it is sent again", func() bool { return len(good.notices()) == 2 })
 	require.Equal(t, good.notices()[0].Headers["webhook-id"], good.notices()[1].Headers["webhook-id"])
-	fresh, err := env.Client(c, "notices", "rotate", id)
-	require.NoError(t, err)
+	fresh := env.Client(c, "notices", "rotate", id)
 	require.NotEqual(t, secret, fresh)
 	try(id, "delivered", "")
 	last := good.notices()[2:]
@@ -355,13 +337,11 @@ func TestReceiversOfNotices(t *testing.T) {
 	id, _ = create(gone.URL)
 	try(id, "dead", "410")
 	require.False(t, subscription(t, c, id).Enabled)
-	_, err = env.Client(c, "notices", "test", id)
+	_, err := env.TryClient(c, "notices", "test", id)
 	require.Error(t, err)
-	out, err = env.Client(c, "notices", "enable", id)
-	require.NoError(t, err, out)
+	env.Client(c, "notices", "enable", id)
 	require.True(t, subscription(t, c, id).Enabled)
-	out, err = env.Client(c, "notices", "delete", id)
-	require.NoError(t, err, out)
+	env.Client(c, "notices", "delete", id)
 
 	port := good.URL[strings.LastIndexByte(good.URL, ':'):]
 	for _, hidden := range []string{"http://127.0.0.2" + port, "http://[::1]" + port, "http://169.254.169.254/latest"} {
@@ -397,8 +377,7 @@ func TestASlowReceiverDelaysNobodyElse(t *testing.T) {
 	}
 	fast := newReceiver(t, func(int) int { return http.StatusNoContent })
 	create := func(url string, events ...string) string {
-		made, err := client.Call(t.Context(), c.Client, api.CreateSubscription, api.CreateSubscriptionIn{URL: url, SubscriptionFilter: api.SubscriptionFilter{Events: events}})
-		require.NoError(t, err)
+		made := takttest.Call(t, c, api.CreateSubscription, api.CreateSubscriptionIn{URL: url, SubscriptionFilter: api.SubscriptionFilter{Events: events}})
 		return made.ID
 	}
 	a := create(slow.URL, "build.cancelled", "worker.offline", "worker.back")
@@ -407,8 +386,7 @@ func TestASlowReceiverDelaysNobodyElse(t *testing.T) {
 	for range builds {
 		b, err := c.Client.Submit(t.Context(), client.Submit{Platform: store.Android, Source: client.Bytes(takttest.Zip(t, nil))})
 		require.NoError(t, err)
-		_, err = c.Client.Cancel(t.Context(), b.ID, "")
-		require.NoError(t, err)
+		takttest.Cancel(t, c, b.ID)
 	}
 	takttest.Eventually(t, "the receiver holds its places", func() bool { return held() >= 8 })
 	const flaps = 150
@@ -424,35 +402,4 @@ func TestASlowReceiverDelaysNobodyElse(t *testing.T) {
 	require.Less(t, held(), builds, "the one that hangs has not got all of its own")
 	require.LessOrEqual(t, len(fast.notices()), 5, "a worker that comes and goes makes few notices")
 	require.LessOrEqual(t, subscription(t, c, a).Waiting, builds+5)
-}
-
-// A subscription moves to another URL with a new secret, which the command shows.
-func TestASubscriptionMoves(t *testing.T) {
-	t.Parallel()
-	env := takttest.NewEnv(t)
-	c := env.StartController("takt", "TAKT_NOTICE_ALLOW=127.0.0.1")
-	old := newReceiver(t, func(int) int { return http.StatusInternalServerError })
-	other := newReceiver(t, func(int) int { return http.StatusNoContent })
-	secret, err := env.Client(c, "notices", "create", old.URL)
-	require.NoError(t, err, secret)
-	list, err := client.Call(t.Context(), c.Client, api.ListSubscriptions, api.None{})
-	require.NoError(t, err)
-	id := list.Subscriptions[0].ID
-	b, err := c.Client.Submit(t.Context(), client.Submit{Platform: store.Android, Source: client.Bytes(takttest.Zip(t, nil))})
-	require.NoError(t, err)
-	_, err = c.Client.Cancel(t.Context(), b.ID, "")
-	require.NoError(t, err)
-	takttest.Eventually(t, "the receiver fails", func() bool { return len(old.notices()) > 0 })
-	fresh, err := env.Client(c, "notices", "move", id, other.URL+"/PATHSECRET")
-	require.NoError(t, err, fresh)
-	require.Regexp(t, "^whsec_", fresh)
-	require.NotEqual(t, secret, fresh)
-	_, err = env.Client(c, "notices", "test", id)
-	require.NoError(t, err)
-	takttest.Eventually(t, "it gets the test", func() bool { return len(other.notices()) > 0 })
-	event, _ := other.notices()[0].content(t)
-	require.Equal(t, "test", event)
-	require.NotContains(t, c.Output(), "PATHSECRET")
-	_, err = env.Client(c, "notices", "move", id, "https://api.github.com", "--github-token-file", filepath.Join(t.TempDir(), "none"))
-	require.Error(t, err)
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -16,43 +17,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/process"
+	"takt/cmd/internal/runner"
 	"takt/cmd/internal/takttest"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
 )
-
-// A worker that is killed while it waits is back with its token, and gets a build without
-// registering.
-func TestKilledWorkerComesBackWithItsToken(t *testing.T) {
-	t.Parallel()
-	env := takttest.NewEnv(t)
-	c := env.StartController("takt")
-	const name, command = "forge", `cp order.txt "$TAKT_OUTPUT"`
-	session := filepath.Join(env.WorkerState(name), "session")
-	registered := func() string {
-		list, err := c.Client.Workers(t.Context(), client.WorkerFilter{})
-		require.NoError(t, err)
-		if len(list.Workers) != 1 || list.Workers[0].Diagnostics == nil {
-			return ""
-		}
-		return list.Workers[0].ID
-	}
-	first := env.StartWorker(c, name, command)
-	takttest.Eventually(t, "it registers", func() bool { return registered() != "" })
-	id := registered()
-	first.Kill()
-	require.FileExists(t, session)
-
-	second := env.StartWorker(c, name, command)
-	build := takttest.Submit(t, c, takttest.Zip(t, map[string]string{"order.txt": "x"}))
-	takttest.Eventually(t, "the build completes", func() bool { return takttest.Status(t, c, build).Status == string(store.Completed) })
-	require.Contains(t, second.Output(), "previous session resumed")
-	require.NotContains(t, second.Output(), "registered\"")
-	require.Equal(t, id, registered())
-	require.NoError(t, second.Stop(t.Context(), takttest.Patience))
-	require.NoFileExists(t, session)
-}
 
 // Two workers have the content of one state directory. The second waits while the first
 // builds; when the first stands still it takes over; when the first goes on again, it
@@ -93,7 +64,7 @@ func TestTwoWorkersWithOneStateDirectory(t *testing.T) {
 	build = takttest.Submit(t, c, source)
 	takttest.Eventually(t, "the first builds", attempt(build, 1))
 	require.NoError(t, first.Signal(syscall.SIGSTOP))
-	defer first.Signal(syscall.SIGCONT) //nolint:errcheck // it may have ended
+	defer first.Signal(syscall.SIGCONT) // it may have ended
 	require.Eventually(t, attempt(build, 2), 2*takttest.Patience, takttest.Tick, "the second takes over")
 	require.NoError(t, first.Signal(syscall.SIGCONT))
 	takttest.Eventually(t, "the first drops its build", func() bool { return strings.Contains(first.Output(), "build given up") })
@@ -104,6 +75,87 @@ func TestTwoWorkersWithOneStateDirectory(t *testing.T) {
 	require.NoError(t, second.Stop(t.Context(), takttest.Patience))
 	build = takttest.Submit(t, c, source)
 	takttest.Eventually(t, "the first has its id back", func() bool { return takttest.Status(t, c, build).Status == string(store.Completed) })
+}
+
+// looksForKeys is a build that prints what it can read of its worker.
+const looksForKeys = `{ env; tr '\0' '\n' <"/proc/$PPID/environ"; cat "$STATE"/*; } >"$TAKT_OUTPUT" 2>/dev/null || true`
+
+// enrollKey gives a worker a key in an environment file, and returns the key.
+func enrollKey(env *takttest.Env, c *process.Controller, file string) string {
+	env.T.Helper()
+	token := env.Client(c, "keys", "enroll")
+	said := env.Client(c, "worker", "enroll", "--url", c.URL, "--name", "forge", "--env-file", file, token)
+	require.Regexp(env.T, `key forge-[a-z0-9]{8} is in `+file, said)
+	info, err := os.Stat(file)
+	require.NoError(env.T, err)
+	require.EqualValues(env.T, 0o600, info.Mode())
+	text, err := os.ReadFile(file)
+	require.NoError(env.T, err)
+	_, err = env.TryClient(c, "worker", "enroll", "--env-file", file, token)
+	require.Equal(env.T, store.InvalidAPIKey, store.CodeOf(err), "a token is good for one key")
+	again, err := os.ReadFile(file)
+	require.NoError(env.T, err)
+	require.Equal(env.T, string(text), string(again), "nothing is lost when it fails")
+	key := regexp.MustCompile(`(?m)^TAKT_API_KEY=(.*)$`).FindSubmatch(text)
+	require.NotNil(env.T, key)
+	return string(key[1])
+}
+
+// A worker with its key in the environment file of its unit: no build can read the key.
+func TestWorkerEnroll(t *testing.T) {
+	t.Parallel()
+	env := takttest.NewEnv(t)
+	c := env.StartController("takt")
+	file := filepath.Join(t.TempDir(), "worker.env")
+	require.NoError(t, os.WriteFile(file, []byte("# comment\nTAKT_URL=http://127.0.0.1:1\nTAKT_API_KEY=\nWORKER_FLAGS=\"-c 2\"\n"), 0o644))
+	key := enrollKey(env, c, file)
+	require.Regexp(t, `^takt_`, key)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "# comment\nTAKT_URL="+c.URL+"\nTAKT_API_KEY="+key+"\nWORKER_FLAGS=\"-c 2\"\n", string(text))
+
+	worker, err := env.Worker(c, "forge", looksForKeys, []string{"TAKT_API_KEY=" + key}, "--env", "STATE="+env.WorkerState("forge"))
+	require.NoError(t, err)
+	t.Cleanup(func() { env.LogOnFailure("forge", worker) })
+	build, err := c.Client.Submit(t.Context(), client.Submit{Platform: store.Android, Source: client.Bytes(takttest.Zip(t, map[string]string{"order.txt": "x"}))})
+	require.NoError(t, err)
+	takttest.Eventually(t, "the build completes", func() bool { return takttest.Status(t, c, build.ID).Status == string(store.Completed) })
+	out := filepath.Join(t.TempDir(), "out")
+	env.Client(c, "download", build.ID, "--output", out)
+	seen, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Contains(t, string(seen), "TAKT_BUILD_ID=")
+	require.NotContains(t, string(seen), key)
+	list := env.Client(c, "keys", "list")
+	all, err := c.Client.Workers(t.Context(), client.WorkerFilter{})
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^forge-[a-z0-9]{8} .* `+all.Workers[0].ID+` `, list)
+	require.NoError(t, worker.Stop(t.Context(), takttest.Patience))
+}
+
+// A worker that keeps its key in its state directory says that its builds can read it.
+func TestAWorkerWhoseBuildsCanReadItsKey(t *testing.T) {
+	t.Parallel()
+	env := takttest.NewEnv(t)
+	c := env.StartController("takt")
+	token := env.Client(c, "keys", "enroll")
+	worker, err := env.Worker(c, "forge", "true", nil, "--enroll", token)
+	require.NoError(t, err)
+	t.Cleanup(func() { env.LogOnFailure("forge", worker) })
+	var said string
+	takttest.Eventually(t, "it reports", func() bool {
+		all, err := c.Client.Workers(t.Context(), client.WorkerFilter{})
+		require.NoError(t, err)
+		if len(all.Workers) == 0 || all.Workers[0].Diagnostics == nil {
+			return false
+		}
+		said = all.Workers[0].Diagnostics.Message
+		return true
+	})
+	require.Contains(t, said, api.KeyExposed+": "+runner.MendKey[:40]) // lists cut it off
+	found, _ := env.TryClient(c, "doctor", "--url", c.URL, "--poll-wait", "1s")
+	require.Contains(t, found, "forge: "+api.KeyExposed)
+	require.NoError(t, worker.Stop(t.Context(), takttest.Patience))
 }
 
 // A proxy holds a worker's registration up and delivers it although the worker has given it up.
