@@ -34,20 +34,21 @@ RELEASES      ?= .cache/release
 LDFLAGS        = $(if $(VERSION),-ldflags "-X main.release=$(VERSION) -X main.commit=$(shell git rev-parse HEAD)")
 
 # What the tests of PACKAGES run against beyond PostgreSQL and git, which suffice for make test.
-SERVERS = $(if $(filter ./...,$(PACKAGES)),setup-postgres setup-git setup-curl setup-s3 setup-podman setup-promtool setup-otel setup-browser,$(shell .ci/servers $(PACKAGES)))
+SERVERS = $(if $(filter ./...,$(PACKAGES)),setup-postgres setup-git setup-curl setup-s3 setup-podman setup-promtool setup-otel setup-browser setup-webhooks,$(shell .ci/servers $(PACKAGES)))
 FIND    := TAKT_TEST_TOOLS=$(CACHE)/tools
 # Needs that the tests of make check may do without. A machine has cgroups of one version.
 LACKS   ?= cgroups v1,cgroups v2
 NEEDS   := $(FIND) TAKT_TEST_NEEDS=all TAKT_TEST_LACKS='$(LACKS)'
 GOTEST   = $(GO) run ./cmd/internal/gotest
 
-# The tests of programs start them, as they are built for users; those of packages run in one
-# process.
-ENDS    = $(shell $(GO) list $(PACKAGES) | grep '^takt/cmd/\(takt\|internal/docs\)')
-PARTS   = $(shell $(GO) list $(PACKAGES) | grep -v '^takt/cmd/\(takt\|internal/docs\)')
+# The tests of programs start them, as they are built for users, without the race detector; those
+# of packages run in one process, with it.
+PROGRAM := '^takt/cmd/\(takt\|internal/\(command\|docs\|e2e/\)\)'
+ENDS    = $(shell $(GO) list $(PACKAGES) | grep $(PROGRAM))
+PARTS   = $(shell $(GO) list $(PACKAGES) | grep -v $(PROGRAM))
 
 # The tests of what operators install take minutes, so only `make test-install` runs them.
-INSTALL_TEST := $(NEEDS) TAKT_TEST_INSTALL=1 $(GO) test -count 1 -v -timeout 20m
+INSTALL_TEST := $(NEEDS) TAKT_TEST_INSTALL=1 $(GO) test -count 1 -v -timeout 20m ./cmd/internal/e2e/install
 
 export GOTOOLCHAIN := local
 
@@ -103,7 +104,7 @@ test-race: announce setup-cc $(SERVERS) ## run every test with the race detector
 	$(NEEDS) CGO_ENABLED=1 $(GOTEST) -- -race -count 1 -vet=off -timeout 60m $(PACKAGES)
 
 test-long: setup-cc setup-postgres setup-git setup-s3 ## run with all their repetitions the tests that make test shortens
-	TAKT_TEST_LONG=1 $(FIND) CGO_ENABLED=1 $(GO) test -race -count 1 -run 'TestKilledBetweenCommitAndReply|TestDeploymentSurvivesKills|TestTheKeyIsChangedUnderLoad|TestAFrozenDatabase' -timeout 17m ./cmd/takt
+	TAKT_TEST_LONG=1 $(FIND) CGO_ENABLED=1 $(GO) test -race -count 1 -run 'TestKilledBetweenCommitAndReply|TestDeploymentSurvivesKills|TestTheKeyIsChangedUnderLoad|TestAFrozenDatabase' -timeout 17m ./cmd/internal/e2e/recovery ./cmd/internal/e2e/services
 	TAKT_TEST_LONG=1 $(FIND) CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 17m ./store/postgres ./actors/queue
 	TAKT_TEST_LONG=1 $(FIND) $(GO) test -count 1 -run 'TestScaleIsMeasured|TestBenchTakesItsFigures' -timeout 30m ./cmd/takt-bench
 
@@ -117,22 +118,22 @@ test-install: test-package test-image test-proxies test-controllers test-databas
 
 test-image: setup-postgres setup-podman ## build the images on a new Debian and run them, with a read-only root file system, as root
 	@.ci/setup debootstrap compose
-	$(INSTALL_TEST) -run 'TestInstallImages|TestInstallComposeFile' ./cmd/takt
+	$(INSTALL_TEST) -run 'TestInstallImages|TestInstallComposeFile'
 
 test-proxies: setup-postgres ## run nginx and Caddy, as configured in deploy/, in front of takt
 	@.ci/setup nginx caddy
-	$(INSTALL_TEST) -run TestInstallProxies ./cmd/takt
+	$(INSTALL_TEST) -run TestInstallProxies
 
 test-controllers: setup-postgres ## kill, stop, replace and upgrade (from 0.1.0) controllers behind HAProxy, as configured in deploy/
 	@.ci/setup haproxy
-	$(INSTALL_TEST) -run TestInstallHAProxy ./cmd/takt
+	$(INSTALL_TEST) -run TestInstallHAProxy
 
 test-databases: setup-postgres ## run takt behind PgBouncer in transaction mode
 	@.ci/setup pgbouncer
-	$(INSTALL_TEST) -run TestInstallPgBouncer ./cmd/takt
+	$(INSTALL_TEST) -run TestInstallPgBouncer
 
 test-release: setup-postgres ## build a release twice, in two places, compare the bytes and run it
-	$(INSTALL_TEST) -run TestInstallRelease ./cmd/takt
+	$(INSTALL_TEST) -run TestInstallRelease
 
 vet: ## vet for Linux and macOS, and check that go.mod is tidy
 	$(GO) vet ./...
@@ -193,7 +194,7 @@ mutants: $(SERVERS) ## break each mechanism that a promise stands on, and see it
 	TAKT_TEST_INSTALL=1 $(NEEDS) $(GO) run ./cmd/internal/mutants -only '$(ONLY)' $(if $(ALL),,-caught .cache/caught)
 
 screenshots: setup-postgres setup-browser ## write pictures of every page (light, dark, phone, without JavaScript) to .cache/screenshots
-	TAKT_SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(GO) test -run TestDashboardScreenshots -timeout 5m -count 1 ./cmd/takt
+	TAKT_SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(GO) test -run TestDashboardScreenshots -timeout 5m -count 1 ./cmd/internal/e2e/operating
 
 cover: $(SERVERS) ## measure test coverage into coverage.out
 	$(FIND) $(GO) test -coverpkg ./... -coverprofile coverage.out -timeout 12m ./...
@@ -222,8 +223,11 @@ setup-cc:
 setup-promtool:
 	@.ci/setup promtool
 
-setup-browser: $(AXE) $(WEBHOOKS)
-	@.ci/setup chromium node
+setup-browser: $(AXE)
+	@.ci/setup chromium
+
+setup-webhooks: $(WEBHOOKS)
+	@.ci/setup node
 
 # What finds faults in the accessibility of pages.
 $(AXE):

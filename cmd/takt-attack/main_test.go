@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"takt/cmd/internal/buildtest"
 	"takt/cmd/internal/cli"
-	"takt/cmd/internal/takttest"
 	"takt/store/storetest/needs"
 )
 
@@ -43,7 +43,7 @@ func TestAttackersHarmNobody(t *testing.T) {
 	needs.Files(t, 4096)
 	var out, errs bytes.Buffer
 	code := cli.Execute(t.Context(), newRoot(), []string{
-		"--takt", takttest.Build(t), "--size", "small", "--modes", limited, "--json",
+		"--takt", buildtest.Build(t), "--size", "small", "--modes", limited, "--json",
 	}, &out, &errs)
 	t.Log(out.String(), errs.String())
 	var rows []row

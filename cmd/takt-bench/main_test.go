@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"takt/cmd/internal/buildtest"
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/controllertest"
 	"takt/cmd/internal/load"
 	"takt/cmd/internal/process"
-	"takt/cmd/internal/takttest"
 	"takt/http/client"
 	"takt/store/storetest/needs"
 )
@@ -42,7 +42,7 @@ func TestBenchTakesItsFigures(t *testing.T) {
 	if os.Getenv("TAKT_TEST_LONG") != "" {
 		figures, duration = append(figures, "A3", "A6", "A7", "A8", "C2", "E2"), "1s"
 	}
-	takt := takttest.Build(t)
+	takt := buildtest.Build(t)
 	for _, figure := range figures {
 		t.Run(figure, func(t *testing.T) {
 			t.Parallel()
@@ -144,7 +144,7 @@ func TestScaleIsMeasured(t *testing.T) {
 	needs.Asked(t, "TAKT_TEST_LONG", "make test-long")
 	needs.Postgres(t)
 	code, table := bench(t,
-		"scale", "costs", "connections", "streams", "history", "backups", "--takt", takttest.Build(t), "--duration", "1s", "--watch", "1s",
+		"scale", "costs", "connections", "streams", "history", "backups", "--takt", buildtest.Build(t), "--duration", "1s", "--watch", "1s",
 		"--workers", "100", "--connections", "500", "--streams", "640", "--builds", "20000", "--files", "200",
 	)
 	require.Zero(t, code, table)

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"takt/cmd/internal/buildtest"
 	"takt/cmd/internal/cli"
-	"takt/cmd/internal/takttest"
 	"takt/store/tracing/tracingtest"
 )
 
@@ -25,7 +25,7 @@ func demo(t *testing.T, args ...string) (code int, output string) {
 
 // TestDemos is `make demo` and `make demo-throttle`, with traces.
 func TestDemos(t *testing.T) {
-	takt, collector := takttest.Build(t), tracingtest.Start(t)
+	takt, collector := buildtest.Build(t), tracingtest.Start(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.Endpoint)
 	t.Run("run", func(t *testing.T) {
 		t.Run("ten builds and a killed worker", func(t *testing.T) {

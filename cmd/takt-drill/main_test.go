@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"takt/cmd/internal/buildtest"
 	"takt/cmd/internal/cli"
-	"takt/cmd/internal/takttest"
 	"takt/http/client"
 	"takt/store"
 	"takt/store/storetest/needs"
@@ -56,7 +56,7 @@ func requireKept(t *testing.T, length string, more ...string) (r report) {
 	}
 	var out, errs bytes.Buffer
 	code := cli.Execute(t.Context(), newRoot(), append([]string{
-		"--takt", takttest.Build(t), "--s3", needs.S3(t), "--duration", length, "--json",
+		"--takt", buildtest.Build(t), "--s3", needs.S3(t), "--duration", length, "--json",
 	}, more...), &out, &errs)
 	t.Log(out.String(), errs.String())
 	require.Zero(t, code)
@@ -70,7 +70,7 @@ func requireKept(t *testing.T, length string, more ...string) (r report) {
 
 func TestDrillTellsWhatWasLost(t *testing.T) {
 	t.Parallel()
-	cfg := config{takt: takttest.Build(t), s3: needs.S3(t), controllers: 1, length: 2 * time.Second, seed: 7}
+	cfg := config{takt: buildtest.Build(t), s3: needs.S3(t), controllers: 1, length: 2 * time.Second, seed: 7}
 	cancelled := make(chan string, 1)
 	var out, errs bytes.Buffer
 	err := perform(t.Context(), cfg, cli.Output{Out: &out, Err: &errs}, func(ctx context.Context, d *drill) {
@@ -94,7 +94,7 @@ func TestDrillSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
 		"takt itself is needed":      {"--takt", t.TempDir() + "/none"},
-		"starting the S3 server":     {"--takt", takttest.Build(t), "--s3", t.TempDir() + "/none"},
+		"starting the S3 server":     {"--takt", buildtest.Build(t), "--s3", t.TempDir() + "/none"},
 		"must be more than 0":        {"--duration", "0s"},
 		"unknown command \"nobody\"": {"nobody"},
 	} {

@@ -21,11 +21,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/buildtest"
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/controllertest"
 	"takt/cmd/internal/process"
 	"takt/cmd/internal/settings"
-	"takt/cmd/internal/takttest"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/http/tlstest"
@@ -43,7 +43,7 @@ func newSite(t *testing.T) process.Site {
 	dir, err := os.MkdirTemp("", "site-") //nolint:usetesting // paths of sockets are short
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return process.Site{Takt: takttest.Build(t), Dir: dir, Environ: os.Environ()}
+	return process.Site{Takt: buildtest.Build(t), Dir: dir, Environ: os.Environ()}
 }
 
 func controller(t *testing.T, s process.Site, settings ...string) *process.Controller {

@@ -74,7 +74,7 @@ func (o options) test(ctx context.Context, args []string) (code int, err error) 
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(programs)) }()
-	cmd.Env = append(os.Environ(), "TAKT_TEST_PROGRAMS="+programs) // see takttest.Build
+	cmd.Env = append(os.Environ(), "TAKT_TEST_PROGRAMS="+programs) // see buildtest.Build
 	if os.Getenv("TAKT_TEST_DATABASE_URL") == "" {
 		server, err := storetest.Serve(ctx)
 		if err != nil {

@@ -13,13 +13,16 @@ import (
 	"takt/store/storetest/needs"
 )
 
-// File returns a path below the directory of go.mod.
+// File returns a path below the directory of go.mod, for a test in one of its packages.
 func File(parts ...string) string {
 	root := ".."
-	for _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil; _, err = os.Stat(filepath.Join(root, "go.mod")) {
+	for range 10 {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			return filepath.Join(append([]string{root}, parts...)...)
+		}
 		root = filepath.Join(root, "..")
 	}
-	return filepath.Join(append([]string{root}, parts...)...)
+	panic("there is no go.mod above: File is for tests, not for the takt that they start")
 }
 
 // Alerts returns the rules that deploy/ ships.
@@ -65,4 +68,31 @@ func MetricNames(text string) (names []string) {
 		names = append(names, name)
 	}
 	return names
+}
+
+// ShellBlock is a piece of shell in the documentation.
+type ShellBlock struct{ Page, Text, NotRun string }
+
+var (
+	shellBlock = regexp.MustCompile("(?s)(?:<!-- not run here: ([^\n]*) -->\n)?```sh\n(.*?)```")
+	codeFence  = regexp.MustCompile("(?m)^```(\\w*)")
+)
+
+// ShellBlocks returns the shell of README, CONTRIBUTING and docs/.
+func ShellBlocks(t *testing.T) []ShellBlock {
+	t.Helper()
+	pages, err := filepath.Glob(File("docs", "*.md"))
+	require.NoError(t, err)
+	var all []ShellBlock
+	for _, page := range append(pages, File("README.md"), File("CONTRIBUTING.md")) {
+		raw, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, m := range shellBlock.FindAllStringSubmatch(string(raw), -1) {
+			all = append(all, ShellBlock{filepath.Base(page), m[2], m[1]})
+		}
+		for _, m := range codeFence.FindAllStringSubmatch(string(raw), -1) {
+			require.Contains(t, []string{"", "sh", "json", "text", "console", "go", "js", "mermaid"}, m[1], "%s: shell is marked as sh, or as console if TestTutorialShowsWhatCommandsPrint runs it", page)
+		}
+	}
+	return all
 }

@@ -1,0 +1,9 @@
+package recovery
+
+import (
+	"testing"
+
+	"takt/cmd/internal/takttest"
+)
+
+func TestMain(m *testing.M) { takttest.Main(m) }
