@@ -288,22 +288,6 @@ func TestOpenNeedsADirectory(t *testing.T) {
 	require.Greater(t, size, free)
 }
 
-func BenchmarkUpload(b *testing.B) {
-	l, _ := openLocal(b)
-	const size = 256 << 20
-	b.SetBytes(size)
-	b.ReportAllocs()
-	for b.Loop() {
-		u, err := l.Create(b.Context(), size, "", io.LimitReader(zeros{}, size))
-		require.NoError(b, err)
-		u.Discard()
-	}
-}
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
-
 func TestDiskKeepsItsReserve(t *testing.T) {
 	t.Parallel()
 	for reserve, want := range map[int64]store.Code{1: "", 1 << 62: store.DiskFull} {

@@ -355,6 +355,10 @@ func TestReadingGoesOnOverABrokenConnection(t *testing.T) {
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 }
 
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
 //nolint:paralleltest // it measures the heap of the whole process
 func TestLargeFilesNeedLittleMemory(t *testing.T) {
 	const size, bound = 200 << 20, 20 << 20

@@ -97,47 +97,6 @@ func benchmarkQueue(b *testing.B, pollers int, assigned bool, naive float64) {
 	}
 }
 
-// BenchmarkQueueWake measures from a committed submit to the job in the hands
-// of a parked worker, with 1000 parked.
-func BenchmarkQueueWake(b *testing.B) {
-	const parked = 1000
-	db := storetest.Durable(b)
-	c := newController(b, db.DB)
-	got := make(chan time.Time, parked)
-	for range parked {
-		w := storetest.Worker(b, db.DB, func(r *store.Registration) { r.Slots = 1 << 30 })
-		go func() {
-			for req := w.Request(); ; {
-				reply, err := c.queue.Poll(b.Context(), req, time.Minute)
-				if err != nil {
-					return
-				}
-				token, err := c.tokens.Check(reply.Token)
-				if err != nil {
-					return
-				}
-				req.Token = token
-				if reply.Job != nil {
-					got <- time.Now()
-				}
-			}
-		}()
-	}
-	require.Eventually(b, func() bool { return c.queue.Stats().Parked == parked }, time.Minute, time.Millisecond)
-	latencies := make([]time.Duration, 0, b.N)
-	b.ResetTimer()
-	for range b.N {
-		storetest.Build(b, db.DB)
-		start := time.Now()
-		c.queue.Enqueued(plain(store.IOS))
-		latencies = append(latencies, (<-got).Sub(start))
-	}
-	b.StopTimer()
-	slices.Sort(latencies)
-	b.ReportMetric(float64(latencies[len(latencies)/2].Microseconds())/1000, "p50-ms")
-	b.ReportMetric(float64(latencies[len(latencies)*99/100].Microseconds())/1000, "p99-ms")
-}
-
 // plain returns a build without requirements.
 func plain(p store.Platform) store.Build {
 	return store.Build{Platform: p, ClassID: store.PlainClass(p)}

@@ -202,17 +202,3 @@ func TestRun(t *testing.T) {
 		require.True(b, ended.Load())
 	})
 }
-
-func BenchmarkRun(b *testing.B) {
-	sys, requests := setup(b)
-	defer sys.Shutdown(context.Background())
-	ctx := b.Context()
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if err := requests.Run(ctx, pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }); err != nil {
-				b.Error(err)
-			}
-		}
-	})
-}

@@ -90,6 +90,12 @@ func broken(ctx context.Context, t *testing.T, db *postgres.DB) (all []string) {
 	return all
 }
 
+// fill adds $1 pending builds the short way.
+const fill = `
+WITH b AS (INSERT INTO builds (id, platform, token_hash)
+SELECT 'build-' || lpad(to_hex(hashint8extended(i, 0)), 15, '0'), 'ios', '\x00' FROM generate_series(1, $1::bigint) i RETURNING id, seq)
+INSERT INTO build_ids SELECT id, seq FROM b`
+
 // exec runs a statement behind the store's back.
 func (b *bundle) exec(sql string, args ...any) {
 	b.t.Helper()
