@@ -42,8 +42,7 @@ func TestBuild(t *testing.T) {
 	for _, secret := range []string{"TAKT_API_KEY", b.Workers()[0].ID} {
 		require.NotContains(t, result, secret)
 	}
-	b.stop()
-	<-b.ended
+	b.end()
 	left, err := os.ReadDir(filepath.Join(b.worker.cfg.StateDir, "builds"))
 	require.NoError(t, err)
 	require.Empty(t, left)
@@ -112,8 +111,7 @@ func TestBuildIsKept(t *testing.T) {
 	id := b.Submit("ios", source(t), archive(t, entry{name: "p.txt", content: "secret"}))
 	b.start(t)
 	b.AwaitState(t, id, store.Completed)
-	b.stop()
-	<-b.ended
+	b.end()
 	root := filepath.Join(b.worker.cfg.StateDir, "builds", id+"-1")
 	require.FileExists(t, filepath.Join(root, "source", "main.txt"))
 	require.NoDirExists(t, filepath.Join(root, "certs"))
@@ -125,8 +123,7 @@ func TestBuildInAReadOnlyTree(t *testing.T) {
 	id := b.Submit("ios", source(t), nil)
 	b.start(t)
 	b.AwaitState(t, id, store.Completed)
-	b.stop()
-	<-b.ended
+	b.end()
 	require.NoDirExists(t, filepath.Join(b.worker.cfg.StateDir, "builds", id+"-1"))
 }
 
@@ -169,6 +166,6 @@ func TestBeatsRenewTheTokenOfTheNextPoll(t *testing.T) {
 	<-refused
 	touch(t, gate)
 	b.AwaitState(t, id, store.Completed)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	require.Equal(t, 1, b.Workers()[0].Registrations)
 }

@@ -61,9 +61,7 @@ if [ "$TAKT_PLATFORM" = ios ]; then echo x > "$TAKT_OUTPUT"; else dd if=/dev/zer
 	require.Equal(t, "limits 67108864 4096 50000 100000 ", b.line(well, "limits "))
 	require.Contains(t, b.AwaitState(t, greedy, store.Failed).ErrorMessage, "build exceeded its memory limit of 64 MiB")
 	for _, id := range []string{well, greedy} {
-		for _, pid := range b.pids(t, id) {
-			awaitDead(t, pid)
-		}
+		awaitDead(t, b.pids(t, id)...)
 		require.Empty(t, b.line(id, "not all limits hold"))
 	}
 	require.NoError(t, process.Process.Signal(syscall.SIGINT))
@@ -90,7 +88,5 @@ func TestKilledWorkerLeavesNothingInACgroup(t *testing.T) {
 	pids := b.pids(t, id)
 	require.NoError(t, process.Process.Kill())
 	require.Error(t, process.Wait())
-	for _, pid := range pids {
-		awaitDead(t, pid)
-	}
+	awaitDead(t, pids...)
 }

@@ -64,7 +64,7 @@ func TestCommandThatVanishesPausesTheWorker(t *testing.T) {
 	}
 	install()
 	b := newBench(t, tool).start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	b.Await(t, "it is well", b.fit)
 	require.NoError(t, os.Remove(tool))
 	id := b.Submit("ios", source(t), nil)
@@ -75,8 +75,7 @@ func TestCommandThatVanishesPausesTheWorker(t *testing.T) {
 	install()
 	b.AwaitState(t, id, store.Completed)
 	b.Await(t, "it is well again", b.fit)
-	b.worker.Drain()
-	<-b.ended
+	b.drain()
 	require.NoError(t, b.err)
 }
 
@@ -89,8 +88,7 @@ func TestPausedWorkerEndsUnfit(t *testing.T) {
 	require.NoError(t, os.Remove(tool))
 	b.Submit("ios", source(t), nil)
 	b.Await(t, "the worker says so", b.reports("critical"))
-	b.worker.Drain()
-	<-b.ended
+	b.drain()
 	require.ErrorIs(t, b.err, ErrUnfit)
 }
 
@@ -105,8 +103,7 @@ func TestBuildsThatFailStopNoWorker(t *testing.T) {
 	}
 	b.AwaitState(t, b.Submit("ios", archive(t, entry{name: "main.txt", content: "0"}), nil), store.Failed) // no result
 	require.False(t, b.Workers()[0].Draining)
-	b.worker.Drain()
-	<-b.ended
+	b.drain()
 	require.NoError(t, b.err)
 }
 

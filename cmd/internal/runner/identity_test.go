@@ -92,7 +92,7 @@ func TestADuplicateWorkerWaitsAndSaysWhy(t *testing.T) {
 	require.GreaterOrEqual(t, second.Sub(first), 900*time.Millisecond)
 	require.Contains(t, log.String(), "another process uses this worker id")
 	b.Intercept(nil)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	require.Equal(t, 1, b.Workers()[0].Registrations)
 }
 
@@ -116,9 +116,7 @@ func TestAWorkerWhoseIDWasTakenOverDropsItsBuilds(t *testing.T) {
 		}
 		return false
 	})
-	for _, pid := range pids {
-		awaitDead(t, pid)
-	}
+	awaitDead(t, pids...)
 	require.NotZero(t, named.Load(), "beats name the process")
 	b.Await(t, "it registers", func() bool { return b.Workers()[0].Registrations == 2 })
 	require.Zero(t, b.Build(id).Uploads)

@@ -86,11 +86,9 @@ for arg; do case "$arg" in
 esac; done
 cp "$source/main.txt" "$out/result"
 `), 0o700))
-	b := newBench(t, "", func(c *Config) {
+	b, id := building(t, "", func(c *Config) {
 		c.Command = &Image{Engine: engine, Image: "img", HostEnv: []string{"PATH=" + os.Getenv("PATH")}}
 	})
-	id := b.Submit("ios", source(t), nil)
-	b.start(t)
 	require.Equal(t, "hello", string(b.AwaitState(t, id, store.Completed).Result))
 	calls, err := os.ReadFile(filepath.Join(dir, "calls"))
 	require.NoError(t, err)

@@ -26,6 +26,7 @@ import (
 	"takt/cmd/internal/controllertest"
 	"takt/http/api"
 	"takt/http/client"
+	"takt/store"
 	"takt/store/backoff"
 )
 
@@ -125,6 +126,35 @@ func (b *bench) start(t *testing.T) *bench {
 	return b
 }
 
+// building starts a worker that runs script for a build.
+func building(t *testing.T, script string, edit ...func(*Config)) (b *bench, id string) {
+	t.Helper()
+	b = newBench(t, script, edit...)
+	id = b.Submit("ios", source(t), nil)
+	return b.start(t), id
+}
+
+// completes has the worker complete another build.
+func (b *bench) completes(t *testing.T) {
+	t.Helper()
+	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+}
+
+// drain and end return when the worker has ended.
+func (b *bench) drain() { b.worker.Drain(); <-b.ended }
+func (b *bench) end()   { b.stop(); <-b.ended }
+
+// refuse answers requests whose paths end so with a problem.
+func (b *bench) refuse(suffix string, status int, code store.Code, detail string) {
+	b.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, suffix) {
+			return false
+		}
+		controllertest.Problem(w, status, code, detail)
+		return true
+	})
+}
+
 // has reports whether a build's log has a line that contains text.
 func (b *bench) has(id, text string) func() bool {
 	return func() bool { return b.line(id, text) != "" }
@@ -183,11 +213,13 @@ func source(t *testing.T) []byte {
 	return archive(t, entry{name: "main.txt", content: "hello"})
 }
 
-// awaitDead waits until a process is gone, or a zombie that only waits for a
-// parent that does not care.
-func awaitDead(t *testing.T, pid string) {
+// awaitDead waits until processes are gone, or zombies that only wait for a parent that
+// does not care.
+func awaitDead(t *testing.T, pids ...string) {
 	t.Helper()
-	await(t, "process "+pid+" is dead", func() bool { return !alive(pid) })
+	for _, pid := range pids {
+		await(t, "process "+pid+" is dead", func() bool { return !alive(pid) })
+	}
 }
 
 func awaitGone(t *testing.T, path string) {

@@ -95,16 +95,13 @@ func TestControllerNotThereAtTheStart(t *testing.T) {
 	b.start(t)
 	b.Await(t, "some tries", func() bool { return b.Requests("POST /api/workers/register") > 3 })
 	b.Intercept(nil)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 }
 
 func TestRefusedAtTheStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, copyBuild)
-	b.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
-		controllertest.Problem(w, http.StatusForbidden, store.InvalidAPIKey, "Invalid API key")
-		return true
-	})
+	b.refuse("", http.StatusForbidden, store.InvalidAPIKey, "Invalid API key")
 	b.start(t)
 	<-b.ended
 	require.Equal(t, store.InvalidAPIKey, store.CodeOf(b.err))
@@ -114,10 +111,10 @@ func TestTokenExpired(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, copyBuild)
 	b.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	id := b.Workers()[0].ID
 	b.Expire()
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	require.Len(t, b.Workers(), 1)
 	require.Equal(t, id, b.Workers()[0].ID)
 	require.Equal(t, 2, b.Workers()[0].Registrations)
@@ -127,7 +124,7 @@ func TestControllerForgotTheWorker(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, copyBuild)
 	b.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	before := b.Workers()[0].ID
 	var requests each
 	b.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
@@ -139,7 +136,7 @@ func TestControllerForgotTheWorker(t *testing.T) {
 	})
 	b.Expire() // ends the parked poll
 	b.Await(t, "a new worker", func() bool { return len(b.Workers()) == 2 })
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	kept, err := os.ReadFile(filepath.Join(b.worker.cfg.StateDir, "worker-id"))
 	require.NoError(t, err)
 	require.NotEqual(t, before, strings.TrimSpace(string(kept)))
@@ -149,15 +146,14 @@ func TestWorkerComesBackAsTheSame(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, copyBuild)
 	b.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
-	b.worker.Drain()
-	<-b.ended
+	b.completes(t)
+	b.drain()
 	require.NoError(t, b.err)
 	again, err := New(b.client, b.worker.log, b.worker.cfg)
 	require.NoError(t, err)
 	second := &bench{Controller: b.Controller, worker: again, client: b.client, ended: make(chan struct{})}
 	second.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	require.Len(t, b.Workers(), 1)
 }
 
@@ -165,7 +161,7 @@ func TestSecondWorkerInOneStateDirectory(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, copyBuild)
 	b.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	again, err := New(b.client, b.worker.log, b.worker.cfg)
 	require.NoError(t, err)
 	require.ErrorContains(t, again.Run(t.Context()), ": another worker uses it")

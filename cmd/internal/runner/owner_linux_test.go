@@ -103,7 +103,7 @@ grep State: /proc/"$(cat stay)"/status | grep -qv Z && echo it stayed
 hops=$(cat hops); sleep 0.5; [ "$hops" = "$(cat hops)" ] || echo it hops
 echo looked; cd; echo x > "$TAKT_OUTPUT"`, newOwners(t, 1))
 	b.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	id := b.Submit("ios", source(t), nil)
 	b.AwaitState(t, id, store.Completed)
 	require.NotEmpty(t, b.line(id, "looked"))

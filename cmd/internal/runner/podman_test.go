@@ -200,7 +200,7 @@ cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max; cp main.txt "$TAKT_OUT
 		require.NoError(t, os.MkdirAll(filepath.Join(b.worker.cfg.StateDir, "builds", "left_-here-7"), 0o700))
 		e.run("create", "--name", "takt-left_-here-7", image, "sh")
 		b.start(t)
-		b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+		b.completes(t)
 		gone(t)
 	})
 	t.Run("of a worker that is killed", func(t *testing.T) { //nolint:paralleltest // one storage
@@ -276,11 +276,11 @@ func TestPodmanTakesTheImageOfTheJob(t *testing.T) {
 	b.AwaitState(t, first, store.Completed)
 	require.Equal(t, 1, b.Build(first).Attempt)
 	await(t, "the image is pulled ahead", func() bool { return e.has(base) })
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 
 	// A second one is more than the cache may hold.
 	b.Name(next)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	require.True(t, e.has(next))
 	require.False(t, e.has(base))
 	require.True(t, e.has("localhost/mine:1"), "what others made is left alone")

@@ -67,7 +67,7 @@ func TestAWorkerDoesNotPollUntilARegistrationIsAnswered(t *testing.T) {
 		return true // a proxy has delivered it twice
 	})
 	b.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	b.Await(t, "it polls", func() bool { return b.Polls() > 0 })
 	session := filepath.Join(b.worker.cfg.StateDir, "session")
 	require.FileExists(t, session)

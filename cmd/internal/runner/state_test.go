@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"takt/store"
 )
 
 // TestRestartedWorkerGoesOnWithItsToken kills a worker that has no build.
@@ -31,11 +29,10 @@ func TestRestartedWorkerGoesOnWithItsToken(t *testing.T) {
 
 	// This one has another name and version, which the controller has to hear of.
 	b.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	require.Len(t, b.Workers(), 1)
 	require.Equal(t, 2, b.Workers()[0].Registrations)
-	b.worker.Drain()
-	<-b.ended
+	b.drain()
 	require.NoFileExists(t, filepath.Join(b.worker.cfg.StateDir, "session"), "an orderly end makes it void")
 }
 
