@@ -54,8 +54,7 @@ func unlimited() hubspottest.Config { return hubspottest.Config{RollingLimit: -1
 func (h *hall) controller(edit ...func(*throttle.Config)) node {
 	h.t.Helper()
 	db := postgres.New()
-	th, err := postgres.NewThrottle(db)
-	require.NoError(h.t, err)
+	th := must(postgres.NewThrottle(db))(h.t)
 	cfg := throttle.Config{Snooze: time.Second, Full: time.Second, Poll: 100 * time.Millisecond, Blocked: time.Second}
 	for _, e := range edit {
 		e(&cfg)
@@ -98,18 +97,15 @@ func (h *hall) install(n node, portals ...int64) {
 	for _, p := range portals {
 		at, secret, err := n.Throttle.Tokens.Authorize(h.t.Context())
 		require.NoError(h.t, err)
-		back, err := h.hs.Agree(h.t.Context(), at, p)
-		require.NoError(h.t, err)
-		got, err := n.Throttle.Tokens.Install(h.t.Context(), back.Get("state"), secret, back.Get("code"))
-		require.NoError(h.t, err)
+		back := must(h.hs.Agree(h.t.Context(), at, p))(h.t)
+		got := must(n.Throttle.Tokens.Install(h.t.Context(), back.Get("state"), secret, back.Get("code")))(h.t)
 		require.Equal(h.t, p, got)
 	}
 }
 
 func (h *hall) rate(n node, portal int64, most, period int, unit store.TimeUnit) {
 	h.t.Helper()
-	_, err := n.Throttle.PutConfig(h.t.Context(), store.ThrottleConfig{PortalID: portal, ActionID: 1, MaxThroughput: most, TimePeriod: period, TimeUnit: unit})
-	require.NoError(h.t, err)
+	must(n.Throttle.PutConfig(h.t.Context(), store.ThrottleConfig{PortalID: portal, ActionID: 1, MaxThroughput: most, TimePeriod: period, TimeUnit: unit}))(h.t)
 }
 
 func actionOf(portal int64, workflow, i int) store.Action {
@@ -176,8 +172,7 @@ func TestActionsAreCompletedAtTheirRate(t *testing.T) {
 	h.completed(60)
 	h.settled(60)
 	require.LessOrEqual(t, hubspottest.MostInAnyWindow(h.hs.Completions(), time.Second), 20)
-	again, err := n.Throttle.Accept(t.Context(), actionOf(firstPortal, 1, 0))
-	require.NoError(t, err)
+	again := must(n.Throttle.Accept(t.Context(), actionOf(firstPortal, 1, 0)))(t)
 	require.True(t, again.Repeat)
 	require.Equal(t, store.ActionCompleted, again.State)
 	require.Eventually(t, func() bool { // the job ends when nothing waits
@@ -206,12 +201,10 @@ func TestAChangedRateAppliesToTheBacklogAtOnce(t *testing.T) {
 	n := h.controller(seldom)
 	h.controller(seldom)
 	h.install(n, firstPortal)
-	other, err := postgres.NewThrottle(n.db)
-	require.NoError(t, err)
+	other := must(postgres.NewThrottle(n.db))(t)
 	change := func(most int) {
 		t.Helper()
-		_, err := other.PutConfig(t.Context(), store.ThrottleConfig{PortalID: firstPortal, ActionID: 1, MaxThroughput: most, TimePeriod: 1, TimeUnit: store.Second})
-		require.NoError(t, err)
+		must(other.PutConfig(t.Context(), store.ThrottleConfig{PortalID: firstPortal, ActionID: 1, MaxThroughput: most, TimePeriod: 1, TimeUnit: store.Second}))(t)
 	}
 	reached := func(want int) time.Time {
 		t.Helper()
@@ -278,8 +271,7 @@ func TestADeadPortalDelaysNoOther(t *testing.T) { //nolint:paralleltest // it co
 	sent := 0
 	for range 8 { // each call that succeeds allows one more at a time
 		for i, h := range halls {
-			_, err := nodes[i].Throttle.Accept(t.Context(), actionOf(dead, 6, sent))
-			require.NoError(t, err)
+			must(nodes[i].Throttle.Accept(t.Context(), actionOf(dead, 6, sent)))(t)
 			require.Eventually(t, func() bool { return h.hs.Distinct() > sent }, time.Minute, time.Millisecond)
 		}
 		sent++
@@ -292,8 +284,7 @@ func TestADeadPortalDelaysNoOther(t *testing.T) { //nolint:paralleltest // it co
 		for range rounds {
 			for i, h := range halls {
 				begin := time.Now()
-				_, err := nodes[i].Throttle.Accept(t.Context(), actionOf(alive, 1, sent))
-				require.NoError(t, err)
+				must(nodes[i].Throttle.Accept(t.Context(), actionOf(alive, 1, sent)))(t)
 				require.Eventually(t, func() bool { return h.hs.Distinct() > sent }, time.Minute, time.Millisecond)
 				took[i] = append(took[i], time.Since(begin))
 			}
@@ -369,8 +360,7 @@ func TestConcurrentRefreshesAreOne(t *testing.T) {
 	h := newHall(t, hubspottest.Config{Rotate: true, TokenLife: 30 * time.Minute}, 1)
 	a, b := h.controller(), h.controller()
 	h.install(a, firstPortal)
-	_, err := h.db.Pool.Exec(t.Context(), `UPDATE oauth_tokens SET expires_at = now() + interval '4 minutes', updated_at = now() - interval '26 minutes'`)
-	require.NoError(t, err)
+	must(h.db.Pool.Exec(t.Context(), `UPDATE oauth_tokens SET expires_at = now() + interval '4 minutes', updated_at = now() - interval '26 minutes'`))(t)
 	var wg sync.WaitGroup
 	errs := make(chan error, 40)
 	for i := range cap(errs) {
@@ -394,8 +384,7 @@ func TestALateRefreshNeverReplacesNewerTokens(t *testing.T) {
 	h.call = time.Minute // the refresh that is held back is not given up
 	a, b := h.controller(), h.controller()
 	h.install(a, firstPortal)
-	old, err := a.Throttle.Tokens.Access(t.Context(), firstPortal)
-	require.NoError(t, err)
+	old := must(a.Throttle.Tokens.Access(t.Context(), firstPortal))(t)
 	kept := func() (text string) {
 		require.NoError(t, h.db.Pool.QueryRow(t.Context(), `SELECT version::text || encode(access_token, 'hex') || encode(refresh_token, 'hex') FROM oauth_tokens`).Scan(&text))
 		return text
@@ -415,8 +404,7 @@ func TestALateRefreshNeverReplacesNewerTokens(t *testing.T) {
 	newer := kept()
 	release()
 	token := <-late
-	want, err := b.Throttle.Tokens.Access(t.Context(), firstPortal)
-	require.NoError(t, err)
+	want := must(b.Throttle.Tokens.Access(t.Context(), firstPortal))(t)
 	require.Equal(t, want, token, "who was late gets what is newer")
 	require.Equal(t, newer, kept())
 	require.Equal(t, 1, h.hs.Refreshes(firstPortal))
@@ -427,10 +415,9 @@ func TestTokensOpenWithTheirKeyOnly(t *testing.T) {
 	h := newHall(t, unlimited(), 2)
 	h.install(h.controller(), firstPortal, firstPortal+1)
 	h.keys = seal.NewRing(seal.Key{1}, seal.Key{})
-	_, err := h.controller().Throttle.Tokens.Access(t.Context(), firstPortal)
-	require.NoError(t, err)
+	must(h.controller().Throttle.Tokens.Access(t.Context(), firstPortal))(t)
 	h.keys = seal.NewRing(seal.Key{1})
-	_, err = h.controller().Throttle.Tokens.Access(t.Context(), firstPortal)
+	_, err := h.controller().Throttle.Tokens.Access(t.Context(), firstPortal)
 	require.Error(t, err, "a failed decryption is an error, never a token")
 	var text string
 	require.NoError(t, h.db.Pool.QueryRow(t.Context(), `SELECT string_agg(t::text || encode(access_token, 'escape') || encode(refresh_token, 'escape'), '') FROM oauth_tokens t`).Scan(&text))
@@ -576,8 +563,7 @@ func TestPortalsWithoutBudgetMakeRoom(t *testing.T) {
 	h.completed(15)
 	require.Eventually(t, func() bool {
 		var asleep int
-		err := h.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM river_job WHERE kind = 'throttle' AND scheduled_at > now() + interval '1 minute'`).Scan(&asleep)
-		require.NoError(t, err)
+		require.NoError(t, h.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM river_job WHERE kind = 'throttle' AND scheduled_at > now() + interval '1 minute'`).Scan(&asleep))
 		return asleep == 5
 	}, time.Minute, 20*time.Millisecond, "the jobs wake nobody before the hour is over")
 	for i := range 5 { // also those that are not looked after now

@@ -120,8 +120,7 @@ func startPool(t *testing.T, cfg PoolConfig) *poolBundle {
 	}
 	b.pool = NewPool(cfg)
 	t.Cleanup(func() { b.stop(t) })
-	_, err := b.sys.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{b.pool.Spec()}})
-	require.NoError(t, err)
+	must(b.sys.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{b.pool.Spec()}}))(t)
 	return b
 }
 
@@ -217,17 +216,14 @@ func TestPool(t *testing.T) {
 			}
 			return cfg, err
 		}
-		cfg, err := earlier(t.Context())
-		require.NoError(t, err)
-		conn, err := pgx.ConnectConfig(t.Context(), cfg)
-		require.NoError(t, err)
-		_, err = conn.Exec(t.Context(), "CREATE TABLE worker_details ()")
-		require.NoError(t, err)
+		cfg := must(earlier(t.Context()))(t)
+		conn := must(pgx.ConnectConfig(t.Context(), cfg))(t)
+		must(conn.Exec(t.Context(), "CREATE TABLE worker_details ()"))(t)
 		require.NoError(t, conn.Close(t.Context()))
 
 		sys := otp.New(otp.Options{Logger: logger(t)})
 		pool := NewPool(PoolConfig{Source: earlier, Migrate: migrations.Up})
-		_, err = sys.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{pool.Spec()}})
+		_, err := sys.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{pool.Spec()}})
 		require.ErrorIs(t, err, migrations.ErrEarlierBuild)
 		require.ErrorContains(t, err, "use an empty database")
 		require.Empty(t, sys.Shutdown(t.Context()))
@@ -275,8 +271,7 @@ func TestPool(t *testing.T) {
 		var group sync.WaitGroup
 		for range 3 {
 			group.Go(func() {
-				_, err := b.sink.current().Exec(t.Context(), "SELECT pg_sleep(0.3)")
-				require.NoError(t, err)
+				must(b.sink.current().Exec(t.Context(), "SELECT pg_sleep(0.3)"))(t)
 			})
 		}
 		group.Wait()
@@ -301,8 +296,7 @@ func TestPool(t *testing.T) {
 	t.Run("does not wait for ever for somebody who keeps a connection", func(t *testing.T) {
 		t.Parallel()
 		b := startPool(t, PoolConfig{Source: source, Drain: 50 * time.Millisecond})
-		kept, err := b.sink.current().Acquire(t.Context())
-		require.NoError(t, err)
+		kept := must(b.sink.current().Acquire(t.Context()))(t)
 		done := make(chan struct{})
 		go func() { defer close(done); b.stop(t) }()
 		soon(t, "the connection to be cut", func() bool { return kept.Ping(t.Context()) != nil })
@@ -406,17 +400,14 @@ func TestPoolIsTriedWhileCallersAsk(t *testing.T) {
 
 func TestURL(t *testing.T) {
 	t.Parallel()
-	source, err := URL("postgres://me:secret@db.example:6432/builds?statement_timeout=1000")
-	require.NoError(t, err)
-	cfg, err := source(t.Context())
-	require.NoError(t, err)
+	source := must(URL("postgres://me:secret@db.example:6432/builds?statement_timeout=1000"))(t)
+	cfg := must(source(t.Context()))(t)
 	require.Equal(t, "db.example", cfg.Host)
-	pc, err := poolConfig(cfg, NewPool(PoolConfig{}).cfg)
-	require.NoError(t, err)
+	pc := must(poolConfig(cfg, NewPool(PoolConfig{}).cfg))(t)
 	require.Equal(t, "1000", pc.ConnConfig.RuntimeParams["statement_timeout"], "the URL's limit stands")
 	require.Equal(t, "2000", pc.ConnConfig.RuntimeParams["lock_timeout"])
 
-	_, err = URL("postgres://me:secret@db.example:port/builds")
+	_, err := URL("postgres://me:secret@db.example:port/builds")
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "secret")
 }

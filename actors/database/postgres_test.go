@@ -36,15 +36,13 @@ func TestPostgresServes(t *testing.T) {
 		}
 	})
 	t.Run("and lets nobody in without the password", func(t *testing.T) { //nolint:paralleltest // builds on the step before
-		hba, err := os.ReadFile(filepath.Join(dir, clusterName, "pg_hba.conf"))
-		require.NoError(t, err)
+		hba := must(os.ReadFile(filepath.Join(dir, clusterName, "pg_hba.conf")))(t)
 		for line := range strings.Lines(string(hba)) {
 			if fields := strings.Fields(line); len(fields) > 0 && !strings.HasPrefix(line, "#") {
 				require.Equal(t, "scram-sha-256", fields[len(fields)-1], line)
 			}
 		}
-		info, err := os.Stat(filepath.Join(dir, passwordFileName))
-		require.NoError(t, err)
+		info := must(os.Stat(filepath.Join(dir, passwordFileName)))(t)
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	})
 	t.Run("stops in order and starts on what is there", func(t *testing.T) { //nolint:paralleltest // builds on the step before
@@ -139,8 +137,7 @@ func TestPostgresOrphan(t *testing.T) {
 		require.NoDirExists(t, filepath.Join(dir, clusterName))
 		b := serve(t, config(dir))
 		require.Equal(t, "1", query(t, b.pg, "SELECT '1'"))
-		left, err := filepath.Glob(filepath.Join(dir, draftPrefix+"*"))
-		require.NoError(t, err)
+		left := must(filepath.Glob(filepath.Join(dir, draftPrefix+"*")))(t)
 		require.Empty(t, left)
 	})
 }

@@ -18,8 +18,7 @@ func TestParseMajor(t *testing.T) {
 		"postgres (PostgreSQL) 17beta1":                          17,
 		"initdb (PostgreSQL) 18devel":                            18,
 	} {
-		got, err := parseMajor(version)
-		require.NoError(t, err)
+		got := must(parseMajor(version))(t)
 		require.Equal(t, want, got)
 	}
 	_, err := parseMajor("bash: postgres: command not found")
@@ -29,13 +28,11 @@ func TestParseMajor(t *testing.T) {
 func TestChooseBinaries(t *testing.T) {
 	t.Parallel()
 	found := []Binaries{{Dir: "/a", Major: 17}, {Dir: "/b", Major: 15}}
-	newest, err := chooseBinaries(found, 0, "/d")
-	require.NoError(t, err)
+	newest := must(chooseBinaries(found, 0, "/d"))(t)
 	require.Equal(t, 17, newest.Major)
-	matching, err := chooseBinaries(found, 15, "/d")
-	require.NoError(t, err)
+	matching := must(chooseBinaries(found, 15, "/d"))(t)
 	require.Equal(t, "/b", matching.Dir)
-	_, err = chooseBinaries(found, 16, "/d")
+	_, err := chooseBinaries(found, 16, "/d")
 	require.ErrorContains(t, err, "only PostgreSQL 17 in /a, 15 in /b")
 }
 

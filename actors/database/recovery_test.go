@@ -26,10 +26,8 @@ func TestPostgresKilledUnderLoad(t *testing.T) {
 	b := serve(t, config(dir), func(pg *Postgres) otp.ChildSpec {
 		return NewPool(PoolConfig{Source: pg.ConnConfig, Sinks: []Sink{sink}}).Spec()
 	})
-	cfg, err := b.pg.ConnConfig(t.Context())
-	require.NoError(t, err)
-	conn, err := pgx.ConnectConfig(t.Context(), cfg)
-	require.NoError(t, err)
+	cfg := must(b.pg.ConnConfig(t.Context()))(t)
+	conn := must(pgx.ConnectConfig(t.Context(), cfg))(t)
 	failed := make(chan error, 1)
 	go func() { _, err := conn.Exec(t.Context(), busySQL); failed <- err }()
 	eventually(t, "the busy backend", func() error {
@@ -118,8 +116,7 @@ func TestPasswordReplaced(t *testing.T) {
 	b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
 	require.ErrorContains(t, b.start(t), "without that file a new one is made")
 	require.Empty(t, serversIn(clusterInfo(t, dir)))
-	info, err := os.Stat(filepath.Join(dir, passwordFileName))
-	require.NoError(t, err)
+	info := must(os.Stat(filepath.Join(dir, passwordFileName)))(t)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 

@@ -56,8 +56,7 @@ func TestWhateverHappensToAWorkerFailsItsRepositoryAlone(t *testing.T) {
 			require.Equal(t, 1, f.count("r-0002"), "it is not tried again by itself")
 
 			f.act("r-0002", succeeds)
-			n, err := b.d.Retry(t.Context(), id, "", githubtest.Token, false)
-			require.NoError(t, err)
+			n := must(b.d.Retry(t.Context(), id, "", githubtest.Token, false))(t)
 			require.Equal(t, 1, n)
 			b.await(id, store.DeploymentDone)
 			require.Equal(t, 5, b.addsUp(id, 5)[store.RepoDone])
@@ -167,8 +166,7 @@ func TestWhatIsEndedFromAboveIsResumed(t *testing.T) {
 
 func (b *bundle) restart(sup, id string) {
 	b.t.Helper()
-	_, err := otp.RestartRunning(b.t.Context(), b.sys.Ref(sup), id)
-	require.NoError(b.t, err)
+	must(otp.RestartRunning(b.t.Context(), b.sys.Ref(sup), id))(b.t)
 }
 
 func (b *bundle) terminate(id, part string) {
@@ -205,17 +203,15 @@ func TestPauseResumeAndCancel(t *testing.T) {
 	require.Equal(t, store.Conflict, store.CodeOf(b.d.Cancel(ctx, id, false)))
 
 	close(f.gate)
-	n, err := b.d.Retry(ctx, id, "r-0007", githubtest.Token, false)
-	require.NoError(t, err)
+	n := must(b.d.Retry(ctx, id, "r-0007", githubtest.Token, false))(t)
 	require.Equal(t, 1, n)
 	b.await(id, store.DeploymentDone)
 	require.Equal(t, []string{"r-0007"}, names(b.repos(id), store.RepoDone))
-	n, err = b.d.Retry(ctx, id, "", githubtest.Token, false)
-	require.NoError(t, err)
+	n = must(b.d.Retry(ctx, id, "", githubtest.Token, false))(t)
 	require.Equal(t, 9, n)
 	b.await(id, store.DeploymentDone)
 	require.Equal(t, 10, b.addsUp(id, 10)[store.RepoDone])
-	_, err = b.d.Retry(ctx, id, "", githubtest.Token, false)
+	_, err := b.d.Retry(ctx, id, "", githubtest.Token, false)
 	require.Equal(t, store.Conflict, store.CodeOf(err))
 	_, err = b.d.Retry(ctx, "nobody", "", githubtest.Token, false)
 	require.Equal(t, store.NotFound, store.CodeOf(err))
@@ -230,8 +226,7 @@ func TestRetryWhileItRuns(t *testing.T) {
 	id := b.deploy()
 	b.eventually("one has failed", func() bool { return b.repos(id)["r-0000"].Step == store.RepoFailed })
 	f.act("r-0000", succeeds)
-	_, err := b.d.Retry(t.Context(), id, "r-0000", "", false)
-	require.NoError(t, err)
+	must(b.d.Retry(t.Context(), id, "r-0000", "", false))(t)
 	b.eventually("it is tried again", func() bool { return b.repos(id)["r-0000"].Step == store.RepoDone })
 	require.Equal(t, int64(1), b.find(id).Run, "by the same run")
 	require.NoError(t, b.d.Cancel(t.Context(), id, false))

@@ -15,9 +15,7 @@ import (
 
 func template(t *testing.T) string {
 	t.Helper()
-	dir, err := githubtest.Template(t.TempDir())
-	require.NoError(t, err)
-	return dir
+	return must(githubtest.Template(t.TempDir()))(t)
 }
 
 func TestOrganisationIsCopied(t *testing.T) {
@@ -27,8 +25,7 @@ func TestOrganisationIsCopied(t *testing.T) {
 	b.forge.Fill(t, "r", 12, tpl)
 	add := func(r githubtest.Repo, content string) {
 		t.Helper()
-		_, err := b.forge.Add(r, content)
-		require.NoError(t, err)
+		must(b.forge.Add(r, content))(t)
 	}
 	add(githubtest.Repo{Org: "from", Name: "empty"}, "")
 	add(githubtest.Repo{Org: "from", Name: "dev", DefaultBranch: "feature/one", Visibility: "public", Description: "about dev"}, tpl)
@@ -69,8 +66,7 @@ func TestOrganisationIsCopied(t *testing.T) {
 	require.Equal(t, "public", dev.Visibility)
 	require.Equal(t, "about dev", dev.Description, "without the marker")
 	require.Equal(t, 6, repos["r-000"].Refs)
-	left, err := os.ReadDir(b.work)
-	require.NoError(t, err)
+	left := must(os.ReadDir(b.work))(t)
 	require.Empty(t, left)
 
 	require.Positive(t, published.Load())

@@ -59,8 +59,7 @@ func (b *bundle) standIn() deployment.Forge {
 	b.t.Helper()
 	b.forge = githubtest.Start(b.t)
 	b.work = filepath.Join(b.t.TempDir(), "work")
-	g, err := forge.New(forge.Config{BaseURL: b.forge.URL, WorkDir: b.work, Environ: os.Environ(), Backoff: 10 * time.Millisecond})
-	require.NoError(b.t, err)
+	g := must(forge.New(forge.Config{BaseURL: b.forge.URL, WorkDir: b.work, Environ: os.Environ(), Backoff: 10 * time.Millisecond}))(b.t)
 	b.t.Cleanup(g.Close)
 	return deployment.GitHub(g)
 }
@@ -103,22 +102,18 @@ func request(edit ...func(*store.DeploymentRequest)) store.DeploymentRequest {
 
 func (b *bundle) deploy(edit ...func(*store.DeploymentRequest)) string {
 	b.t.Helper()
-	d, err := b.d.Start(b.t.Context(), request(edit...), githubtest.Token, false)
-	require.NoError(b.t, err)
+	d := must(b.d.Start(b.t.Context(), request(edit...), githubtest.Token, false))(b.t)
 	return d.ID
 }
 
 func (b *bundle) find(id string) store.Deployment {
 	b.t.Helper()
-	d, err := b.db.Find(context.WithoutCancel(b.t.Context()), id)
-	require.NoError(b.t, err)
-	return d
+	return must(b.db.Find(context.WithoutCancel(b.t.Context()), id))(b.t)
 }
 
 func (b *bundle) repos(id string) map[string]store.DeploymentRepo {
 	b.t.Helper()
-	rows, err := b.db.Repos(b.t.Context(), id, time.Time{})
-	require.NoError(b.t, err)
+	rows := must(b.db.Repos(b.t.Context(), id, time.Time{}))(b.t)
 	out := map[string]store.DeploymentRepo{}
 	for _, r := range rows {
 		out[r.Name] = r
@@ -160,8 +155,7 @@ func (b *bundle) same(name, target string) {
 // addsUp checks promise P8 for a deployment that has ended.
 func (b *bundle) addsUp(id string, total int) map[store.RepoStep]int {
 	b.t.Helper()
-	found, err := b.db.Progress(b.t.Context(), id)
-	require.NoError(b.t, err)
+	found := must(b.db.Progress(b.t.Context(), id))(b.t)
 	p := found[id]
 	require.Equal(b.t, total, p.Steps[store.RepoDone]+p.Steps[store.RepoFailed]+p.Steps[store.RepoSkipped], "%v", p.Steps)
 	require.Zero(b.t, p.Left())
@@ -176,4 +170,13 @@ func names(m map[string]store.DeploymentRepo, step store.RepoStep) (out []string
 	}
 	slices.Sort(out)
 	return out
+}
+
+// must returns a function that returns v and fails its test for an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

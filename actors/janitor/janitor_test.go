@@ -55,10 +55,8 @@ func open(t *testing.T, mode storage.Mode, edit ...func(*Janitor)) *house {
 		require.NoError(t, err)
 	}
 	h.Database = storetest.New(t)
-	local, err := storage.OpenLocal(h.dir, seal.NewRing(seal.Key{}))
-	require.NoError(t, err)
-	h.files, err = storage.NewFiles(mode, local, s3)
-	require.NoError(t, err)
+	local := must(storage.OpenLocal(h.dir, seal.NewRing(seal.Key{})))(t)
+	h.files = must(storage.NewFiles(mode, local, s3))(t)
 	t.Cleanup(func() { require.NoError(t, h.files.Close()) })
 	h.builds = postgres.NewBuilds(h.DB, postgres.BuildsConfig{})
 	h.sys = otp.New(otp.Options{Logger: zerolog.New(t.Output())})
@@ -67,8 +65,7 @@ func open(t *testing.T, mode storage.Mode, edit ...func(*Janitor)) *house {
 	for _, e := range edit {
 		e(h.janitor)
 	}
-	_, err = h.sys.StartRoot(t.Context(), "takt", otp.SupSpec{Intensity: 1000, Children: []otp.ChildSpec{h.janitor.Spec()}})
-	require.NoError(t, err)
+	must(h.sys.StartRoot(t.Context(), "takt", otp.SupSpec{Intensity: 1000, Children: []otp.ChildSpec{h.janitor.Spec()}}))(t)
 	t.Cleanup(func() {
 		h.sys.Shutdown(context.Background())
 		require.Zero(t, h.sys.Leaked())
@@ -83,18 +80,14 @@ func (h *house) submit(content string) store.Build {
 	sub := store.Submission{ID: id, Platform: store.IOS, TokenHash: store.HashToken(id)}
 	u, f := h.stage("builds/"+id+"/source.zip", content)
 	sub.Source = f
-	b, err := h.builds.Submit(h.t.Context(), sub, u)
-	require.NoError(h.t, err)
-	return b
+	return must(h.builds.Submit(h.t.Context(), sub, u))(h.t)
 }
 
 // stage stores a file that has no row yet.
 func (h *house) stage(name, content string) (*storage.Upload, store.File) {
 	h.t.Helper()
-	u, err := h.files.Create(h.t.Context(), 1<<20, "", strings.NewReader(content))
-	require.NoError(h.t, err)
-	f, err := u.Stage(h.t.Context(), name)
-	require.NoError(h.t, err)
+	u := must(h.files.Create(h.t.Context(), 1<<20, "", strings.NewReader(content)))(h.t)
+	f := must(u.Stage(h.t.Context(), name))(h.t)
 	return u, f
 }
 
@@ -103,8 +96,7 @@ func (h *house) finish(id, content string) {
 	h.t.Helper()
 	w := storetest.Worker(h.t, h.DB)
 	u, f := h.stage("builds/"+id+"/result.ipa", content)
-	_, err := h.builds.Finish(h.t.Context(), store.Result{BuildID: id, WorkerID: w.ID, Success: true, File: &f}, u)
-	require.NoError(h.t, err)
+	must(h.builds.Finish(h.t.Context(), store.Result{BuildID: id, WorkerID: w.ID, Success: true, File: &f}, u))(h.t)
 }
 
 // report stores a diagnostic report.
@@ -120,18 +112,14 @@ func (h *house) report() store.File {
 
 func (h *house) find(id string) store.Build {
 	h.t.Helper()
-	b, err := h.builds.Find(h.t.Context(), id)
-	require.NoError(h.t, err)
-	return b
+	return must(h.builds.Find(h.t.Context(), id))(h.t)
 }
 
 func (h *house) read(f *store.File) string {
 	h.t.Helper()
-	file, err := h.files.Open(h.t.Context(), *f)
-	require.NoError(h.t, err)
+	file := must(h.files.Open(h.t.Context(), *f))(h.t)
 	defer file.Close()
-	b, err := io.ReadAll(file)
-	require.NoError(h.t, err)
+	b := must(io.ReadAll(file))(h.t)
 	return string(b)
 }
 
@@ -219,13 +207,10 @@ func TestOnlyOldThingsThatNobodyNamesAreRemoved(t *testing.T) {
 func TestAnUploadThatIsUnderWayIsNotEnded(t *testing.T) {
 	t.Parallel()
 	h := open(t, storage.ModeDual)
-	s3, err := minio.NewCore(strings.TrimPrefix(h.server.Endpoint, "http://"), &minio.Options{Creds: credentials.NewStaticV4(s3test.AccessKey, s3test.SecretKey, "")})
-	require.NoError(t, err)
-	upload, err := s3.NewMultipartUpload(t.Context(), s3test.Bucket, "builds/some/result.ipa", minio.PutObjectOptions{})
-	require.NoError(t, err)
+	s3 := must(minio.NewCore(strings.TrimPrefix(h.server.Endpoint, "http://"), &minio.Options{Creds: credentials.NewStaticV4(s3test.AccessKey, s3test.SecretKey, "")}))(t)
+	upload := must(s3.NewMultipartUpload(t.Context(), s3test.Bucket, "builds/some/result.ipa", minio.PutObjectOptions{}))(t)
 	require.NoError(t, h.janitor.Sweep(t.Context()))
-	_, err = s3.ListObjectParts(t.Context(), s3test.Bucket, "builds/some/result.ipa", upload, 0, 1)
-	require.NoError(t, err)
+	must(s3.ListObjectParts(t.Context(), s3test.Bucket, "builds/some/result.ipa", upload, 0, 1))(t)
 }
 
 func TestAFileThatGotAYoungerOneInItsPlaceStays(t *testing.T) {
@@ -260,8 +245,7 @@ func TestS3GetsWhatItIsOwed(t *testing.T) {
 		h.until("the copy is there", func() bool { return h.find(b.ID).Source.Location == store.InBoth })
 		source := h.find(b.ID).Source
 		require.False(t, source.CopyPending)
-		_, err := h.files.Remove(source.Name)
-		require.NoError(t, err)
+		must(h.files.Remove(source.Name))(t)
 		require.Contains(t, []string{"two", "three"}, h.read(source))
 	}
 	h.until("the janitor goes on", func() bool { return node().Status == otp.StatusRunning && h.count(h.janitor.figures.copyFailures) > 0 })
@@ -292,15 +276,12 @@ func TestRetention(t *testing.T) {
 		h.finish(b.ID, "result")
 	}
 	for id, age := range map[string]time.Duration{old.ID: long, older.ID: 2 * long} {
-		_, err := h.Pool.Exec(t.Context(), `UPDATE builds SET completed_at = now() - $2::interval - interval '1s' WHERE id = $1`, id, age)
-		require.NoError(t, err)
+		must(h.Pool.Exec(t.Context(), `UPDATE builds SET completed_at = now() - $2::interval - interval '1s' WHERE id = $1`, id, age))(t)
 	}
-	_, err := h.Pool.Exec(t.Context(), `UPDATE builds SET submitted_at = now() - interval '90 days'`)
-	require.NoError(t, err)
+	must(h.Pool.Exec(t.Context(), `UPDATE builds SET submitted_at = now() - interval '90 days'`))(t)
 
 	h.report()
-	_, err = h.Pool.Exec(t.Context(), `UPDATE diagnostic_reports SET created_at = now() - interval '26h'`)
-	require.NoError(t, err)
+	must(h.Pool.Exec(t.Context(), `UPDATE diagnostic_reports SET created_at = now() - interval '26h'`))(t)
 	fresh := h.report()
 
 	require.NoError(t, h.janitor.Sweep(t.Context()))
@@ -312,8 +293,7 @@ func TestRetention(t *testing.T) {
 	require.Equal(t, "running", h.read(h.find(running.ID).Source))
 	require.ElementsMatch(t, []string{running.Source.Name, h.find(old.ID).Result.Name, fresh.Name}, h.onDisk())
 	require.Len(t, h.server.Objects(), 3)
-	tail, err := h.builds.Tail(t.Context(), old.ID, 0, 1)
-	require.NoError(t, err)
+	tail := must(h.builds.Tail(t.Context(), old.ID, 0, 1))(t)
 	require.Empty(t, tail.Lines)
 	f := h.janitor.figures
 	require.Equal(t, []int{2, 0, 1, 2, 1}, h.counted(f.sources, f.certs, f.results, f.logs, f.diagnostics))
@@ -345,8 +325,7 @@ func TestCrashLosesNothing(t *testing.T) {
 	h.until("the round is made", func() bool { return h.janitor.Sweep(t.Context()) == nil })
 	require.Equal(t, []string{b.Source.Name}, h.onDisk())
 	h.until("the copy is there", func() bool { return h.find(b.ID).Source.Location == store.InBoth })
-	raw, err := os.ReadFile(filepath.Join(h.server.Dir, filepath.FromSlash(h.find(b.ID).Source.Object)))
-	require.NoError(t, err)
+	raw := must(os.ReadFile(filepath.Join(h.server.Dir, filepath.FromSlash(h.find(b.ID).Source.Object))))(t)
 	require.True(t, bytes.Equal([]byte("precious"), raw))
 }
 
@@ -384,11 +363,19 @@ func TestOldWrongKeysAreForgotten(t *testing.T) {
 		FROM generate_series(1, 1200) n`)
 	require.NoError(t, err)
 	left := func() (wrong, others int) {
-		err := h.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE action = 'show wrong key'), count(*) FILTER (WHERE action = 'deploy') FROM audit`).Scan(&wrong, &others)
-		require.NoError(t, err)
+		require.NoError(t, h.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE action = 'show wrong key'), count(*) FILTER (WHERE action = 'deploy') FROM audit`).Scan(&wrong, &others))
 		return wrong, others
 	}
 	require.Eventually(t, func() bool { wrong, _ := left(); return wrong == 2 }, time.Minute, 10*time.Millisecond)
 	_, others := left()
 	require.Equal(t, 1, others)
+}
+
+// must returns a function that returns v and fails its test for an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

@@ -84,8 +84,7 @@ func TestCrashWhileRunning(t *testing.T) {
 				require.ErrorIs(t, otptest.Ended(t, p), crash.reason)
 
 				next := otptest.Restarted(t, sys, p)
-				got, err := otp.Call[string](t.Context(), next, "hello")
-				require.NoError(t, err)
+				got := must(otp.Call[string](t.Context(), next, "hello"))(t)
 				require.Equal(t, "hello", got)
 				require.True(t, root.Alive())
 			})

@@ -72,8 +72,7 @@ func labour(t *testing.T, l *labourer, f func(sys *otp.System, at func(d time.Du
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		sys := otptest.New(t)
-		p, err := sys.Start("labourer", func() otp.Server { return l })
-		require.NoError(t, err)
+		p := must(sys.Start("labourer", func() otp.Server { return l }))(t)
 		begin := time.Now()
 		f(sys, func(d time.Duration, do func(c *otp.Ctx)) {
 			otptest.Advance(time.Until(begin.Add(d)))

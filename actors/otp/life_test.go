@@ -97,9 +97,7 @@ func TestMonitor(t *testing.T) {
 	t.Parallel()
 	sys := otptest.New(t)
 	start := func() *otp.Proc {
-		p, err := sys.Start("", puppet{}.make)
-		require.NoError(t, err)
-		return p
+		return must(sys.Start("", puppet{}.make))(t)
 	}
 	a, b, c := start(), start(), start()
 	otptest.Crash(t, b, errBoom)
@@ -185,8 +183,7 @@ func TestNames(t *testing.T) {
 		sys, p := setup(t)
 		ref := sys.Ref("the child")
 		otptest.Crash(t, p, errBoom)
-		got, err := otp.CallWait[int](t.Context(), ref, time.Minute, 7)
-		require.NoError(t, err)
+		got := must(otp.CallWait[int](t.Context(), ref, time.Minute, 7))(t)
 		require.Equal(t, 7, got)
 		require.NotSame(t, p, ref.Whereis())
 	})
@@ -228,8 +225,7 @@ func TestSuspend(t *testing.T) {
 	}}.make})
 	child := func() otp.Node { return sys.Tree(false)[0].Children[0] }
 	for _, why := range []string{"database away", "database away", "", ""} {
-		_, err := otp.Call[any](t.Context(), sys.Ref("root/child"), why)
-		require.NoError(t, err)
+		must(otp.Call[any](t.Context(), sys.Ref("root/child"), why))(t)
 		require.Equal(t, why, child().Detail)
 		require.Equal(t, map[bool]otp.Status{true: otp.StatusRunning, false: otp.StatusSuspended}[why == ""], child().Status)
 	}
@@ -241,8 +237,7 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sys := otptest.New(t)
-		p, err := sys.Start("watched", puppet{}.make)
-		require.NoError(t, err)
+		p := must(sys.Start("watched", puppet{}.make))(t)
 		var seen []error
 		p.Watch(func(reason error) {
 			require.Nil(t, sys.Whereis("watched"), "the name is free")

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"takt/actors/otp"
@@ -124,8 +123,7 @@ func batter(t *testing.T, tree *shape, blows []blow) error {
 	opts := otp.Options{}
 	seen.hook(&opts)
 	sys := otp.New(opts)
-	root, err := sys.StartRoot(t.Context(), "root", tree.spec())
-	require.NoError(t, err)
+	root := must(sys.StartRoot(t.Context(), "root", tree.spec()))(t)
 	if got, want := paths(seen.of(otp.EventStarted)), tree.bootOrder("root"); !slices.Equal(got, want) {
 		return fmt.Errorf("started %v, want %v", got, want)
 	}

@@ -34,29 +34,25 @@ func TestCall(t *testing.T) {
 		return req, nil
 	}}
 	p := otptest.Start(t, answers.make)
-	number, err := otp.Call[int](t.Context(), p, 7)
-	require.NoError(t, err)
+	number := must(otp.Call[int](t.Context(), p, 7))(t)
 	require.Equal(t, 7, number)
-	_, err = otp.Call[int](t.Context(), p, "error")
+	_, err := otp.Call[int](t.Context(), p, "error")
 	require.ErrorIs(t, err, errBoom)
 	require.True(t, p.Alive(), "an error of the handler is no crash")
-	none, err := otp.Call[string](t.Context(), p, nil)
-	require.NoError(t, err)
+	none := must(otp.Call[string](t.Context(), p, nil))(t)
 	require.Empty(t, none, "no value is the zero value")
 	_, err = otp.Call[string](t.Context(), p, 7)
 	require.ErrorIs(t, err, otp.ErrBadReply, "a reply of another type")
 	for range 100 { // a deferred reply arrives, and a second one is dropped
 		for _, want := range []string{"at last", "mine"} {
-			got, err := otp.Call[string](t.Context(), p, map[string]string{"at last": "later", "mine": "mine"}[want])
-			require.NoError(t, err)
+			got := must(otp.Call[string](t.Context(), p, map[string]string{"at last": "later", "mine": "mine"}[want]))(t)
 			require.Equal(t, want, got)
 		}
 	}
 	t.Run("reply and stop", func(t *testing.T) {
 		t.Parallel()
 		p := otptest.Start(t, answers.make)
-		got, err := otp.Call[string](t.Context(), p, "last")
-		require.NoError(t, err)
+		got := must(otp.Call[string](t.Context(), p, "last"))(t)
 		require.Equal(t, "bye", got)
 		require.Equal(t, errBoom, otptest.Ended(t, p))
 	})
@@ -125,8 +121,7 @@ func TestCallTimeout(t *testing.T) {
 		require.ErrorIs(t, err, otp.ErrTimeout)
 		require.Equal(t, 5*time.Second, time.Since(begin))
 
-		got, err := otp.Call[string](t.Context(), p, "next")
-		require.NoError(t, err)
+		got := must(otp.Call[string](t.Context(), p, "next"))(t)
 		require.Equal(t, "fresh", got, "a late reply must not reach the next caller")
 	})
 	otptest.Bubble(t, "at the context's deadline, with its cause", func(t otptest.T) {
@@ -212,8 +207,7 @@ func TestBatchServer(t *testing.T) {
 		}
 		close(held)
 		synctest.Wait()
-		sizes, err := otp.Call[[]int](t.Context(), p, "sizes")
-		require.NoError(t, err)
+		sizes := must(otp.Call[[]int](t.Context(), p, "sizes"))(t)
 		require.Equal(t, []int{1, 10, 1}, sizes)
 	})
 	otptest.Bubble(t, "a crash is one for all callers in the batch", func(t otptest.T) {
@@ -256,13 +250,11 @@ func TestHandled(t *testing.T) {
 		otptest.Bubble(t, name, func(t otptest.T) {
 			held := make(chan struct{})
 			sys := otptest.New(t)
-			p, err := sys.Start("root", func() otp.Server { return mk(held) })
-			require.NoError(t, err)
+			p := must(sys.Start("root", func() otp.Server { return mk(held) }))(t)
 			require.True(t, otp.Cast(p, "hold"))
 			otptest.Advance(time.Second)
 			close(held)
-			_, err = otp.Call[any](t.Context(), p, 7)
-			require.NoError(t, err)
+			must(otp.Call[any](t.Context(), p, 7))(t)
 			synctest.Wait()
 
 			node := sys.Tree(false)[0]

@@ -28,13 +28,11 @@ func TestMaxChildren(t *testing.T) {
 	sys := otptest.New(t)
 	root := otptest.Tree(t, sys, pool(otp.SupSpec{MaxChildren: 2}))
 	first := startTask(t, root, "a", waits)
+	must(otp.StartDynamic(t.Context(), root, nil))(t)
 	_, err := otp.StartDynamic(t.Context(), root, nil)
-	require.NoError(t, err)
-	_, err = otp.StartDynamic(t.Context(), root, nil)
 	require.ErrorIs(t, err, otp.ErrMaxChildren)
 	require.ErrorIs(t, runTask(t.Context(), root, "b", waits), otp.ErrMaxChildren)
-	infos, err := otp.WhichChildren(t.Context(), root)
-	require.NoError(t, err)
+	infos := must(otp.WhichChildren(t.Context(), root))(t)
 	require.Len(t, infos, 2)
 	require.NoError(t, otp.TerminateProc(t.Context(), root, first))
 	startTask(t, root, "b", waits)
@@ -49,15 +47,13 @@ func TestKeysNameInstances(t *testing.T) {
 			return puppet{call: func(*otp.Ctx, otp.From, any) (any, error) { return args, nil }}
 		},
 	}}})
-	p, err := otp.StartDynamic(t.Context(), root, 7)
-	require.NoError(t, err)
-	_, err = otp.StartDynamic(t.Context(), root, 7)
+	p := must(otp.StartDynamic(t.Context(), root, 7))(t)
+	_, err := otp.StartDynamic(t.Context(), root, 7)
 	var running *otp.AlreadyStartedError
 	require.ErrorAs(t, err, &running)
 	require.Same(t, p, running.Proc)
 	otptest.Crash(t, p, errBoom)
-	got, err := otp.CallWait[int](t.Context(), sys.Ref("root/7"), time.Minute, "args")
-	require.NoError(t, err)
+	got := must(otp.CallWait[int](t.Context(), sys.Ref("root/7"), time.Minute, "args"))(t)
 	require.Equal(t, 7, got)
 }
 
@@ -180,8 +176,7 @@ func TestShutdownReport(t *testing.T) {
 		var seen journal
 		sys := otptest.New(t, seen.hook)
 		for _, name := range []string{"a", "b"} {
-			_, err := sys.StartRoot(t.Context(), name, otp.SupSpec{Children: []otp.ChildSpec{{ID: "x", Task: sleeper}}})
-			require.NoError(t, err)
+			must(sys.StartRoot(t.Context(), name, otp.SupSpec{Children: []otp.ChildSpec{{ID: "x", Task: sleeper}}}))(t)
 		}
 		require.Empty(t, sys.Shutdown(t.Context()))
 		var order []string
@@ -227,8 +222,7 @@ func TestTree(t *testing.T) {
 	}})
 	otptest.Eventually(t, func() bool { return sys.Tree(false)[0].Children[2].Status == otp.StatusTerminated }, "once has ended")
 	otptest.Crash(t, sys.Whereis("root/a"), errBoom)
-	_, err := otp.CountChildren(t.Context(), root)
-	require.NoError(t, err)
+	must(otp.CountChildren(t.Context(), root))(t)
 	for i := range 3 {
 		startTask(t, sys.Ref("root/pool"), fmt.Sprint(i), waits)
 	}

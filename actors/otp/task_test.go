@@ -48,8 +48,7 @@ func (r *runner) start(fn func(ctx context.Context) error) (*otp.Proc, <-chan er
 	result := make(chan error, 1)
 	go func() { result <- r.run(fn) }()
 	synctest.Wait()
-	infos, err := otp.WhichChildren(r.Context(), r.root)
-	require.NoError(r, err)
+	infos := must(otp.WhichChildren(r.Context(), r.root))(r)
 	require.NotEmpty(r, infos)
 	return infos[0].Proc, result
 }
@@ -57,8 +56,7 @@ func (r *runner) start(fn func(ctx context.Context) error) (*otp.Proc, <-chan er
 // active returns how many tasks the supervisor counts.
 func (r *runner) active() int {
 	r.Helper()
-	n, err := otp.CountChildren(r.Context(), r.root)
-	require.NoError(r, err)
+	n := must(otp.CountChildren(r.Context(), r.root))(r)
 	return n.Active
 }
 
@@ -138,8 +136,7 @@ func TestRunTask(t *testing.T) {
 			after = true
 		}()
 		synctest.Wait()
-		infos, err := otp.WhichChildren(r.Context(), r.root)
-		require.NoError(r, err)
+		infos := must(otp.WhichChildren(r.Context(), r.root))(r)
 		close(held)
 		<-gone
 		require.False(r, after)
@@ -167,8 +164,7 @@ func TestRunTask(t *testing.T) {
 			var down *otp.DownError
 			require.ErrorAs(r, runTask(r.Context(), target, "late", never), &down)
 		}
-		_, err := r.sys.StartRoot(r.Context(), "other", otp.SupSpec{Children: []otp.ChildSpec{{ID: "a", Task: sleeper}}})
-		require.NoError(r, err)
+		must(r.sys.StartRoot(r.Context(), "other", otp.SupSpec{Children: []otp.ChildSpec{{ID: "a", Task: sleeper}}}))(r)
 		for _, name := range []string{"other", "other/a"} {
 			require.ErrorIs(r, runTask(r.Context(), r.sys.Ref(name), "x", never), otp.ErrNotSupervisor)
 		}
@@ -308,8 +304,7 @@ func TestRunTaskTells(t *testing.T) {
 				result <- err
 			}()
 			synctest.Wait()
-			infos, err := otp.WhichChildren(r.Context(), r.root)
-			require.NoError(r, err)
+			infos := must(otp.WhichChildren(r.Context(), r.root))(r)
 			proc := infos[0].Proc
 			require.Equal(r, "task", path.Base(proc.Path()))
 			if c.end != nil {
@@ -351,15 +346,12 @@ func TestStressRunTask(t *testing.T) {
 		})
 	}
 	for range 50 {
-		p, err := ref.Await(t.Context())
-		require.NoError(t, err)
+		p := must(ref.Await(t.Context()))(t)
 		p.Kill()
 		<-p.Done()
 	}
 	workers.Wait()
-	p, err := ref.Await(t.Context())
-	require.NoError(t, err)
-	n, err := otp.CountChildren(t.Context(), p)
-	require.NoError(t, err)
+	p := must(ref.Await(t.Context()))(t)
+	n := must(otp.CountChildren(t.Context(), p))(t)
 	require.Equal(t, otp.Counts{Specs: 1}, n)
 }

@@ -77,7 +77,7 @@ func TestCrashInEveryMessage(t *testing.T) {
 		"poll", "leave", "expired", "enqueued", "freed", "batch", "recounted", "read", "showNow", "Event",
 	} {
 		for _, after := range []bool{false, true} {
-			inTime(t, fmt.Sprintf("%s, after it %t", at, after), func(t *testing.T) { crashAt(t, at, after) })
+			inTime(t, fmt.Sprintf("%s, after it %t", at, after), func(t bubbled) { crashAt(t.T, at, after) })
 		}
 	}
 }

@@ -53,8 +53,8 @@ func (w *watch) now() time.Time { return time.Now().Add(time.Duration(w.skew.Loa
 // after ten seconds of silence, in a bubble of fake time.
 func onWatch(t *testing.T, name string, f func(w *watch)) {
 	t.Helper()
-	inTime(t, name, func(t *testing.T) {
-		w := &watch{T: t, bus: pubsub.New(), db: newFakeStore()}
+	inTime(t, name, func(t bubbled) {
+		w := &watch{T: t.T, bus: pubsub.New(), db: newFakeStore()}
 		w.sys = otp.New(otp.Options{Logger: zerolog.New(zerolog.SyncWriter(io.MultiWriter(t.Output(), &w.log)))})
 		w.isReady(true)
 		w.queue = New(w.sys, w.db, w.bus, store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)), Config{})

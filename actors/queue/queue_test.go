@@ -30,15 +30,17 @@ type bench struct {
 // inBubble runs f as a test of its own, with a QueueManager in a bubble of fake time.
 func inBubble(t *testing.T, name string, cfg Config, f func(b *bench)) {
 	t.Helper()
-	inTime(t, name, func(t *testing.T) { run(t, cfg, f) })
+	inTime(t, name, func(t bubbled) { run(t.T, cfg, f) })
 }
 
+type bubbled struct{ *testing.T }
+
 // inTime runs f as a test of its own in a bubble of fake time.
-func inTime(t *testing.T, name string, f func(t *testing.T)) {
+func inTime(t *testing.T, name string, f func(t bubbled)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
-		synctest.Test(t, f)
+		synctest.Test(t, func(t *testing.T) { f(bubbled{t}) })
 	})
 }
 

@@ -20,10 +20,9 @@ func TestNew(t *testing.T) {
 		_, err := client.New(client.Config{BaseURL: bad})
 		require.Error(t, err, bad)
 	}
-	c, err := client.New(client.Config{BaseURL: "https://host/prefix/"})
-	require.NoError(t, err)
+	c := must(client.New(client.Config{BaseURL: "https://host/prefix/"}))(t)
 	require.Equal(t, "https://host/prefix", c.BaseURL())
-	_, err = client.New(client.Config{BaseURL: "http://h", APIKey: "a\r\nX-Admin-Key: b"})
+	_, err := client.New(client.Config{BaseURL: "http://h", APIKey: "a\r\nX-Admin-Key: b"})
 	require.ErrorContains(t, err, "API key")
 	require.NotContains(t, err.Error(), "X-Admin")
 }
@@ -154,8 +153,7 @@ func TestCallRefusesAnIDThatIsNoPathSegment(t *testing.T) {
 func TestCallKeepsAPathPrefix(t *testing.T) {
 	t.Parallel()
 	c, rec := setup(t, reply(200, `{}`), func(cfg *client.Config) { cfg.BaseURL += "/takt/" })
-	_, err := client.Call(t.Context(), c, api.ShowHealth, api.None{})
-	require.NoError(t, err)
+	must(client.Call(t.Context(), c, api.ShowHealth, api.None{}))(t)
 	require.Equal(t, "/takt/health", rec.last(t).URL.Path)
 }
 

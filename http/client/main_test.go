@@ -60,8 +60,7 @@ func setup(t *testing.T, h http.HandlerFunc, edit ...func(*client.Config)) (*cli
 	for _, f := range edit {
 		f(&cfg)
 	}
-	c, err := client.New(cfg)
-	require.NoError(t, err)
+	c := must(client.New(cfg))(t)
 	t.Cleanup(func() {
 		c.CloseIdle()
 		server.Close()
@@ -79,5 +78,14 @@ func reply(status int, body string) http.HandlerFunc {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(body))
+	}
+}
+
+// must returns a function that returns v and fails its test for an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
 	}
 }

@@ -19,8 +19,7 @@ import (
 
 func readAll(t *testing.T, r io.Reader) string {
 	t.Helper()
-	b, err := io.ReadAll(r)
-	require.NoError(t, err)
+	b := must(io.ReadAll(r))(t)
 	return string(b)
 }
 
@@ -65,8 +64,7 @@ func TestSubmitOnTheWire(t *testing.T) {
 	})
 	path := filepath.Join(t.TempDir(), "s.zip")
 	require.NoError(t, os.WriteFile(path, []byte(big), 0o600))
-	source, err := client.File(path)
-	require.NoError(t, err)
+	source := must(client.File(path))(t)
 	certs := client.Bytes([]byte("c"))
 	var done, total int64
 	got, err := c.Submit(t.Context(), client.Submit{
@@ -106,8 +104,7 @@ func TestUploadOnTheWire(t *testing.T) {
 				seen = parts(r)
 				reply(200, `{"success":true,"status":"success"}`)(w, r)
 			})
-			_, err := c.Upload(t.Context(), tt.in)
-			require.NoError(t, err)
+			must(c.Upload(t.Context(), tt.in))(t)
 			require.Equal(t, tt.want, seen)
 			head := rec.last(t).Header
 			require.Equal(t, "b1", head.Get("X-Build-Id"))
@@ -154,8 +151,7 @@ func TestUploadReplyMayTakeLongerThanAStall(t *testing.T) {
 		reply(200, `{}`)(w, r)
 	}, func(cfg *client.Config) { cfg.StallTimeout = time.Second })
 	result := client.Bytes([]byte("x"))
-	_, err := c.Upload(t.Context(), client.Upload{Held: client.Held{BuildID: "b"}, Success: true, Result: &result})
-	require.NoError(t, err)
+	must(c.Upload(t.Context(), client.Upload{Held: client.Held{BuildID: "b"}, Success: true, Result: &result}))(t)
 }
 
 type zeros struct{}

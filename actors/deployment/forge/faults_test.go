@@ -102,8 +102,7 @@ func TestPrimaryLimitIsWaitedFor(t *testing.T) {
 		}
 	})
 	for range 8 {
-		_, err := b.account.Repos(ctx, "from")
-		require.NoError(t, err)
+		must(b.account.Repos(ctx, "from"))(t)
 	}
 	require.Positive(t, waited.Load())
 }
@@ -137,11 +136,9 @@ func TestBrokenCallsAreTriedAgain(t *testing.T) {
 	})
 	for i := range 3 {
 		name := fmt.Sprintf("r-%03d", i)
-		target, err := b.account.Create(t.Context(), wish(name))
-		require.NoError(t, err)
+		target := must(b.account.Create(t.Context(), wish(name)))(t)
 		require.True(t, target.Ours, "an answer that was lost makes no stranger of it")
-		_, err = b.account.Copy(t.Context(), b.url("from", name), target.URL)
-		require.NoError(t, err)
+		must(b.account.Copy(t.Context(), b.url("from", name), target.URL))(t)
 		require.Equal(t, githubtest.RefsOf(t, b.forge.Dir("from", name)), githubtest.RefsOf(t, b.forge.Dir("to", name)))
 	}
 	require.Len(t, b.forge.Names("to"), 3)
@@ -183,8 +180,7 @@ func TestPushGoesOnBesideAnEarlierOne(t *testing.T) {
 				b.forge.Answer(w, r)
 				return true
 			})
-			_, err := b.account.Copy(t.Context(), b.url("from", "r-000"), target.URL)
-			require.NoError(t, err)
+			must(b.account.Copy(t.Context(), b.url("from", "r-000"), target.URL))(t)
 			require.Equal(t, githubtest.RefsOf(t, b.forge.Dir("from", "r-000")), githubtest.RefsOf(t, b.forge.Dir("to", "r-000")))
 		})
 	}
@@ -247,8 +243,7 @@ func (b *bundle) hold() (held <-chan struct{}) {
 // processes counts those whose arguments or directory are about a path.
 func processes(t *testing.T, path string) (n int) {
 	t.Helper()
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	require.NoError(t, err)
+	dirs := must(filepath.Glob("/proc/[0-9]*"))(t)
 	for _, dir := range dirs {
 		args, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
 		at, _ := os.Readlink(filepath.Join(dir, "cwd"))

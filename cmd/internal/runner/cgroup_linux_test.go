@@ -19,8 +19,7 @@ import (
 // test where root has no cgroup v2 with the controllers.
 func delegated(t *testing.T) string {
 	t.Helper()
-	mounts, err := procfs.GetMounts()
-	require.NoError(t, err)
+	mounts := must(procfs.GetMounts())(t)
 	for _, m := range mounts {
 		control, _ := os.ReadFile(filepath.Join(m.MountPoint, "cgroup.subtree_control"))
 		if m.FSType != "cgroup2" || !containsAll(string(control), "cpu", "memory", "pids") {
@@ -50,8 +49,7 @@ setsid sleep 1000 & echo "pids $!"
 if [ "$TAKT_PLATFORM" = ios ]; then echo x > "$TAKT_OUTPUT"; else dd if=/dev/zero of=/dev/null bs=200M count=1; fi`
 	b := newBench(t, "")
 	well, greedy := b.Submit("ios", source(t), nil), b.Submit("android", source(t), nil)
-	cgroup, err := os.Open(dir)
-	require.NoError(t, err)
+	cgroup := must(os.Open(dir))(t)
 	defer cgroup.Close()
 	process := startProcess(t, b.URL, b.worker.cfg.StateDir, script, func(cmd *exec.Cmd) {
 		cmd.Env = append(cmd.Env, "RUNNER_TEST_MEMORY=67108864")
@@ -66,8 +64,7 @@ if [ "$TAKT_PLATFORM" = ios ]; then echo x > "$TAKT_OUTPUT"; else dd if=/dev/zer
 	}
 	require.NoError(t, process.Process.Signal(syscall.SIGINT))
 	require.NoError(t, process.Wait())
-	left, err := filepath.Glob(filepath.Join(dir, "takt-build*"))
-	require.NoError(t, err)
+	left := must(filepath.Glob(filepath.Join(dir, "takt-build*")))(t)
 	require.Empty(t, left)
 }
 
@@ -78,8 +75,7 @@ func TestKilledWorkerLeavesNothingInACgroup(t *testing.T) {
 	dir := delegated(t)
 	b := newBench(t, "")
 	id := b.Submit("ios", source(t), nil)
-	cgroup, err := os.Open(dir)
-	require.NoError(t, err)
+	cgroup := must(os.Open(dir))(t)
 	defer cgroup.Close()
 	process := startProcess(t, b.URL, b.worker.cfg.StateDir, `setsid sleep 1000 & echo "pids $$ $!"; wait`, func(cmd *exec.Cmd) {
 		cmd.Env = append(cmd.Env, "RUNNER_TEST_MEMORY=67108864")

@@ -45,10 +45,9 @@ func TestReportSaysWhichLimitsAreNotHeld(t *testing.T) {
 
 func TestReportOfTheMachine(t *testing.T) {
 	t.Parallel()
-	said, err := judgeCPU(16, 4)
-	require.NoError(t, err)
+	said := must(judgeCPU(16, 4))(t)
 	require.Equal(t, "load average 16.0 on 4 cores", said)
-	_, err = judgeCPU(16.1, 4)
+	_, err := judgeCPU(16.1, 4)
 	require.EqualError(t, err, "load average 16.1 on 4 cores: builds will be slow")
 
 	limited := Config{Concurrency: 2, Resources: Resources{Memory: 2 << 30}}

@@ -138,10 +138,9 @@ func TestFaultsOfTheWorkersOwnAreReportedAsSuch(t *testing.T) {
 	t.Run("a disk that is full", func(t *testing.T) {
 		t.Parallel()
 		needs.Linux(t)
-		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-		require.NoError(t, err)
+		full := must(os.OpenFile("/dev/full", os.O_WRONLY, 0))(t)
 		defer full.Close()
-		_, err = full.WriteString("x")
+		_, err := full.WriteString("x")
 		require.Equal(t, store.FaultDisk, faultOf(fmt.Errorf("source: %w", diskFault(err))))
 		_, err = os.Open(filepath.Join(t.TempDir(), "none"))
 		require.Equal(t, store.FaultBuild, faultOf(diskFault(err)))
@@ -154,8 +153,7 @@ func TestRestartedWorkerReportsWhatItLost(t *testing.T) {
 	id := b.Submit("ios", source(t), nil)
 	require.NoError(t, os.WriteFile(filepath.Join(b.worker.cfg.StateDir, "worker-id"), []byte("w\n"), 0o600))
 	// The worker of before was killed while it was building.
-	_, err := b.client.Register(t.Context(), api.Register{ID: "w", Name: "w", Capabilities: []byte(`{}`)})
-	require.NoError(t, err)
+	must(b.client.Register(t.Context(), api.Register{ID: "w", Name: "w", Capabilities: []byte(`{}`)}))(t)
 	b.Edit(id, func(build *controllertest.Build) { build.State, build.WorkerID, build.Attempt = store.Building, "w", 1 })
 	b.start(t)
 	b.pids(t, id)

@@ -16,8 +16,7 @@ func TestHideClosesTheMemory(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(hides) != "" {
 		require.NoError(t, Hide("secret"))
-		dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
-		require.NoError(t, err)
+		dumpable := must(unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0))(t)
 		require.Zero(t, dumpable)
 		return
 	}

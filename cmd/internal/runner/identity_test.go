@@ -21,11 +21,9 @@ func TestAProcessIDStaysOnlyWhereTheProcessBeforeHasCertainlyEnded(t *testing.T)
 	here := machine{id: "m1", boot: "b1"}
 	open := func(t *testing.T, dir string, m machine) (id, instance string, copied bool) {
 		t.Helper()
-		s, err := openState(dir, "")
-		require.NoError(t, err)
+		s := must(openState(dir, ""))(t)
 		defer s.close()
-		copied, err = s.identify(m)
-		require.NoError(t, err)
+		copied = must(s.identify(m))(t)
 		require.True(t, store.ValidID(s.instance))
 		return s.id, s.instance, copied
 	}

@@ -91,18 +91,20 @@ func numbers(from, to int) []string {
 	return all
 }
 
+type bubbled struct{ *testing.T }
+
 // inTime runs f as a test of its own in a bubble of fake time.
-func inTime(t *testing.T, name string, f func(t *testing.T)) {
+func inTime(t *testing.T, name string, f func(t bubbled)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
-		synctest.Test(t, f)
+		synctest.Test(t, func(t *testing.T) { f(bubbled{t}) })
 	})
 }
 
 func TestLogStream(t *testing.T) {
 	t.Parallel()
-	inTime(t, "a full batch goes at once, a small one after its time", func(t *testing.T) {
+	inTime(t, "a full batch goes at once, a small one after its time", func(t bubbled) {
 		sizes, began := make(chan int, 10), time.Now()
 		s := &sink{refuse: func(batch []api.LogMessage) error { sizes <- len(batch); return nil }}
 		l, end := stream(t.Context(), s, LogConfig{})
@@ -118,7 +120,7 @@ func TestLogStream(t *testing.T) {
 		require.Equal(t, numbers(0, 235), s.lines())
 		require.NoError(t, end())
 	})
-	inTime(t, "waits for a controller that is away, and keeps the order", func(t *testing.T) {
+	inTime(t, "waits for a controller that is away, and keeps the order", func(t bubbled) {
 		s := away(time.Hour)
 		l, end := stream(t.Context(), s, LogConfig{})
 		say(l, 0, 500)
@@ -126,7 +128,7 @@ func TestLogStream(t *testing.T) {
 		require.Equal(t, numbers(0, 500), s.lines())
 		require.NoError(t, end())
 	})
-	inTime(t, "holds the command up, then drops and says how many", func(t *testing.T) {
+	inTime(t, "holds the command up, then drops and says how many", func(t bubbled) {
 		s := away(time.Minute)
 		l, end := stream(t.Context(), s, LogConfig{Buffer: 70 * 300})
 		began := time.Now()
@@ -139,14 +141,13 @@ func TestLogStream(t *testing.T) {
 		at := slices.IndexFunc(got, func(m string) bool { return strings.Contains(m, "dropped here") })
 		require.Positive(t, at)
 		var dropped int
-		_, err := fmt.Sscanf(got[at], "[takt] %d lines", &dropped)
-		require.NoError(t, err)
+		must(fmt.Sscanf(got[at], "[takt] %d lines", &dropped))(t)
 		require.Equal(t, numbers(0, at), got[:at])
 		require.Equal(t, 1000, at+dropped)
 		require.Equal(t, numbers(1000, 1010), got[at+1:])
 		require.NoError(t, end())
 	})
-	inTime(t, "finds the one line that the controller can't take", func(t *testing.T) {
+	inTime(t, "finds the one line that the controller can't take", func(t bubbled) {
 		s := &sink{refuse: func(batch []api.LogMessage) error {
 			if slices.ContainsFunc(batch, func(l api.LogMessage) bool { return l.Message == "37" }) {
 				return status(400)
@@ -161,13 +162,13 @@ func TestLogStream(t *testing.T) {
 		require.Contains(t, s.lines()[99], "1 lines of output dropped")
 		require.NoError(t, end())
 	})
-	inTime(t, "ends when the build is not ours", func(t *testing.T) {
+	inTime(t, "ends when the build is not ours", func(t bubbled) {
 		s := &sink{refuse: func([]api.LogMessage) error { return status(409) }}
 		l, end := stream(t.Context(), s, LogConfig{})
 		say(l, 0, 1000)
 		require.Equal(t, 409, client.StatusOf(end()))
 	})
-	inTime(t, "a command never waits for a stream that has ended", func(t *testing.T) {
+	inTime(t, "a command never waits for a stream that has ended", func(t bubbled) {
 		l := newLogStream(LogConfig{Buffer: 1}.withDefaults(), client.Retry{}, (&sink{}).post)
 		l.add(api.LogMessage{Message: "fills the buffer"})
 		go func() { l.discard() }()
@@ -199,8 +200,7 @@ func TestLines(t *testing.T) {
 			var got []string
 			w := &lineWriter{limit: tt.limit, emit: func(line string) { got = append(got, line) }}
 			for _, part := range tt.in {
-				n, err := io.WriteString(w, part)
-				require.NoError(t, err)
+				n := must(io.WriteString(w, part))(t)
 				require.Equal(t, len(part), n)
 			}
 			w.close()

@@ -91,8 +91,7 @@ type bench struct {
 func newBench(t *testing.T, script string, edit ...func(*Config)) *bench {
 	t.Helper()
 	b := &bench{Controller: controllertest.Start(t), ended: make(chan struct{})}
-	c, err := client.New(client.Config{BaseURL: b.URL, APIKey: controllertest.APIKey, HTTPClient: &http.Client{Transport: client.NewTransport()}})
-	require.NoError(t, err)
+	c := must(client.New(client.Config{BaseURL: b.URL, APIKey: controllertest.APIKey, HTTPClient: &http.Client{Transport: client.NewTransport()}}))(t)
 	cfg := Config{
 		Name: "bench", StateDir: t.TempDir(),
 		Command:   &Exec{Script: script, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=/nowhere"}},
@@ -104,8 +103,7 @@ func newBench(t *testing.T, script string, edit ...func(*Config)) *bench {
 		f(&cfg)
 	}
 	b.client = c
-	b.worker, err = New(c, zerolog.New(zerolog.NewTestWriter(t)), cfg)
-	require.NoError(t, err)
+	b.worker = must(New(c, zerolog.New(zerolog.NewTestWriter(t)), cfg))(t)
 	return b
 }
 
@@ -197,11 +195,9 @@ func archive(t *testing.T, entries ...entry) []byte {
 			e.mode = 0o644
 		}
 		header.SetMode(e.mode)
-		w, err := z.CreateHeader(header)
-		require.NoError(t, err)
+		w := must(z.CreateHeader(header))(t)
 		if !strings.HasSuffix(e.name, "/") { // a directory has no content
-			_, err = w.Write([]byte(e.content))
-			require.NoError(t, err)
+			must(w.Write([]byte(e.content)))(t)
 		}
 	}
 	require.NoError(t, z.Close())
@@ -267,4 +263,13 @@ func program(name string) string {
 
 func containsAll(s string, parts ...string) bool {
 	return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(s, p) })
+}
+
+// must returns a function that returns v and fails its test for an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

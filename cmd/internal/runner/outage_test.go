@@ -137,8 +137,7 @@ func TestControllerForgotTheWorker(t *testing.T) {
 	b.Expire() // ends the parked poll
 	b.Await(t, "a new worker", func() bool { return len(b.Workers()) == 2 })
 	b.completes(t)
-	kept, err := os.ReadFile(filepath.Join(b.worker.cfg.StateDir, "worker-id"))
-	require.NoError(t, err)
+	kept := must(os.ReadFile(filepath.Join(b.worker.cfg.StateDir, "worker-id")))(t)
 	require.NotEqual(t, before, strings.TrimSpace(string(kept)))
 }
 
@@ -149,8 +148,7 @@ func TestWorkerComesBackAsTheSame(t *testing.T) {
 	b.completes(t)
 	b.drain()
 	require.NoError(t, b.err)
-	again, err := New(b.client, b.worker.log, b.worker.cfg)
-	require.NoError(t, err)
+	again := must(New(b.client, b.worker.log, b.worker.cfg))(t)
 	second := &bench{Controller: b.Controller, worker: again, client: b.client, ended: make(chan struct{})}
 	second.start(t)
 	b.completes(t)
@@ -162,8 +160,7 @@ func TestSecondWorkerInOneStateDirectory(t *testing.T) {
 	b := newBench(t, copyBuild)
 	b.start(t)
 	b.completes(t)
-	again, err := New(b.client, b.worker.log, b.worker.cfg)
-	require.NoError(t, err)
+	again := must(New(b.client, b.worker.log, b.worker.cfg))(t)
 	require.ErrorContains(t, again.Run(t.Context()), ": another worker uses it")
 }
 

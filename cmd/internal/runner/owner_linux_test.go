@@ -30,8 +30,7 @@ func newOwners(t *testing.T, n int) (owners []*Owner) {
 	for range n {
 		// No process has a number above 1<<22, so that each run of the tests has its own.
 		uid := int64(1+lastUser.Add(1))<<22 + int64(os.Getpid())
-		o, err := FindOwner(strconv.FormatInt(uid, 10))
-		require.NoError(t, err)
+		o := must(FindOwner(strconv.FormatInt(uid, 10)))(t)
 		t.Cleanup(func() {
 			require.NoError(t, o.kill(context.WithoutCancel(t.Context())))
 			_ = os.Remove(o.lockPath())
@@ -109,8 +108,7 @@ echo looked; cd; echo x > "$TAKT_OUTPUT"`, newOwners(t, 1))
 	require.NotEmpty(t, b.line(id, "looked"))
 	require.Empty(t, b.line(id, "it stayed"))
 	require.Empty(t, b.line(id, "it hops"))
-	left, err := b.worker.cfg.Owners[0].processes(t.Context())
-	require.NoError(t, err)
+	left := must(b.worker.cfg.Owners[0].processes(t.Context()))(t)
 	require.Empty(t, left)
 }
 

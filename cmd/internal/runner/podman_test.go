@@ -34,8 +34,7 @@ func newEngine(t *testing.T) *engine {
 	dir, err := os.MkdirTemp("", "takt") //nolint:usetesting // podman wants short names
 	require.NoError(t, err)
 	e := &engine{t: t}
-	e.env, err = needs.PodmanEnv(dir)
-	require.NoError(t, err)
+	e.env = must(needs.PodmanEnv(dir))(t)
 	t.Cleanup(func() {
 		e.run("rm", "--all", "--force")
 		e.run("image", "rm", "--all", "--force")
@@ -66,8 +65,7 @@ func (e *engine) has(image string) bool {
 func (e *engine) makeImage(name string) {
 	e.t.Helper()
 	path := filepath.Join(e.t.TempDir(), "image.tar")
-	f, err := os.Create(path)
-	require.NoError(e.t, err)
+	f := must(os.Create(path))(e.t)
 	noise := make([]byte, 1<<20)
 	_, _ = rand.Read(noise)
 	require.NoError(e.t, needs.Busybox(f, map[string][]byte{"noise": noise}))
@@ -230,10 +228,8 @@ func noRuntime(t *testing.T) string {
 func serveImages(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command(needs.Registry(t), "-port", "0")
-	said, err := cmd.StderrPipe()
-	require.NoError(t, err)
-	wait, err := tied.Start(cmd)
-	require.NoError(t, err)
+	said := must(cmd.StderrPipe())(t)
+	wait := must(tied.Start(cmd))(t)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = wait()
@@ -256,8 +252,7 @@ func TestPodmanTakesTheImageOfTheJob(t *testing.T) {
 		e.makeImage(name)
 		e.run("push", "--quiet", name)
 	}
-	size, err := strconv.ParseInt(e.run("image", "inspect", "--format", "{{.Size}}", base), 10, 64)
-	require.NoError(t, err)
+	size := must(strconv.ParseInt(e.run("image", "inspect", "--format", "{{.Size}}", base), 10, 64))(t)
 	e.run("image", "rm", base, next, foreign)
 	e.makeImage("localhost/mine:1")
 
@@ -284,8 +279,7 @@ func TestPodmanTakesTheImageOfTheJob(t *testing.T) {
 	require.True(t, e.has(next))
 	require.False(t, e.has(base))
 	require.True(t, e.has("localhost/mine:1"), "what others made is left alone")
-	kept, err := os.ReadFile(cache)
-	require.NoError(t, err)
+	kept := must(os.ReadFile(cache))(t)
 	require.Equal(t, next+"\n", string(kept))
 
 	// What is not allowed is given back, and not pulled.

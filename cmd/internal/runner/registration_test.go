@@ -117,12 +117,10 @@ func TestNumbersOfRegistrationsGrowOverProcesses(t *testing.T) {
 	last := int64(0)
 	next := func(now time.Time) {
 		t.Helper()
-		s, err := openState(dir, "")
-		require.NoError(t, err)
+		s := must(openState(dir, ""))(t)
 		defer s.close()
 		for range 2 {
-			n, err := s.nextRegistration(now)
-			require.NoError(t, err)
+			n := must(s.nextRegistration(now))(t)
 			require.Greater(t, n, last)
 			last = n
 		}

@@ -15,9 +15,7 @@ func TestTelemetryTellsTheMachineAndThePhase(t *testing.T) {
 	var last store.Telemetry
 	b.Await(t, "the build's phase is told", func() bool {
 		for _, sent := range b.Build(id).Telemetry {
-			var err error
-			last, err = store.ParseTelemetry([]byte(`"`+sent.Type+`"`), []byte(`"`+sent.Timestamp+`"`), sent.Data)
-			require.NoError(t, err)
+			last = must(store.ParseTelemetry([]byte(`"`+sent.Type+`"`), []byte(`"`+sent.Timestamp+`"`), sent.Data))(t)
 		}
 		return last.Stage == phaseBuild
 	})
