@@ -215,21 +215,6 @@ func TestAWaiterThatGivesUpLeaksNoPlace(t *testing.T) {
 		require.EqualValues(w, 1, p.status().Refused)
 		require.Equal(w, 3, p.status().QueuePeak)
 		w.requireNothingHeld()
-
-		// First come, first served.
-		hold := w.hold("b")
-		passes(time.Millisecond)
-		order := make(chan int, 3)
-		for i := range 3 {
-			go func() {
-				_ = w.h.Do(context.Background(), store.Work{Domain: "b"}, func(context.Context) error { order <- i; return nil })
-			}()
-			passes(time.Millisecond)
-		}
-		require.NoError(w, hold.end())
-		synctest.Wait()
-		require.Equal(w, []int{0, 1, 2}, []int{<-order, <-order, <-order})
-		w.requireNothingHeld()
 	})
 }
 

@@ -21,7 +21,6 @@ import (
 	"takt/store"
 	"takt/store/postgres"
 	"takt/store/storetest"
-	"takt/store/storetest/needs"
 )
 
 // controller is one takt's QueueManager on a real database.
@@ -204,50 +203,6 @@ func workers(tb testing.TB, db *postgres.DB, n int) []storetest.RegisteredWorker
 	return list
 }
 
-func TestRaceForOneBuild(t *testing.T) {
-	t.Parallel()
-	const racers = 10
-	db := storetest.New(t)
-	c := newController(t, db.DB)
-	builds := postgres.NewBuilds(db.DB, postgres.BuildsConfig{})
-	fleet := workers(t, db.DB, racers)
-	reqs := make([]store.PollRequest, racers)
-	for i, w := range fleet {
-		reqs[i] = w.Request()
-	}
-	for round := range needs.Repeat(100, 1000) {
-		b := storetest.Build(t, db.DB)
-		c.queue.Enqueued(b) // as whoever submits here does, before it replies
-		var race sync.WaitGroup
-		replies, errs := make([]store.PollReply, racers), make([]error, racers)
-		start := make(chan struct{})
-		for i := range racers {
-			race.Go(func() {
-				<-start
-				replies[i], errs[i] = c.queue.Poll(t.Context(), reqs[i], 0)
-			})
-		}
-		close(start)
-		race.Wait()
-		winner := -1
-		for i, r := range replies {
-			require.NoError(t, errs[i])
-			reqs[i] = c.next(t, reqs[i], r)
-			if r.Job != nil {
-				require.Equal(t, -1, winner, "round %d: two workers have the build", round)
-				require.Equal(t, b.ID, r.Job.BuildID)
-				winner = i
-			}
-		}
-		require.NotEqual(t, -1, winner, "round %d: nobody has the build", round)
-		_, err := builds.Finish(t.Context(), store.Result{BuildID: b.ID, WorkerID: fleet[winner].ID, Attempt: 1})
-		require.NoError(t, err)
-	}
-	var twice int
-	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds WHERE attempt <> 1 OR state <> 'failed'`).Scan(&twice))
-	require.Zero(t, twice)
-}
-
 func TestTwoControllers(t *testing.T) {
 	t.Parallel()
 	const pollers, count = 50, 500
@@ -266,128 +221,6 @@ func TestTwoControllers(t *testing.T) {
 	f.finishes(count)
 	f.leave()
 	f.check(db.Pool, count)
-}
-
-func TestCrashUnderLoad(t *testing.T) {
-	t.Parallel()
-	const pollers, count = 20, 300
-	db := storetest.New(t)
-	c := newController(t, db.DB)
-	bystander := c.sys.Whereis("takt/pubsub")
-	f := newFleet(t, db.DB, 3*time.Second, c)
-	f.join(workers(t, db.DB, pollers)...)
-	crashes := 0
-	for i := range count {
-		storetest.Build(t, db.DB)
-		c.queue.Enqueued(plain(store.IOS))
-		if i%10 == 5 {
-			if p := c.sys.Whereis(queueName); p != nil {
-				p.Exit(errors.New("crashed on purpose"))
-				crashes++
-			}
-		}
-	}
-	f.finishes(count)
-	f.leave()
-	f.check(db.Pool, count)
-	require.Greater(t, crashes, count/20)
-	require.Same(t, bystander, c.sys.Whereis("takt/pubsub"))
-}
-
-// Another session, such as one of a controller that stands still in a transaction, keeps
-// the rows of three of twenty workers locked. The others get their builds meanwhile.
-func TestLockedWorkersHoldUpNoOther(t *testing.T) {
-	t.Parallel()
-	db := storetest.New(t)
-	c := newController(t, db.DB)
-	all := workers(t, db.DB, 20)
-	for range all {
-		storetest.Build(t, db.DB)
-	}
-	var ids []string
-	for _, w := range all[:3] {
-		ids = append(ids, w.ID)
-	}
-	tx, err := db.Pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	_, err = tx.Exec(t.Context(), `SELECT FROM workers WHERE id = ANY ($1) FOR UPDATE`, ids)
-	require.NoError(t, err)
-	type result struct {
-		i     int
-		reply store.PollReply
-		err   error
-		took  time.Duration
-	}
-	results := make(chan result, len(all))
-	for i, w := range all {
-		go func() {
-			begun := time.Now()
-			reply, err := c.queue.Poll(t.Context(), store.PollRequest{Token: w.Token, Presented: "shown"}, time.Minute)
-			results <- result{i, reply, err, time.Since(begun)}
-		}()
-	}
-	slowest := time.Duration(0)
-	for range all[3:] {
-		r := <-results
-		require.NoError(t, r.err)
-		require.NotNil(t, r.reply.Job)
-		require.GreaterOrEqual(t, r.i, 3)
-		slowest = max(slowest, r.took)
-	}
-	t.Logf("the slowest of the others waited %s", slowest)
-	require.NoError(t, tx.Rollback(t.Context()))
-	for range ids {
-		r := <-results
-		require.NoError(t, r.err)
-		require.NotNil(t, r.reply.Job)
-	}
-}
-
-func TestLostReply(t *testing.T) {
-	t.Parallel()
-	db := storetest.New(t)
-	c := newController(t, db.DB)
-	w := storetest.Worker(t, db.DB)
-	for range 3 {
-		storetest.Build(t, db.DB)
-	}
-	req := w.Request()
-	lost, err := c.queue.Poll(t.Context(), req, 0)
-	require.NoError(t, err)
-	for range 3 {
-		again, err := c.queue.Poll(t.Context(), req, time.Second)
-		require.NoError(t, err)
-		require.Equal(t, lost.Job, again.Job)
-		require.True(t, again.Redelivered)
-	}
-
-	t.Run("also when the caller left while it was parked", func(t *testing.T) {
-		t.Parallel()
-		db := storetest.New(t)
-		c := newController(t, db.DB)
-		w := storetest.Worker(t, db.DB)
-		req := w.Request()
-		for range 20 {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			parked, err := c.queue.Arrive(ctx, req, time.Minute)
-			require.NoError(t, err)
-			b := storetest.Build(t, db.DB)
-			c.queue.Enqueued(plain(store.IOS))
-			cancel(errors.New("client disconnected"))
-			reply, err := parked(ctx, nil)
-			if err != nil {
-				reply, err = c.queue.Poll(t.Context(), req, time.Minute)
-				require.NoError(t, err)
-			}
-			require.Equal(t, b.ID, reply.Job.BuildID)
-			require.Equal(t, 1, reply.Job.Attempt)
-			req = c.next(t, req, reply)
-			_, err = postgres.NewBuilds(db.DB, postgres.BuildsConfig{}).
-				Finish(t.Context(), store.Result{BuildID: b.ID, WorkerID: w.ID, Attempt: 1})
-			require.NoError(t, err)
-		}
-	})
 }
 
 // apart returns db with connections of its own, which nobody ends.
