@@ -152,3 +152,14 @@ func TestNobodyIsStartedAfterAKill(t *testing.T) {
 	require.Zero(t, <-began)
 	<-root.Done()
 }
+
+func TestWindow(t *testing.T) {
+	t.Parallel()
+	w := window{limit: 2, period: 5}
+	for _, tc := range []struct {
+		now int64
+		ok  bool
+	}{{0, true}, {1, true}, {5, false}, {7, true}, {8, false}, {20, true}, {20, true}, {25, false}, {31, true}} {
+		require.Equal(t, tc.ok, w.add(tc.now), "at second %d", tc.now)
+	}
+}

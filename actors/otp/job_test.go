@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"takt/actors/otp"
 	"takt/actors/otp/otptest"
@@ -203,53 +202,5 @@ func TestJob(t *testing.T) {
 			return batchless{puppet{init: func(c *otp.Ctx) error { job.In(c, 1); return nil }}}
 		})
 		require.Equal(t, 7, <-results)
-	})
-}
-
-// Whatever is requested when: runs never overlap (Begin panics), and each request is
-// followed by the beginning of a run, at once or when the run under way has ended.
-func TestJobServesEachRequest(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(r *rapid.T) {
-		type request struct {
-			at   time.Duration
-			kind int
-		}
-		var requests []request
-		var now time.Duration
-		for _, gap := range rapid.SliceOfN(rapid.IntRange(0, 9), 1, 40).Draw(r, "gaps") {
-			now += time.Duration(gap) * time.Second
-			requests = append(requests, request{now, rapid.IntRange(0, 2).Draw(r, "kind")})
-		}
-		l := &labourer{takes: time.Duration(rapid.IntRange(0, 7).Draw(r, "takes")) * time.Second}
-		labour(t, l, func(_ *otp.System, at func(time.Duration, func(*otp.Ctx))) {
-			for _, q := range requests {
-				at(q.at, func(c *otp.Ctx) {
-					switch q.kind {
-					case 0:
-						l.job.Start(c)
-					case 1:
-						l.job.Tick(c)
-					case 2:
-						l.job.In(c, l.takes/2)
-					}
-				})
-			}
-			at(now+time.Minute, func(*otp.Ctx) {})
-		})
-		for i := 1; i < len(l.begun); i++ {
-			require.GreaterOrEqual(r, l.begun[i]-l.begun[i-1], l.takes)
-		}
-		for _, q := range requests {
-			limit := q.at + l.takes // of the run under way
-			if q.kind == 2 {
-				limit += l.takes / 2
-			}
-			served := false
-			for _, b := range l.begun {
-				served = served || b >= q.at && b <= limit || q.kind == 1 && b <= q.at && b+l.takes >= q.at
-			}
-			require.True(r, served, "request of kind %d at %s, begun %v", q.kind, q.at, l.begun)
-		}
 	})
 }

@@ -2,7 +2,6 @@ package otp_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,35 +12,6 @@ import (
 	"takt/actors/otp"
 	"takt/actors/otp/otptest"
 )
-
-func errorAs[T error](err error, target *T) bool { return errors.As(err, target) }
-
-func TestTimers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		sys := otptest.New(t)
-		begin := time.Now()
-		var got []string
-		var cancel func()
-		_, err := sys.Start("", puppet{
-			init: func(c *otp.Ctx) error {
-				c.SendAfter(2*time.Second, "once")
-				cancel = c.SendEvery(3*time.Second, "tick")
-				c.SendAfter(time.Second, "cancelled")()
-				return nil
-			},
-			info: func(c *otp.Ctx, msg any) {
-				got = append(got, msg.(string)+" "+time.Since(begin).String()) //nolint:forcetypeassert // ours
-				if time.Since(begin) >= 6*time.Second {
-					cancel()
-				}
-			},
-		}.make)
-		require.NoError(t, err)
-		otptest.Advance(time.Minute)
-		require.Equal(t, []string{"once 2s", "tick 3s", "tick 6s"}, got)
-	})
-}
 
 func TestTimersOfSlowServer(t *testing.T) {
 	t.Parallel()
@@ -127,37 +97,6 @@ func TestMonitor(t *testing.T) {
 	require.ErrorIs(t, down.Reason, otp.ErrShutdown)
 	otptest.Crash(t, watcher, nil)
 	require.Empty(t, downs, "a demonitored process is not reported")
-}
-
-func TestAsync(t *testing.T) {
-	t.Parallel()
-	t.Run("the result arrives as a message", func(t *testing.T) {
-		t.Parallel()
-		sys := otptest.New(t)
-		got := make(chan any, 1)
-		_, err := sys.Start("", puppet{
-			init: func(c *otp.Ctx) error { c.Async(func(context.Context) any { return 7 }); return nil },
-			info: func(_ *otp.Ctx, msg any) { got <- msg },
-		}.make)
-		require.NoError(t, err)
-		require.Equal(t, 7, <-got)
-	})
-	t.Run("is cancelled with the reason, and waited for", func(t *testing.T) {
-		t.Parallel()
-		sys := otptest.New(t)
-		var cause error
-		p, err := sys.Start("", puppet{init: func(c *otp.Ctx) error {
-			c.Async(func(ctx context.Context) any {
-				<-ctx.Done()
-				cause = context.Cause(ctx)
-				return nil
-			})
-			return nil
-		}}.make)
-		require.NoError(t, err)
-		otptest.Crash(t, p, errBoom)
-		require.Equal(t, errBoom, cause)
-	})
 }
 
 func TestNames(t *testing.T) {

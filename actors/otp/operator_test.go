@@ -76,32 +76,6 @@ func TestRestartRunningAppliesTheStrategy(t *testing.T) {
 	}
 }
 
-func TestRestartRunningOfASupervisor(t *testing.T) {
-	t.Parallel()
-	var seen journal
-	sys := otptest.New(t, seen.hook)
-	root := otptest.Tree(t, sys, otp.SupSpec{Period: time.Second, Children: []otp.ChildSpec{
-		{ID: "s", Supervisor: func() otp.SupSpec {
-			return otp.SupSpec{Children: []otp.ChildSpec{
-				{ID: "a", Server: puppet{}.make},
-				{ID: "deep", Supervisor: func() otp.SupSpec {
-					return otp.SupSpec{Children: []otp.ChildSpec{{ID: "b", Server: puppet{}.make}}}
-				}},
-			}}
-		}},
-		{ID: "other", Server: puppet{}.make},
-	}})
-	other := sys.Whereis("root/other")
-	seen.reset()
-	must(otp.RestartRunning(t.Context(), root, "s"))(t)
-	require.Equal(t, []string{"root/s/deep/b", "root/s/deep", "root/s/a", "root/s"}, seen.order(otp.EventExit))
-	require.Equal(t, []string{"root/s/a", "root/s/deep/b", "root/s/deep", "root/s"}, seen.order(otp.EventStarted))
-	require.Same(t, other, sys.Whereis("root/other"))
-
-	_, err := otp.RestartRunning(t.Context(), sys.Ref("root/s/deep"), "b")
-	require.NoError(t, err, "it works below, too")
-}
-
 func TestRestartRunningOfAChildThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -157,20 +131,6 @@ func TestRestartRunningWhoseStartFails(t *testing.T) {
 		require.ErrorIs(t, err, errBoom)
 		require.ErrorIs(t, otptest.Ended(t, root), otp.ErrShutdown)
 		require.Equal(t, 1+1+3, *starts, "once, by the operator, and three retries")
-	})
-	t.Run("is what it says when the child is not wanted", func(t *testing.T) {
-		t.Parallel()
-		sys := otptest.New(t)
-		starts := 0
-		root := one(t, sys, otp.ChildSpec{Server: puppet{init: func(*otp.Ctx) error {
-			if starts++; starts > 1 {
-				return otp.Ignore
-			}
-			return nil
-		}}.make})
-		_, err := otp.RestartRunning(t.Context(), root, "child")
-		require.ErrorIs(t, err, otp.Ignore)
-		require.Equal(t, otp.StatusTerminated, sys.Tree(false)[0].Children[0].Status)
 	})
 }
 

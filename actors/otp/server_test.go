@@ -2,8 +2,6 @@ package otp_test
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,32 +67,6 @@ func TestCall(t *testing.T) {
 			require.False(t, otp.Cast(target, 7))
 		}
 	})
-}
-
-func TestCallOfCrashingServer(t *testing.T) {
-	t.Parallel()
-	sys := otptest.New(t)
-	taken := make(chan struct{}, 100)
-	p, err := sys.Start("", puppet{
-		call: func(*otp.Ctx, otp.From, any) (any, error) { taken <- struct{}{}; return otp.NoReply, nil },
-		cast: func(*otp.Ctx, any) { panic(errBoom) },
-	}.make)
-	require.NoError(t, err)
-
-	var callers sync.WaitGroup
-	for range 100 {
-		callers.Go(func() {
-			_, err := otp.Call[int](t.Context(), p, 7)
-			var crash *otp.PanicError
-			if errorAs(err, &crash) && string(crash.Stack) != "" {
-				return
-			}
-			t.Errorf("not told of the crash: %v", err)
-		})
-	}
-	otptest.Eventually(t, func() bool { return len(taken) == 100 }, "all calls are taken")
-	require.True(t, otp.Cast(p, "crash"))
-	callers.Wait()
 }
 
 func TestCallTimeout(t *testing.T) {
@@ -209,24 +181,6 @@ func TestBatchServer(t *testing.T) {
 		synctest.Wait()
 		sizes := must(otp.Call[[]int](t.Context(), p, "sizes"))(t)
 		require.Equal(t, []int{1, 10, 1}, sizes)
-	})
-	otptest.Bubble(t, "a crash is one for all callers in the batch", func(t otptest.T) {
-		held := make(chan struct{})
-		p := otptest.Start(t, func() otp.Server { return &committer{held: held} })
-		require.True(t, otp.Cast(p, "hold"))
-		synctest.Wait()
-		require.True(t, otp.Cast(p, "crash"))
-		var callers sync.WaitGroup
-		for range 10 {
-			callers.Go(func() {
-				if _, err := otp.Call[[]int](t.Context(), p, "sizes"); !errors.Is(err, errBoom) {
-					t.Errorf("not told of the crash: %v", err)
-				}
-			})
-		}
-		synctest.Wait()
-		close(held)
-		callers.Wait()
 	})
 }
 
