@@ -146,7 +146,7 @@ func TestClusterDirectory(t *testing.T) {
 		letter := filepath.Join(dir, clusterName, "letter.txt")
 		require.NoError(t, os.Mkdir(filepath.Dir(letter), 0o700))
 		require.NoError(t, os.WriteFile(letter, []byte("dear"), 0o600))
-		b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
+		b := &fixture{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
 		require.ErrorContains(t, b.start(t), "move it away")
 		require.FileExists(t, letter)
 	})
@@ -155,7 +155,7 @@ func TestClusterDirectory(t *testing.T) {
 		dir := t.TempDir()
 		require.NoError(t, os.Mkdir(filepath.Join(dir, clusterName), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, clusterName, "PG_VERSION"), []byte("12\n"), 0o600))
-		b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
+		b := &fixture{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
 		err := b.start(t)
 		require.ErrorContains(t, err, "made by PostgreSQL 12")
 		require.ErrorContains(t, err, "apt-get install postgresql-12")
@@ -163,7 +163,7 @@ func TestClusterDirectory(t *testing.T) {
 	t.Run("on a machine without PostgreSQL says how to install it", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
-		b := &bundle{sys: newSystem(t), pg: NewPostgres(PostgresConfig{DataDir: dir, Globs: []string{}}), dir: dir}
+		b := &fixture{sys: newSystem(t), pg: NewPostgres(PostgresConfig{DataDir: dir, Globs: []string{}}), dir: dir}
 		err := b.start(t)
 		require.ErrorIs(t, err, ErrNoBinaries)
 		require.ErrorContains(t, err, "apt-get install postgresql")

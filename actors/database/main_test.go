@@ -140,8 +140,8 @@ func kill9(t *testing.T, cmd *exec.Cmd) {
 	_ = cmd.Wait() // reports the kill
 }
 
-// bundle is a system of processes with an embedded server in it.
-type bundle struct {
+// fixture is a system of processes with an embedded server in it.
+type fixture struct {
 	sys *otp.System
 	pg  *Postgres
 	dir string
@@ -173,14 +173,14 @@ func config(dir string) PostgresConfig {
 }
 
 // serve runs the embedded server, and the children after it, until the test ends.
-func serve(t *testing.T, cfg PostgresConfig, after ...func(*Postgres) otp.ChildSpec) *bundle {
+func serve(t *testing.T, cfg PostgresConfig, after ...func(*Postgres) otp.ChildSpec) *fixture {
 	t.Helper()
-	b := &bundle{sys: newSystem(t), pg: NewPostgres(cfg), dir: cfg.DataDir}
+	b := &fixture{sys: newSystem(t), pg: NewPostgres(cfg), dir: cfg.DataDir}
 	require.NoError(t, b.start(t, after...))
 	return b
 }
 
-func (b *bundle) start(t *testing.T, after ...func(*Postgres) otp.ChildSpec) error {
+func (b *fixture) start(t *testing.T, after ...func(*Postgres) otp.ChildSpec) error {
 	t.Helper()
 	needs.Postgres(t)
 	children := []otp.ChildSpec{b.pg.Spec()}
@@ -194,7 +194,7 @@ func (b *bundle) start(t *testing.T, after ...func(*Postgres) otp.ChildSpec) err
 }
 
 // stop ends the server in order.
-func (b *bundle) stop(t *testing.T) {
+func (b *fixture) stop(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	defer cancel()

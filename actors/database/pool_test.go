@@ -80,8 +80,8 @@ func (w *outageLog) seen() (last string, restarts int) {
 	return last, w.restarts
 }
 
-// poolBundle is a pool in a system of its own, away from the server's.
-type poolBundle struct {
+// poolFixture is a pool in a system of its own, away from the server's.
+type poolFixture struct {
 	sys     *otp.System
 	pool    *Pool
 	sink    *fakeSink
@@ -107,9 +107,9 @@ func (l *logBook) String() string {
 	return l.text.String()
 }
 
-func startPool(t *testing.T, cfg PoolConfig) *poolBundle {
+func startPool(t *testing.T, cfg PoolConfig) *poolFixture {
 	t.Helper()
-	b := &poolBundle{sink: &fakeSink{}, outages: &outageLog{}, log: &logBook{}}
+	b := &poolFixture{sink: &fakeSink{}, outages: &outageLog{}, log: &logBook{}}
 	b.sys = otp.New(otp.Options{Logger: zerolog.New(io.MultiWriter(t.Output(), b.log)), OnEvent: b.outages.observe})
 	cfg.Sinks = append(cfg.Sinks, b.sink)
 	if cfg.Backoff == (backoff.Backoff{}) {
@@ -124,7 +124,7 @@ func startPool(t *testing.T, cfg PoolConfig) *poolBundle {
 	return b
 }
 
-func (b *poolBundle) stop(t *testing.T) {
+func (b *poolFixture) stop(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -336,7 +336,7 @@ func TestPoolOutage(t *testing.T) {
 		_, restarts := b.outages.seen()
 		require.Zero(t, restarts)
 	})
-	second := &bundle{sys: newSystem(t), pg: first.pg, dir: dir}
+	second := &fixture{sys: newSystem(t), pg: first.pg, dir: dir}
 	t.Run("it comes back: so does the pool", func(t *testing.T) { //nolint:paralleltest // builds on the step before
 		require.NoError(t, second.start(t))
 		soon(t, "the pool", b.pool.Ready)

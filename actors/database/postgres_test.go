@@ -105,7 +105,7 @@ func TestPostgresOrphan(t *testing.T) {
 		dir := made(t)
 		kill9(t, startHelper(t, dir, "ready"))
 		lines := make(chan string, 1000)
-		b := &bundle{sys: otp.New(otp.Options{Logger: zerolog.New(lineWriter(lines))}), pg: NewPostgres(config(dir)), dir: dir}
+		b := &fixture{sys: otp.New(otp.Options{Logger: zerolog.New(lineWriter(lines))}), pg: NewPostgres(config(dir)), dir: dir}
 		require.NoError(t, b.start(t))
 		query(t, b.pg, "DO $$ BEGIN RAISE WARNING 'heard again'; END $$")
 		for !strings.Contains(<-lines, "heard again") {

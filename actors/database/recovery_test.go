@@ -72,7 +72,7 @@ func TestPostgresStopWhileStarting(t *testing.T) {
 	t.Parallel()
 	needs.Postgres(t)
 	dir := t.TempDir()
-	b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
+	b := &fixture{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	started := make(chan error, 1)
 	go func() {
@@ -104,7 +104,7 @@ func TestClusterElsewhere(t *testing.T) {
 	b.stop(t)
 
 	require.NoError(t, os.Rename(filepath.Join(disk, "moved"), filepath.Join(disk, "away")))
-	b = &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
+	b = &fixture{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
 	require.ErrorContains(t, b.start(t), "is its disk mounted?")
 	require.NoDirExists(t, filepath.Join(disk, "moved"))
 }
@@ -113,7 +113,7 @@ func TestPasswordReplaced(t *testing.T) {
 	t.Parallel()
 	dir := made(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, passwordFileName), []byte("guessed\n"), 0o644))
-	b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
+	b := &fixture{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
 	require.ErrorContains(t, b.start(t), "without that file a new one is made")
 	require.Empty(t, serversIn(clusterInfo(t, dir)))
 	info := must(os.Stat(filepath.Join(dir, passwordFileName)))(t)

@@ -132,17 +132,17 @@ func TestWorkerThatCrashesBehindTheStatesBack(t *testing.T) {
 
 func TestWhatIsEndedFromAboveIsResumed(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(b *bundle, id string){
-		"the subsystem crashes":        func(b *bundle, _ string) { b.sys.Whereis("takt/deployments").Kill() },
-		"the subsystem is restarted":   func(b *bundle, _ string) { b.restart("takt", "deployments") },
-		"deployment_sup crashes":       func(b *bundle, _ string) { b.sys.Whereis("takt/deployments/deployment_sup").Kill() },
-		"deployment_sup is restarted":  func(b *bundle, _ string) { b.restart("takt/deployments", "deployment_sup") },
-		"repo_sup crashes":             func(b *bundle, _ string) { b.sys.Whereis("takt/deployments/repo_sup").Kill() },
-		"repo_sup is restarted":        func(b *bundle, _ string) { b.restart("takt/deployments", "repo_sup") },
-		"the resumer crashes":          func(b *bundle, _ string) { b.sys.Whereis("takt/deployments/resumer").Kill() },
-		"its own supervisor crashes":   func(b *bundle, id string) { b.proc(id).Kill() },
-		"its worker is terminated":     func(b *bundle, id string) { b.terminate(id, "worker") },
-		"its supervisor is terminated": func(b *bundle, id string) { b.proc(id).Exit(otp.ErrShutdown) },
+	for name, end := range map[string]func(b *fixture, id string){
+		"the subsystem crashes":        func(b *fixture, _ string) { b.sys.Whereis("takt/deployments").Kill() },
+		"the subsystem is restarted":   func(b *fixture, _ string) { b.restart("takt", "deployments") },
+		"deployment_sup crashes":       func(b *fixture, _ string) { b.sys.Whereis("takt/deployments/deployment_sup").Kill() },
+		"deployment_sup is restarted":  func(b *fixture, _ string) { b.restart("takt/deployments", "deployment_sup") },
+		"repo_sup crashes":             func(b *fixture, _ string) { b.sys.Whereis("takt/deployments/repo_sup").Kill() },
+		"repo_sup is restarted":        func(b *fixture, _ string) { b.restart("takt/deployments", "repo_sup") },
+		"the resumer crashes":          func(b *fixture, _ string) { b.sys.Whereis("takt/deployments/resumer").Kill() },
+		"its own supervisor crashes":   func(b *fixture, id string) { b.proc(id).Kill() },
+		"its worker is terminated":     func(b *fixture, id string) { b.terminate(id, "worker") },
+		"its supervisor is terminated": func(b *fixture, id string) { b.proc(id).Exit(otp.ErrShutdown) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -164,12 +164,12 @@ func TestWhatIsEndedFromAboveIsResumed(t *testing.T) {
 	}
 }
 
-func (b *bundle) restart(sup, id string) {
+func (b *fixture) restart(sup, id string) {
 	b.t.Helper()
 	must(otp.RestartRunning(b.t.Context(), b.sys.Ref(sup), id))(b.t)
 }
 
-func (b *bundle) terminate(id, part string) {
+func (b *fixture) terminate(id, part string) {
 	b.t.Helper()
 	require.NoError(b.t, otp.TerminateChild(b.t.Context(), b.proc(id), part))
 }

@@ -82,7 +82,7 @@ func TestCountsAddUpOverRandomSchedules(t *testing.T) {
 
 // disturb kills something at some moment, or nothing. It reports whether that
 // marks repositories as failed.
-func (b *bundle) disturb(rnd *rand.Rand, id, prefix string, n int) (marks bool) {
+func (b *fixture) disturb(rnd *rand.Rand, id, prefix string, n int) (marks bool) {
 	b.t.Helper()
 	what := rnd.IntN(7)
 	after := time.Duration(rnd.IntN(30)) * time.Millisecond
@@ -115,7 +115,7 @@ func (b *bundle) disturb(rnd *rand.Rand, id, prefix string, n int) (marks bool) 
 	return false
 }
 
-func kill(b *bundle, id string, part ...string) {
+func kill(b *fixture, id string, part ...string) {
 	if p := b.proc(id, part...); p != nil {
 		p.Kill()
 	}

@@ -19,7 +19,7 @@ func TestSpikeScalesUpAndItsEndScalesDown(t *testing.T) {
 	cfg := steady(5, "a", "b")
 	cfg.Pools[1].Max, cfg.Pools[1].Min = 8, 3
 	cfg.balanceEvery = time.Hour
-	inBubble(t, cfg, func(w *world) {
+	inBubble(t, cfg, func(w *fixture) {
 		p := w.pool("b")
 		require.Equal(w, 5, p.status().Workers)
 		spike := w.holdAll("b", 40)
@@ -46,7 +46,7 @@ func TestSpikeScalesUpAndItsEndScalesDown(t *testing.T) {
 func TestSustainedOverloadAdmitsTheLimitAndNotOneMore(t *testing.T) {
 	t.Parallel()
 	cfg := steady(10, "urgent", "usual")
-	inBubble(t, cfg, func(w *world) {
+	inBubble(t, cfg, func(w *fixture) {
 		usual := w.holdAll("usual", 300)
 		passes(time.Second)
 		s := w.h.Status().Regulator
@@ -88,7 +88,7 @@ func TestEvenLoadIsBalanced(t *testing.T) {
 	t.Parallel()
 	cfg := steady(20, "a", "b", "c")
 	cfg.Limits = store.HeijunkaLimits{Soft: 900, Hard: 1000}
-	inBubble(t, cfg, func(w *world) {
+	inBubble(t, cfg, func(w *fixture) {
 		load := slices.Concat(w.holdAll("a", 10), w.holdAll("b", 9), w.holdAll("c", 11))
 		passes(time.Minute)
 		require.Greater(w, w.h.Status().Balance.Coefficient, 0.8)
@@ -104,7 +104,7 @@ func TestOverloadedPoolGainsWorkersFromTheIdleOne(t *testing.T) {
 	for i := range cfg.Pools {
 		cfg.Pools[i].Min, cfg.Pools[i].Max = 8, 20
 	}
-	inBubble(t, cfg, func(w *world) {
+	inBubble(t, cfg, func(w *fixture) {
 		w.h.gate.set(store.HeijunkaLimits{Soft: 900, Hard: 1000})
 		load := append(w.holdAll("busy", 30), w.holdAll("half", 5)...)
 		passes(time.Millisecond)
@@ -149,7 +149,7 @@ func TestBurstIsFoundAndItsSurgeEndsOnTime(t *testing.T) {
 	for _, baseline := range []int{0, 2, 8} {
 		t.Run("with "+strconv.Itoa(baseline)+" requests before", func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, cfg, func(w *world) {
+			inBubble(t, cfg, func(w *fixture) {
 				w.h.gate.set(store.HeijunkaLimits{Soft: 900, Hard: 1000, Reserved: 0.2})
 				before := w.holdAll("a", baseline)
 				passes(2 * time.Minute)
@@ -198,7 +198,7 @@ func TestRequestsThatWaitOutsideAreDemand(t *testing.T) {
 	t.Parallel()
 	cfg := steady(10, "a", "b")
 	cfg.scaleEvery, cfg.balanceEvery = time.Hour, time.Hour
-	inBubble(t, cfg, func(w *world) {
+	inBubble(t, cfg, func(w *fixture) {
 		w.h.gate.set(store.HeijunkaLimits{Soft: 900, Hard: 1000, Reserved: 0.2})
 		var outside atomic.Int64
 		p := w.h.pools[1]
@@ -261,7 +261,7 @@ func TestRetryAfterComesFromTheDrainRate(t *testing.T) {
 // Beyond 50 refusals in a tenth of a second each takes a moment.
 func TestAFloodOfRefusalsIsHeldBack(t *testing.T) {
 	t.Parallel()
-	inBubble(t, separate(steady(1, "a", "b")), func(w *world) {
+	inBubble(t, separate(steady(1, "a", "b")), func(w *fixture) {
 		load := w.holdAll("b", 80)
 		passes(time.Second)
 		refusal := func() time.Duration {

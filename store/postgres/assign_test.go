@@ -42,7 +42,7 @@ func TestAssignAnswersAtTheIndexOfThePoll(t *testing.T) {
 	b := setup(t)
 	build := b.build(on(store.Android))
 	ios, android := b.worker(takes(store.IOS)), b.worker(takes(store.Android))
-	stranger := &client{bundle: b, number: 4711, shown: 1}
+	stranger := &client{fixture: b, number: 4711, shown: 1}
 
 	got := b.assign(
 		stranger.request(), ios.request(), store.Poll{WorkerID: "nobody"}, android.request(),
@@ -137,9 +137,7 @@ func TestAPollThatFindsNothingWritesNothing(t *testing.T) {
 
 func TestParkedPolls(t *testing.T) {
 	t.Parallel()
-	t.Run("one that is woken gets the build", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
+	inDatabase(t, "one that is woken gets the build", func(b *fixture) {
 		w := b.worker()
 		r := w.lost()
 		build := b.build()
@@ -147,36 +145,32 @@ func TestParkedPolls(t *testing.T) {
 		w.finishes(build.ID)
 		w.gets("")
 	})
-	t.Run("a hand-out since then supersedes it", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
+	inDatabase(t, "a hand-out since then supersedes it", func(b *fixture) {
 		w := b.worker(slots(2))
 		r := w.lost()
 		one, two := b.build(), b.build()
 		w.gets(one.ID)
 		stale := w.request(parked(r))
 		stale.Used = 0
-		require.Equal(t, store.PollSuperseded, b.assign(stale)[0].Outcome)
-		require.Equal(t, store.Pending, b.find(two.ID).State)
+		require.Equal(b.t, store.PollSuperseded, b.assign(stale)[0].Outcome)
+		require.Equal(b.t, store.Pending, b.find(two.ID).State)
 		w.gets(two.ID)
 	})
-	t.Run("a newer poll that was written supersedes it", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
+	inDatabase(t, "a newer poll that was written supersedes it", func(b *fixture) {
 		w := b.worker()
 		r := w.lost()
-		must(b.queue.RecordPresence(t.Context(), []store.Presence{{Number: w.number, Used: w.shown + 1}}))(t)
+		must(b.queue.RecordPresence(b.t.Context(), []store.Presence{{Number: w.number, Used: w.shown + 1}}))(b.t)
 		b.build()
-		require.Equal(t, store.PollSuperseded, w.lost(parked(r)).Outcome)
+		require.Equal(b.t, store.PollSuperseded, w.lost(parked(r)).Outcome)
 	})
 	t.Run("registering and unregistering supersede it", func(t *testing.T) {
 		t.Parallel()
-		for name, end := range map[string]func(b *bundle, w *client) error{
-			"unregistering": func(b *bundle, w *client) error {
+		for name, end := range map[string]func(b *fixture, w *client) error{
+			"unregistering": func(b *fixture, w *client) error {
 				_, err := b.workers.UnregisterID(t.Context(), w.id, "")
 				return err
 			},
-			"registering": func(b *bundle, w *client) error {
+			"registering": func(b *fixture, w *client) error {
 				_, err := b.workers.Register(t.Context(), store.Registration{ID: w.id, Name: "n"})
 				return err
 			},
@@ -213,9 +207,7 @@ func TestRecordPresence(t *testing.T) {
 		require.Equal(t, store.Offline, w.find().Status, "a late beat brings nobody back")
 	}
 
-	t.Run("a row that the database refuses to change holds up no other", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
+	inDatabase(t, "a row that the database refuses to change holds up no other", func(b *fixture) {
 		var beats []store.Presence
 		var bad *client
 		for i := range 20 {
@@ -226,9 +218,9 @@ func TestRecordPresence(t *testing.T) {
 			beats = append(beats, store.Presence{Number: w.number, Used: w.shown})
 		}
 		b.raise("workers", `OLD.id = '`+bad.id+`'`)
-		written := must(b.queue.RecordPresence(t.Context(), beats))(t)
-		require.Len(t, written, 20)
-		require.Contains(t, written, bad.number, "it is not tried again with the next beats")
+		written := must(b.queue.RecordPresence(b.t.Context(), beats))(b.t)
+		require.Len(b.t, written, 20)
+		require.Contains(b.t, written, bad.number, "it is not tried again with the next beats")
 	})
 }
 
@@ -287,9 +279,7 @@ func TestAKnownWorkerIsServedAsItIsNow(t *testing.T) {
 		"its row is anywhere":        {change: `UPDATE workers SET last_seen_at = now() WHERE id = $1`, gets: true},
 		"it polled elsewhere before": {change: `UPDATE workers SET used = used + 1, handed = handed + 1 WHERE id = $1`, gets: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
+		inDatabase(t, name, func(b *fixture) {
 			b.except = []string{"worker_held", "worker_status"}
 			b.queue = postgres.NewQueue(b.DB, postgres.QueueConfig{SpareCritical: true})
 			w, other := b.worker(), b.worker(takes(store.Android))

@@ -16,7 +16,7 @@ import (
 )
 
 // methods calls every method of the package once.
-func (b *bundle) methods(ctx context.Context) map[string]error {
+func (b *fixture) methods(ctx context.Context) map[string]error {
 	s := store.Beat{BuildID: "b", WorkerID: "w"}
 	errs := map[string]error{}
 	_, errs["Submit"] = b.builds.Submit(ctx, submission(b.t))
@@ -138,7 +138,7 @@ func (c *cutter) Read(p []byte) (int, error) {
 
 // through makes the handle use a pool whose next request with that text is
 // answered into the void.
-func (b *bundle) through() (cut func(text string)) {
+func (b *fixture) through() (cut func(text string)) {
 	b.t.Helper()
 	armed := &atomic.Pointer[string]{}
 	cfg := b.Pool.Config()
@@ -157,10 +157,7 @@ func (b *bundle) through() (cut func(text string)) {
 
 func TestALostAnswerToACommitIsSaidToBeUnknown(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	cut := b.through()
 
 	cut("commit")

@@ -21,7 +21,7 @@ func under(key string, s store.Submission) store.Submission {
 	return s
 }
 
-func (b *bundle) age(interval string) {
+func (b *fixture) age(interval string) {
 	b.t.Helper()
 	b.exec(`UPDATE idempotency_keys SET created_at = created_at - $1::interval`, interval)
 }

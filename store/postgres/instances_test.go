@@ -96,14 +96,12 @@ func TestAWorkerIDIsFreeAtOnce(t *testing.T) {
 		"for a process that names itself not": {},
 		"when the other has named itself not": {before: func(w *client) { require.NoError(t, w.registers("")) }, instance: "b"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
+		inDatabase(t, name, func(b *fixture) {
 			w := b.worker(named("a"))
 			if c.before != nil {
 				c.before(w)
 			}
-			require.NoError(t, w.registers(c.instance))
+			require.NoError(b.t, w.registers(c.instance))
 		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // milestones returns a build's timeline without its times.
-func (b *bundle) milestones(id string) []store.Milestone {
+func (b *fixture) milestones(id string) []store.Milestone {
 	b.t.Helper()
 	all := must(postgres.NewDashboard(b.DB).Milestones(b.t.Context(), id))(b.t)
 	for i := range all {
@@ -76,9 +76,7 @@ func TestTimelineIsReadFromFacts(t *testing.T) {
 // order in which readers see the lines.
 func TestLinesThatAreWrittenTogetherHaveTheirOwnNumbers(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build, w := b.build(), b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	beat := store.Beat{BuildID: build.ID, WorkerID: w.id, Logs: slices.Repeat([]store.LogLine{{Level: store.Info, Message: "line"}}, 3)}
 	require.NoError(t, b.touch(t.Context(), beat))
 	tx := must(b.Pool.Begin(t.Context()))(t)
@@ -119,7 +117,7 @@ func TestLinesOfTheReleaseBeforeAreInTheLogOnly(t *testing.T) {
 }
 
 // numbers returns the numbers of all lines in the order of seq, 0 for none.
-func (b *bundle) numbers() []int {
+func (b *fixture) numbers() []int {
 	b.t.Helper()
 	rows := must(b.Pool.Query(b.t.Context(), `SELECT coalesce(number, 0) FROM build_logs ORDER BY seq`))(b.t)
 	numbers := must(pgx.CollectRows(rows, pgx.RowTo[int]))(b.t)

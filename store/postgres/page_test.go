@@ -58,7 +58,7 @@ const (
 )
 
 // pagedLists are all lists of b's database.
-func pagedLists(b *bundle) []paged {
+func pagedLists(b *fixture) []paged {
 	d, audit, deployments := postgres.NewDashboard(b.DB), postgres.NewAudit(b.DB), postgres.NewDeployments(b.DB)
 	throttle := must(postgres.NewThrottle(b.DB))(b.t)
 	all := []paged{
@@ -97,10 +97,10 @@ func pagedLists(b *bundle) []paged {
 }
 
 // unchecked is setup without its invariants, because rows are added without their kin.
-func unchecked(t *testing.T) *bundle {
+func unchecked(t *testing.T) *fixture {
 	t.Helper()
 	db := storetest.New(t)
-	return &bundle{Database: db, t: t, builds: postgres.NewBuilds(db.DB, postgres.BuildsConfig{}), workers: postgres.NewWorkers(db.DB)}
+	return &fixture{Database: db, t: t, builds: postgres.NewBuilds(db.DB, postgres.BuildsConfig{}), workers: postgres.NewWorkers(db.DB)}
 }
 
 // Whoever walks a list page by page gets each row that was there from the first page to the

@@ -226,7 +226,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	for range 12 {
 		w := b.worker(slots(2))
 		for i := range clients {
-			clients[i] = append(clients[i], &client{bundle: b, id: w.id, number: w.number, shown: w.shown})
+			clients[i] = append(clients[i], &client{fixture: b, id: w.id, number: w.number, shown: w.shown})
 		}
 	}
 	known := make(chan string, 4096)

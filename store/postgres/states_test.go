@@ -141,7 +141,7 @@ func sorted(edges []edge) (all []string) {
 
 // requireDrawn makes the database note each transition of builds and workers, and the test fails
 // in the end if one is not in docs/states.md.
-func (b *bundle) requireDrawn() (check func()) {
+func (b *fixture) requireDrawn() (check func()) {
 	b.t.Helper()
 	_, err := b.Pool.Exec(b.t.Context(), `
 		CREATE TABLE transitions (machine text, was text, became text);

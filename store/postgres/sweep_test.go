@@ -22,7 +22,7 @@ func sweep(edit ...func(*store.Sweep)) store.Sweep {
 	return s
 }
 
-func (b *bundle) sweep(edit ...func(*store.Sweep)) store.SweepResult {
+func (b *fixture) sweep(edit ...func(*store.Sweep)) store.SweepResult {
 	b.t.Helper()
 	r := must(b.queue.Sweep(b.t.Context(), sweep(edit...)))(b.t)
 	return r
@@ -58,10 +58,7 @@ func TestSweepRequeuesASilentBuildWhereItStood(t *testing.T) {
 
 func TestSweepCountsFromTheLastSignOfLife(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	require.NoError(t, b.touch(t.Context(), w.beat(build.ID)))
 	b.exec(ageSign, build.ID, "299 s")
 	require.Empty(t, b.sweep().Requeued)

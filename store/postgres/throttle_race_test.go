@@ -28,7 +28,7 @@ import (
 func (b *throttled) other() *throttled {
 	b.t.Helper()
 	th := must(postgres.NewThrottle(storetest.Another(b.t, b.Database).DB))(b.t)
-	return &throttled{&bundle{Database: b.Database, t: b.t}, th}
+	return &throttled{&fixture{Database: b.Database, t: b.t}, th}
 }
 
 // working is the context of a job's worker.

@@ -21,7 +21,7 @@ const (
 
 // throttled is a test's throttle store with a configuration for actions 1 to 9.
 type throttled struct {
-	*bundle
+	*fixture
 	*postgres.Throttle
 }
 
@@ -29,7 +29,7 @@ func throttle(t *testing.T, most, period int, unit store.TimeUnit) *throttled {
 	t.Helper()
 	db := storetest.New(t)
 	th := must(postgres.NewThrottle(db.DB))(t)
-	b := &throttled{&bundle{Database: db, t: t}, th}
+	b := &throttled{&fixture{Database: db, t: t}, th}
 	b.configure(most, period, unit)
 	return b
 }

@@ -27,7 +27,7 @@ func wish(name string) forge.Wish {
 }
 
 // createAll has several accounts of one credential create n repositories each.
-func (b *bundle) createAll(accounts, n int) {
+func (b *fixture) createAll(accounts, n int) {
 	b.t.Helper()
 	var wg sync.WaitGroup
 	failed := make(chan error, accounts*n)
@@ -148,14 +148,14 @@ func TestBrokenCallsAreTriedAgain(t *testing.T) {
 // which meets that of its successor.
 func TestPushGoesOnBesideAnEarlierOne(t *testing.T) {
 	t.Parallel()
-	for name, interfere := range map[string]func(b *bundle, r *http.Request, push []byte) (undo func()){
-		"that has written the refs meanwhile": func(b *bundle, r *http.Request, push []byte) func() {
+	for name, interfere := range map[string]func(b *fixture, r *http.Request, push []byte) (undo func()){
+		"that has written the refs meanwhile": func(b *fixture, r *http.Request, push []byte) func() {
 			earlier := r.Clone(b.t.Context())
 			earlier.Body = io.NopCloser(bytes.NewReader(push))
 			b.forge.Answer(discardReply{}, earlier)
 			return func() {}
 		},
-		"that holds the lock of a ref": func(b *bundle, _ *http.Request, _ []byte) func() {
+		"that holds the lock of a ref": func(b *fixture, _ *http.Request, _ []byte) func() {
 			lock := filepath.Join(b.forge.Dir("to", "r-000"), "refs/tags/vr-000.lock")
 			b.noError(os.WriteFile(lock, nil, 0o600))
 			return func() { b.noError(os.Remove(lock)) }
@@ -227,7 +227,7 @@ func TestFinalAnswersAreNotTriedAgain(t *testing.T) {
 }
 
 // hold keeps git waiting for its server, and tells when it does.
-func (b *bundle) hold() (held <-chan struct{}) {
+func (b *fixture) hold() (held <-chan struct{}) {
 	begun := make(chan struct{}, 100)
 	b.forge.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 		if !strings.Contains(r.URL.Path, ".git/") {

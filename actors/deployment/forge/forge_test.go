@@ -14,8 +14,8 @@ import (
 	"takt/store/storetest/needs"
 )
 
-// bundle is a forge, the client of it, and a template of its repositories.
-type bundle struct {
+// fixture is a forge, the client of it, and a template of its repositories.
+type fixture struct {
 	t        *testing.T
 	forge    *githubtest.Forge
 	github   *forge.GitHub
@@ -24,12 +24,12 @@ type bundle struct {
 	template string
 }
 
-func setup(t *testing.T, edit ...func(*forge.Config)) *bundle {
+func setup(t *testing.T, edit ...func(*forge.Config)) *fixture {
 	t.Helper()
 	return setupWith(t, func(*githubtest.Config) {}, edit...)
 }
 
-func setupWith(t *testing.T, behave func(*githubtest.Config), edit ...func(*forge.Config)) *bundle {
+func setupWith(t *testing.T, behave func(*githubtest.Config), edit ...func(*forge.Config)) *fixture {
 	t.Helper()
 	needs.Git(t)
 	f := githubtest.Start(t, behave)
@@ -39,7 +39,7 @@ func setupWith(t *testing.T, behave func(*githubtest.Config), edit ...func(*forg
 	}
 	g := must(forge.New(cfg))(t)
 	t.Cleanup(g.Close)
-	b := &bundle{t: t, forge: f, github: g, account: g.Login(githubtest.Token), work: cfg.WorkDir, template: template}
+	b := &fixture{t: t, forge: f, github: g, account: g.Login(githubtest.Token), work: cfg.WorkDir, template: template}
 	t.Cleanup(func() {
 		left := must(os.ReadDir(b.work))(t)
 		require.Empty(t, left, "the disk is clean")
@@ -48,17 +48,17 @@ func setupWith(t *testing.T, behave func(*githubtest.Config), edit ...func(*forg
 }
 
 // noError is for goroutines of the forge, which can't end the test.
-func (b *bundle) noError(err error) {
+func (b *fixture) noError(err error) {
 	b.t.Helper()
 	if err != nil {
 		b.t.Error(err)
 	}
 }
 
-func (b *bundle) url(org, name string) string { return b.forge.URL + org + "/" + name + ".git" }
+func (b *fixture) url(org, name string) string { return b.forge.URL + org + "/" + name + ".git" }
 
 // make adds a target of a copy.
-func (b *bundle) target(name string) forge.Target {
+func (b *fixture) target(name string) forge.Target {
 	b.t.Helper()
 	return must(b.account.Create(b.t.Context(), forge.Wish{Org: "to", Name: name, Visibility: "private", Marker: "m"}))(b.t)
 }
