@@ -50,17 +50,6 @@ func TestDatabaseAway(t *testing.T) {
 		b.passes(time.Second)
 		require.Equal(b, store.Unavailable, store.CodeOf(w.err))
 	})
-
-	inBubble(t, "no restart is spent on it", Config{}, func(b *bench) {
-		proc := b.sys.Whereis(managerName)
-		b.db.set(func(s *fakeStore) { s.err = errAway })
-		b.db.worker("w")
-		for range 100 {
-			b.asks("w", 0)
-		}
-		b.passes(time.Minute)
-		require.Same(b, proc, b.sys.Whereis(managerName))
-	})
 }
 
 func TestPubsubAway(t *testing.T) {

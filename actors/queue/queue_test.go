@@ -153,12 +153,6 @@ func TestPoll(t *testing.T) {
 		b.gotNothing(b.sends(b.shows(a.reply), 0))
 	})
 
-	inBubble(t, "unknown tokens and workers are refused", Config{}, func(b *bench) {
-		require.Equal(b, store.InvalidToken, store.CodeOf(b.sends(store.PollRequest{Token: store.WorkerToken{Worker: 9, Counter: 9}}, time.Minute).err))
-		require.Equal(b, store.NotFound, store.CodeOf(b.asks("nobody", time.Minute).err))
-		require.Equal(b, 0, b.queue.Stats().Parked)
-	})
-
 	inBubble(t, "polls that come while transactions run share the next one", Config{}, func(b *bench) {
 		gate := make(chan struct{})
 		b.db.set(func(s *fakeStore) { s.gate = gate })
@@ -170,46 +164,6 @@ func TestPoll(t *testing.T) {
 		close(gate)
 		synctest.Wait()
 		require.Equal(b, [][]string{{"0"}, {"1"}, {"2", "3", "4", "5", "6", "7", "8"}}, b.db.batches)
-	})
-
-	inBubble(t, "a batch is bounded", Config{BatchSize: 2, Batches: 1}, func(b *bench) {
-		gate := make(chan struct{})
-		b.db.set(func(s *fakeStore) { s.gate = gate })
-		for i := range 4 {
-			b.db.worker(fmt.Sprint(i))
-			b.asks(fmt.Sprint(i), 0)
-		}
-		close(gate)
-		synctest.Wait()
-		require.Equal(b, [][]string{{"0"}, {"1", "2"}, {"3"}}, b.db.batches)
-	})
-
-	inBubble(t, "a poll that the store could not serve is told so, the others not", Config{Batches: 1}, func(b *bench) {
-		gate := make(chan struct{})
-		b.db.set(func(s *fakeStore) { s.gate, s.refused = gate, "1" })
-		polls := make([]*asked, 3)
-		for i := range polls {
-			b.db.worker(fmt.Sprint(i))
-			polls[i] = b.asks(fmt.Sprint(i), 0)
-		}
-		close(gate)
-		synctest.Wait()
-		for i, a := range polls {
-			require.True(b, a.done())
-			require.Equal(b, i == 1, a.err != nil, "worker %d", i)
-		}
-	})
-
-	inBubble(t, "a lost reply is delivered again", Config{}, func(b *bench) {
-		b.db.worker("w")
-		b.db.submit("x", store.IOS)
-		first := b.sends(b.db.shows("w"), 0)
-		b.gotJob(first, "x")
-		second := b.sends(b.db.shows("w"), 0)
-		b.gotJob(second, "x")
-		require.True(b, second.reply.Redelivered)
-		require.Equal(b, 1, second.reply.Job.Attempt)
-		require.Equal(b, 1, b.db.handed["x"])
 	})
 
 	inBubble(t, "replies and statistics show the queue", Config{}, func(b *bench) {
@@ -284,22 +238,6 @@ func TestParkedPoll(t *testing.T) {
 		require.Equal(b, 1, b.queue.Stats().Parked)
 	})
 
-	inBubble(t, "without any word the count finds the build", Config{}, func(b *bench) {
-		b.db.worker("w")
-		for i := range 50 {
-			b.db.worker(fmt.Sprint(i), store.Android)
-			b.asks(fmt.Sprint(i), time.Minute)
-		}
-		w := b.asks("w", time.Minute)
-		before := time.Now()
-		b.db.submit("x", store.IOS)
-		b.db.set(func(s *fakeStore) { s.counts = 0 })
-		b.passes(2 * time.Second)
-		b.gotJob(w, "x")
-		require.LessOrEqual(b, w.at.Sub(before), 2*time.Second)
-		require.Equal(b, 1, b.db.counts, "one count for all")
-	})
-
 	inBubble(t, "a poll whose time is up gets a new token and no build", Config{}, func(b *bench) {
 		b.db.worker("w")
 		before := time.Now()
@@ -311,27 +249,6 @@ func TestParkedPoll(t *testing.T) {
 		require.Equal(b, 30*time.Second, a.at.Sub(before))
 		require.NotEqual(b, "token-w", a.reply.Token)
 		b.gotNothing(b.sends(b.shows(a.reply), 0))
-	})
-
-	inBubble(t, "a newer poll supersedes the parked one", Config{}, func(b *bench) {
-		b.db.worker("w")
-		old := b.sends(b.db.shows("w"), time.Minute)
-		young := b.sends(b.db.shows("w"), time.Minute)
-		b.gotNothing(old)
-		require.Equal(b, "token-w", old.reply.Token)
-		b.submits("x", store.IOS)
-		b.gotJob(young, "x")
-	})
-
-	inBubble(t, "a poll on another controller supersedes the parked one when it is woken", Config{}, func(b *bench) {
-		b.db.worker("w")
-		b.db.worker("v")
-		old, other := b.sends(b.db.shows("w"), time.Minute), b.asks("v", time.Minute)
-		b.db.set(func(s *fakeStore) { s.workers["w"].Handed++ })
-		b.submits("x", store.IOS)
-		b.gotNothing(old)
-		require.Equal(b, "token-w", old.reply.Token)
-		b.gotJob(other, "x")
 	})
 
 	inBubble(t, "a caller that leaves is replaced and loses nothing", Config{}, func(b *bench) {
@@ -362,17 +279,6 @@ func TestParkedPoll(t *testing.T) {
 		again := b.sends(b.db.shows("w"), time.Minute)
 		b.gotJob(again, "x")
 		require.Equal(b, 1, b.db.handed["x"])
-	})
-
-	inBubble(t, "one too many is answered at once", Config{MaxParked: 2}, func(b *bench) {
-		for i := range 4 {
-			b.db.worker(fmt.Sprint(i))
-		}
-		b.gotNothing(b.asks("2", 0))
-		b.asks("0", time.Minute)
-		b.asks("1", time.Minute)
-		b.gotNothing(b.asks("2", time.Minute))
-		require.Equal(b, store.Overloaded, store.CodeOf(b.asks("3", 0).err), "the database would have to be asked")
 	})
 
 	inBubble(t, "a busy worker's poll is woken once its slot is free", Config{}, func(b *bench) {
@@ -479,12 +385,6 @@ func TestSessions(t *testing.T) {
 				})
 			})
 		}
-	})
-
-	inBubble(t, "a parked worker is present", Config{}, func(b *bench) {
-		b.sends(meets(b), time.Minute)
-		b.passes(59 * time.Second)
-		b.db.set(func(s *fakeStore) { require.GreaterOrEqual(b, s.beats, 2) })
 	})
 
 	t.Run("what changed is read anew, at once when told and else within 2 s", func(t *testing.T) {
