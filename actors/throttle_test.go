@@ -98,8 +98,7 @@ func (h *fixture) install(n node, portals ...int64) {
 		at, secret, err := n.Throttle.Tokens.Authorize(h.t.Context())
 		require.NoError(h.t, err)
 		back := must(h.hs.Agree(h.t.Context(), at, p))(h.t)
-		got := must(n.Throttle.Tokens.Install(h.t.Context(), back.Get("state"), secret, back.Get("code")))(h.t)
-		require.Equal(h.t, p, got)
+		require.Equal(h.t, p, must(n.Throttle.Tokens.Install(h.t.Context(), back.Get("state"), secret, back.Get("code")))(h.t))
 	}
 }
 

@@ -120,8 +120,7 @@ func TestFilesAreClosedToOthers(t *testing.T) {
 	put(t, l, "builds/abc/source.zip", nil)
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		require.NoError(t, err)
-		info := must(d.Info())(t)
-		require.Zero(t, info.Mode().Perm()&0o077, d.Name())
+		require.Zero(t, must(d.Info())(t).Mode().Perm()&0o077, d.Name())
 		return nil
 	})
 	require.NoError(t, err)
@@ -211,8 +210,7 @@ func TestNamesDoNotLeadOut(t *testing.T) {
 		_, err = l.Open(name)
 		require.Error(t, err, name)
 	}
-	entries := must(os.ReadDir(outside))(t)
-	require.Empty(t, entries)
+	require.Empty(t, must(os.ReadDir(outside))(t))
 	require.Empty(t, temporaries(t, dir))
 }
 

@@ -124,8 +124,7 @@ func TestClusterDirectory(t *testing.T) {
 			stat, ok := info.Sys().(*syscall.Stat_t)
 			require.True(t, ok)
 			if os.Geteuid() == 0 && entry.Name() == clusterName {
-				account := must(user.LookupId(strconv.Itoa(int(stat.Uid))))(t)
-				require.Contains(t, []string{"postgres", "nobody"}, account.Username)
+				require.Contains(t, []string{"postgres", "nobody"}, must(user.LookupId(strconv.Itoa(int(stat.Uid))))(t).Username)
 				require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 				continue
 			}
@@ -178,6 +177,5 @@ func TestDataDirLock(t *testing.T) {
 	_, err := LockDataDir(dir)
 	require.ErrorContains(t, err, "process "+strconv.Itoa(os.Getpid()))
 	require.NoError(t, first.Release())
-	second := must(LockDataDir(dir))(t)
-	require.NoError(t, second.Release())
+	require.NoError(t, must(LockDataDir(dir))(t).Release())
 }

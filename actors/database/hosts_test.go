@@ -245,8 +245,7 @@ func TestADatabaseThatHidesItsTimeline(t *testing.T) {
 	source := must(URL(strings.Replace(n.URL(), "takt@", "app@", 1)))(t)
 	dir := t.TempDir()
 	cfg := must(NewGuard(dir).Source(source)(t.Context()))(t)
-	conn := must(dial(t.Context(), cfg))(t)
-	require.NoError(t, conn.Close(t.Context()))
+	require.NoError(t, must(dial(t.Context(), cfg))(t).Close(t.Context()))
 	require.NoFileExists(t, filepath.Join(dir, timelines))
 }
 

@@ -137,7 +137,6 @@ func TestPostgresOrphan(t *testing.T) {
 		require.NoDirExists(t, filepath.Join(dir, clusterName))
 		b := serve(t, config(dir))
 		require.Equal(t, "1", query(t, b.pg, "SELECT '1'"))
-		left := must(filepath.Glob(filepath.Join(dir, draftPrefix+"*")))(t)
-		require.Empty(t, left)
+		require.Empty(t, must(filepath.Glob(filepath.Join(dir, draftPrefix+"*")))(t))
 	})
 }

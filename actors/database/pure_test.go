@@ -18,8 +18,7 @@ func TestParseMajor(t *testing.T) {
 		"postgres (PostgreSQL) 17beta1":                          17,
 		"initdb (PostgreSQL) 18devel":                            18,
 	} {
-		got := must(parseMajor(version))(t)
-		require.Equal(t, want, got)
+		require.Equal(t, want, must(parseMajor(version))(t))
 	}
 	_, err := parseMajor("bash: postgres: command not found")
 	require.Error(t, err)
@@ -28,10 +27,8 @@ func TestParseMajor(t *testing.T) {
 func TestChooseBinaries(t *testing.T) {
 	t.Parallel()
 	found := []Binaries{{Dir: "/a", Major: 17}, {Dir: "/b", Major: 15}}
-	newest := must(chooseBinaries(found, 0, "/d"))(t)
-	require.Equal(t, 17, newest.Major)
-	matching := must(chooseBinaries(found, 15, "/d"))(t)
-	require.Equal(t, "/b", matching.Dir)
+	require.Equal(t, 17, must(chooseBinaries(found, 0, "/d"))(t).Major)
+	require.Equal(t, "/b", must(chooseBinaries(found, 15, "/d"))(t).Dir)
 	_, err := chooseBinaries(found, 16, "/d")
 	require.ErrorContains(t, err, "only PostgreSQL 17 in /a, 15 in /b")
 }

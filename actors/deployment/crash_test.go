@@ -56,8 +56,7 @@ func TestWhateverHappensToAWorkerFailsItsRepositoryAlone(t *testing.T) {
 			require.Equal(t, 1, f.count("r-0002"), "it is not tried again by itself")
 
 			f.act("r-0002", succeeds)
-			n := must(b.d.Retry(t.Context(), id, "", githubtest.Token, false))(t)
-			require.Equal(t, 1, n)
+			require.Equal(t, 1, must(b.d.Retry(t.Context(), id, "", githubtest.Token, false))(t))
 			b.await(id, store.DeploymentDone)
 			require.Equal(t, 5, b.addsUp(id, 5)[store.RepoDone])
 			require.Equal(t, 2, b.repos(id)["r-0002"].Attempts)

@@ -52,8 +52,7 @@ func TestOrganisationIsCopied(t *testing.T) {
 	require.Equal(t, []string{"clash"}, names(repos, store.RepoFailed))
 	require.Equal(t, []string{"same"}, names(repos, store.RepoSkipped))
 	require.Contains(t, repos["clash"].Error, "another repository called x-clash")
-	steps := b.addsUp(id, 16)
-	require.Equal(t, 14, steps[store.RepoDone])
+	require.Equal(t, 14, b.addsUp(id, 16)[store.RepoDone])
 	for name, r := range repos {
 		if r.Step == store.RepoDone {
 			b.same(name, "x-"+name)
@@ -66,8 +65,7 @@ func TestOrganisationIsCopied(t *testing.T) {
 	require.Equal(t, "public", dev.Visibility)
 	require.Equal(t, "about dev", dev.Description, "without the marker")
 	require.Equal(t, 6, repos["r-000"].Refs)
-	left := must(os.ReadDir(b.work))(t)
-	require.Empty(t, left)
+	require.Empty(t, must(os.ReadDir(b.work))(t))
 
 	require.Positive(t, published.Load())
 }

@@ -293,8 +293,7 @@ func TestRetention(t *testing.T) {
 	require.Equal(t, "running", h.read(h.find(running.ID).Source))
 	require.ElementsMatch(t, []string{running.Source.Name, h.find(old.ID).Result.Name, fresh.Name}, h.onDisk())
 	require.Len(t, h.server.Objects(), 3)
-	tail := must(h.builds.Tail(t.Context(), old.ID, 0, 1))(t)
-	require.Empty(t, tail.Lines)
+	require.Empty(t, must(h.builds.Tail(t.Context(), old.ID, 0, 1))(t).Lines)
 	f := h.janitor.figures
 	require.Equal(t, []int{2, 0, 1, 2, 1}, h.counted(f.sources, f.certs, f.results, f.logs, f.diagnostics))
 }

@@ -84,8 +84,7 @@ func TestCrashWhileRunning(t *testing.T) {
 				require.ErrorIs(t, otptest.Ended(t, p), crash.reason)
 
 				next := otptest.Restarted(t, sys, p)
-				got := must(otp.Call[string](t.Context(), next, "hello"))(t)
-				require.Equal(t, "hello", got)
+				require.Equal(t, "hello", must(otp.Call[string](t.Context(), next, "hello"))(t))
 				require.True(t, root.Alive())
 			})
 		}

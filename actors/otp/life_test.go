@@ -122,8 +122,7 @@ func TestNames(t *testing.T) {
 		sys, p := setup(t)
 		ref := sys.Ref("the child")
 		otptest.Crash(t, p, errBoom)
-		got := must(otp.CallWait[int](t.Context(), ref, time.Minute, 7))(t)
-		require.Equal(t, 7, got)
+		require.Equal(t, 7, must(otp.CallWait[int](t.Context(), ref, time.Minute, 7))(t))
 		require.NotSame(t, p, ref.Whereis())
 	})
 	t.Run("a name is not shown before Init has succeeded", func(t *testing.T) {

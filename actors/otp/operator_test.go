@@ -118,8 +118,7 @@ func TestRestartRunningWhoseStartFails(t *testing.T) {
 		root := one(t, sys, spec)
 		_, err := otp.RestartRunning(t.Context(), root, "child")
 		require.ErrorIs(t, err, errBoom)
-		got := must(otp.CallWait[int](t.Context(), sys.Ref("root/child"), time.Minute, 7))(t)
-		require.Equal(t, 7, got)
+		require.Equal(t, 7, must(otp.CallWait[int](t.Context(), sys.Ref("root/child"), time.Minute, 7))(t))
 		require.Equal(t, 1, sys.Tree(false)[0].Children[0].Restarts)
 	})
 	t.Run("ends the supervisor when the retries are too many", func(t *testing.T) {

@@ -32,26 +32,22 @@ func TestCall(t *testing.T) {
 		return req, nil
 	}}
 	p := otptest.Start(t, answers.make)
-	number := must(otp.Call[int](t.Context(), p, 7))(t)
-	require.Equal(t, 7, number)
+	require.Equal(t, 7, must(otp.Call[int](t.Context(), p, 7))(t))
 	_, err := otp.Call[int](t.Context(), p, "error")
 	require.ErrorIs(t, err, errBoom)
 	require.True(t, p.Alive(), "an error of the handler is no crash")
-	none := must(otp.Call[string](t.Context(), p, nil))(t)
-	require.Empty(t, none, "no value is the zero value")
+	require.Empty(t, must(otp.Call[string](t.Context(), p, nil))(t), "no value is the zero value")
 	_, err = otp.Call[string](t.Context(), p, 7)
 	require.ErrorIs(t, err, otp.ErrBadReply, "a reply of another type")
 	for range 100 { // a deferred reply arrives, and a second one is dropped
 		for _, want := range []string{"at last", "mine"} {
-			got := must(otp.Call[string](t.Context(), p, map[string]string{"at last": "later", "mine": "mine"}[want]))(t)
-			require.Equal(t, want, got)
+			require.Equal(t, want, must(otp.Call[string](t.Context(), p, map[string]string{"at last": "later", "mine": "mine"}[want]))(t))
 		}
 	}
 	t.Run("reply and stop", func(t *testing.T) {
 		t.Parallel()
 		p := otptest.Start(t, answers.make)
-		got := must(otp.Call[string](t.Context(), p, "last"))(t)
-		require.Equal(t, "bye", got)
+		require.Equal(t, "bye", must(otp.Call[string](t.Context(), p, "last"))(t))
 		require.Equal(t, errBoom, otptest.Ended(t, p))
 	})
 	t.Run("fails at once when there is no process", func(t *testing.T) {
@@ -179,8 +175,7 @@ func TestBatchServer(t *testing.T) {
 		}
 		close(held)
 		synctest.Wait()
-		sizes := must(otp.Call[[]int](t.Context(), p, "sizes"))(t)
-		require.Equal(t, []int{1, 10, 1}, sizes)
+		require.Equal(t, []int{1, 10, 1}, must(otp.Call[[]int](t.Context(), p, "sizes"))(t))
 	})
 }
 

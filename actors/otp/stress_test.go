@@ -104,6 +104,5 @@ func TestStressCasts(t *testing.T) {
 		})
 	}
 	posters.Wait()
-	got := must(otp.Call[[8]int](t.Context(), p, nil))(t)
-	require.Equal(t, [8]int{each, each, each, each, each, each, each, each}, got)
+	require.Equal(t, [8]int{each, each, each, each, each, each, each, each}, must(otp.Call[[8]int](t.Context(), p, nil))(t))
 }

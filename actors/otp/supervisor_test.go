@@ -32,8 +32,7 @@ func TestMaxChildren(t *testing.T) {
 	_, err := otp.StartDynamic(t.Context(), root, nil)
 	require.ErrorIs(t, err, otp.ErrMaxChildren)
 	require.ErrorIs(t, runTask(t.Context(), root, "b", waits), otp.ErrMaxChildren)
-	infos := must(otp.WhichChildren(t.Context(), root))(t)
-	require.Len(t, infos, 2)
+	require.Len(t, must(otp.WhichChildren(t.Context(), root))(t), 2)
 	require.NoError(t, otp.TerminateProc(t.Context(), root, first))
 	startTask(t, root, "b", waits)
 }
@@ -53,8 +52,7 @@ func TestKeysNameInstances(t *testing.T) {
 	require.ErrorAs(t, err, &running)
 	require.Same(t, p, running.Proc)
 	otptest.Crash(t, p, errBoom)
-	got := must(otp.CallWait[int](t.Context(), sys.Ref("root/7"), time.Minute, "args"))(t)
-	require.Equal(t, 7, got)
+	require.Equal(t, 7, must(otp.CallWait[int](t.Context(), sys.Ref("root/7"), time.Minute, "args"))(t))
 }
 
 // TestOrphans kills a supervisor: its children get its reason, the successors
@@ -79,8 +77,7 @@ func TestOrphans(t *testing.T) {
 		}}}})
 		old, slow, deaf := sys.Whereis("root/s"), sys.Whereis("root/s/slow"), sys.Whereis("root/s/deep/deaf")
 		old.Kill()
-		next := otptest.Restarted(t, sys, old)
-		require.NotSame(t, old, next)
+		require.NotSame(t, old, otptest.Restarted(t, sys, old))
 		require.True(t, slow.Alive())
 		require.NotSame(t, slow, sys.Whereis("root/s/slow"))
 		require.ErrorIs(t, otptest.Ended(t, slow), otp.ErrKilled)

@@ -352,6 +352,5 @@ func TestStressRunTask(t *testing.T) {
 	}
 	workers.Wait()
 	p := must(ref.Await(t.Context()))(t)
-	n := must(otp.CountChildren(t.Context(), p))(t)
-	require.Equal(t, otp.Counts{Specs: 1}, n)
+	require.Equal(t, otp.Counts{Specs: 1}, must(otp.CountChildren(t.Context(), p))(t))
 }

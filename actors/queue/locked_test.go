@@ -60,8 +60,7 @@ func TestALockedWorkerHoldsUpNoOther(t *testing.T) {
 		parked := b.asks("parked", time.Minute)
 		contention := store.Wrap(store.Unavailable, "try again", store.ErrContention)
 		b.db.set(func(s *fakeStore) { s.err = contention })
-		w := b.asks("w", time.Minute)
-		require.ErrorIs(b, w.err, store.ErrContention)
+		require.ErrorIs(b, b.asks("w", time.Minute).err, store.ErrContention)
 		b.passes(3 * time.Second) // past a count, which fails too
 		require.Equal(b, otp.StatusRunning, status(b))
 		b.db.set(func(s *fakeStore) { s.err = nil })

@@ -265,8 +265,7 @@ func TestMemoryJudges(t *testing.T) {
 		}
 		require.Equal(s, parked, first.state)
 		require.Zero(s, s.waiting.Len())
-		second := named(s, "a", 12, time.Minute)
-		require.Equal(s, parked, second.state, "judged in memory")
+		require.Equal(s, parked, named(s, "a", 12, time.Minute).state, "judged in memory")
 		require.Equal(s, store.InvalidToken, store.CodeOf(s.answered(named(s, "a", 11, 0)).err))
 	})
 	for name, edit := range map[string]func(s *stage){

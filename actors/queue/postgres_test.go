@@ -431,8 +431,7 @@ func TestABuildThatComesBeforeOthersIsClaimedByTheOtherController(t *testing.T) 
 	for i := range 3 {
 		require.Equal(t, flood[i].ID, claimed())
 	}
-	late := submit(1)
-	require.Equal(t, late.ID, claimed())
+	require.Equal(t, submit(1).ID, claimed())
 	require.Equal(t, flood[3].ID, claimed())
 	_, err = postgres.NewBuilds(db.DB, postgres.BuildsConfig{}).SetPriority(t.Context(), flood[5].ID, 3)
 	require.NoError(t, err)

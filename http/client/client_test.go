@@ -20,8 +20,7 @@ func TestNew(t *testing.T) {
 		_, err := client.New(client.Config{BaseURL: bad})
 		require.Error(t, err, bad)
 	}
-	c := must(client.New(client.Config{BaseURL: "https://host/prefix/"}))(t)
-	require.Equal(t, "https://host/prefix", c.BaseURL())
+	require.Equal(t, "https://host/prefix", must(client.New(client.Config{BaseURL: "https://host/prefix/"}))(t).BaseURL())
 	_, err := client.New(client.Config{BaseURL: "http://h", APIKey: "a\r\nX-Admin-Key: b"})
 	require.ErrorContains(t, err, "API key")
 	require.NotContains(t, err.Error(), "X-Admin")

@@ -193,8 +193,7 @@ func TestMigrateThereAndBack(t *testing.T) {
 	h.submit(storage.ModeLocal, 3)
 	var last, most int64
 	h.Progress = func(done, total int64) { last, most = done, total }
-	sum := h.migrate(storage.ModeDual, false)
-	require.EqualValues(t, 6, sum.Copied)
+	require.EqualValues(t, 6, h.migrate(storage.ModeDual, false).Copied)
 	require.Equal(t, most, last)
 	require.Positive(t, last)
 	h.all(store.InBoth)

@@ -15,8 +15,7 @@ func TestAuditIsListedNewestFirst(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	audit := postgres.NewAudit(b.DB)
-	none := listed(audit.List(t.Context(), "", store.Page{}))(t)
-	require.Empty(t, none)
+	require.Empty(t, listed(audit.List(t.Context(), "", store.Page{}))(t))
 
 	begun := time.Now()
 	first, err := audit.Append(t.Context(), store.AuditEntry{

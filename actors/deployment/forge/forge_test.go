@@ -41,8 +41,7 @@ func setupWith(t *testing.T, behave func(*githubtest.Config), edit ...func(*forg
 	t.Cleanup(g.Close)
 	b := &fixture{t: t, forge: f, github: g, account: g.Login(githubtest.Token), work: cfg.WorkDir, template: template}
 	t.Cleanup(func() {
-		left := must(os.ReadDir(b.work))(t)
-		require.Empty(t, left, "the disk is clean")
+		require.Empty(t, must(os.ReadDir(b.work))(t), "the disk is clean")
 	})
 	return b
 }

@@ -43,8 +43,7 @@ func TestBuild(t *testing.T) {
 		require.NotContains(t, result, secret)
 	}
 	b.end()
-	left := must(os.ReadDir(filepath.Join(b.worker.cfg.StateDir, "builds")))(t)
-	require.Empty(t, left)
+	require.Empty(t, must(os.ReadDir(filepath.Join(b.worker.cfg.StateDir, "builds")))(t))
 	require.True(t, b.Workers()[0].Gone)
 }
 

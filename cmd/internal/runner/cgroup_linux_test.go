@@ -64,8 +64,7 @@ if [ "$TAKT_PLATFORM" = ios ]; then echo x > "$TAKT_OUTPUT"; else dd if=/dev/zer
 	}
 	require.NoError(t, process.Process.Signal(syscall.SIGINT))
 	require.NoError(t, process.Wait())
-	left := must(filepath.Glob(filepath.Join(dir, "takt-build*")))(t)
-	require.Empty(t, left)
+	require.Empty(t, must(filepath.Glob(filepath.Join(dir, "takt-build*")))(t))
 }
 
 // TestKilledWorkerLeavesNothingInACgroup kills a worker while its command has a process

@@ -132,8 +132,7 @@ func TestFaultsOfTheWorkersOwnAreReportedAsSuch(t *testing.T) {
 		builds := filepath.Join(b.worker.cfg.StateDir, "builds")
 		require.NoError(t, os.Remove(builds))
 		require.NoError(t, os.WriteFile(builds, nil, 0o600))
-		failed := b.AwaitState(t, b.Submit("ios", source(t), nil), store.Failed)
-		require.Equal(t, store.FaultDisk, failed.Fault)
+		require.Equal(t, store.FaultDisk, b.AwaitState(t, b.Submit("ios", source(t), nil), store.Failed).Fault)
 	})
 	t.Run("a disk that is full", func(t *testing.T) {
 		t.Parallel()

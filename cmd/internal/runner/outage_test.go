@@ -160,8 +160,7 @@ func TestSecondWorkerInOneStateDirectory(t *testing.T) {
 	b := newBench(t, copyBuild)
 	b.start(t)
 	b.completes(t)
-	again := must(New(b.client, b.worker.log, b.worker.cfg))(t)
-	require.ErrorContains(t, again.Run(t.Context()), ": another worker uses it")
+	require.ErrorContains(t, must(New(b.client, b.worker.log, b.worker.cfg))(t).Run(t.Context()), ": another worker uses it")
 }
 
 func TestDownloadIsResumed(t *testing.T) {

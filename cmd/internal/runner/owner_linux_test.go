@@ -108,8 +108,7 @@ echo looked; cd; echo x > "$TAKT_OUTPUT"`, newOwners(t, 1))
 	require.NotEmpty(t, b.line(id, "looked"))
 	require.Empty(t, b.line(id, "it stayed"))
 	require.Empty(t, b.line(id, "it hops"))
-	left := must(b.worker.cfg.Owners[0].processes(t.Context()))(t)
-	require.Empty(t, left)
+	require.Empty(t, must(b.worker.cfg.Owners[0].processes(t.Context()))(t))
 }
 
 // TestBuildOfAUserGetsNoMorePrivileges by setuid programs.

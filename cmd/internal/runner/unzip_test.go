@@ -37,8 +37,7 @@ func TestUnzip(t *testing.T) {
 	require.Equal(t, "678", string(content))
 	info := must(os.Stat(filepath.Join(dir, "tool")))(t)
 	require.Equal(t, fs.FileMode(0o755), info.Mode())
-	target := must(os.Readlink(filepath.Join(dir, "dir/link")))(t)
-	require.Equal(t, "../tool", target)
+	require.Equal(t, "../tool", must(os.Readlink(filepath.Join(dir, "dir/link")))(t))
 }
 
 func TestUnzipRefuses(t *testing.T) {
@@ -120,8 +119,7 @@ func TestUnzipTrustsWhatComesOut(t *testing.T) {
 // below it leads to something below it.
 func requireAlone(tb testing.TB, dir string) {
 	tb.Helper()
-	beside := must(os.ReadDir(filepath.Dir(dir)))(tb)
-	require.Len(tb, beside, 1)
+	require.Len(tb, must(os.ReadDir(filepath.Dir(dir)))(tb), 1)
 	require.NoError(tb, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		require.NoError(tb, err)
 		real, err := filepath.EvalSymlinks(path)
