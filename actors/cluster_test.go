@@ -67,24 +67,6 @@ func openFiles(t *testing.T) *storage.Files {
 	return files
 }
 
-// TestSubmitWakesAPollParkedAtAnotherController has no recount within the
-// poll's wait, so only PostgreSQL's notification can wake it.
-func TestSubmitWakesAPollParkedAtAnotherController(t *testing.T) {
-	t.Parallel()
-	database := storetest.New(t)
-	never := queue.Config{Recount: time.Hour}
-	here, there := startNode(t, database.Config, never), startNode(t, database.Config, never)
-
-	w := storetest.Worker(t, database.DB)
-	parked := must(there.Queue.Arrive(t.Context(), w.Request(), time.Minute))(t)
-	require.Eventually(t, func() bool { return there.Queue.Stats().Parked == 1 }, time.Minute, time.Millisecond)
-
-	b := storetest.Build(t, here.db, func(*store.Submission) {})
-	reply := must(parked(t.Context(), nil))(t)
-	require.NotNil(t, reply.Job)
-	require.Equal(t, b.ID, reply.Job.BuildID)
-}
-
 // Changes lets plots read nothing while there is no work anywhere, so each controller must
 // learn of each build that becomes pending, also if it was handed out before the next count.
 func TestEachControllerLearnsThatABuildBecamePending(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 
 	"takt/actors/deployment"
 	"takt/actors/otp"
-	"takt/actors/otp/otptest"
 	"takt/http/githubtest"
 	"takt/store"
 )
@@ -93,40 +92,6 @@ func TestCrashedWorkerFailsTheRestAndIsDone(t *testing.T) {
 			require.Zero(t, f.under(), "its workers were stopped first")
 		})
 	}
-}
-
-func TestStateThatCrashesLosesNothing(t *testing.T) {
-	t.Parallel()
-	f := newFake(30)
-	f.gate = make(chan struct{})
-	b := setup(t, options{forge: f})
-	id := b.deploy()
-	b.eventually("it works", func() bool { return f.count("r-0000") == 1 })
-	old := b.proc(id, "state")
-	old.Kill()
-	again := otptest.Restarted(t, b.sys, old)
-	close(f.gate)
-	again.Kill()
-	b.await(id, store.DeploymentDone)
-	require.Equal(t, 30, b.addsUp(id, 30)[store.RepoDone])
-	for _, r := range f.repos {
-		require.Equal(t, 1, f.count(r.Name))
-	}
-}
-
-// A state that is down when its worker crashes learns of it when it is back.
-func TestWorkerThatCrashesBehindTheStatesBack(t *testing.T) {
-	t.Parallel()
-	f := newFake(3)
-	f.gate = make(chan struct{})
-	b := setup(t, options{forge: f})
-	id := b.deploy()
-	b.eventually("it works", func() bool { return f.count("r-0000") == 1 })
-	state, worker := b.proc(id, "state"), b.proc(id, "worker")
-	worker.Kill()
-	state.Kill()
-	b.await(id, store.DeploymentDone)
-	require.Equal(t, 3, b.addsUp(id, 3)[store.RepoFailed])
 }
 
 func TestWhatIsEndedFromAboveIsResumed(t *testing.T) {

@@ -59,20 +59,6 @@ func TestAssignAnswersAtTheIndexOfThePoll(t *testing.T) {
 	require.Equal(t, store.PollUnknownWorker, got[4].Outcome)
 }
 
-func TestAssignMatchesPlatforms(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	a1, i1, a2, i2 := b.build(on(store.Android)), b.build(), b.build(on(store.Android)), b.build()
-	ios, android := b.worker(takes(store.IOS)), b.worker(takes(store.Android))
-	both, every := b.worker(takes(store.Android, store.IOS)), b.worker()
-	none := b.worker(takes("amiga"))
-
-	got := b.assign(every.request(), none.request(), both.request(), ios.request(), android.request())
-	jobs := []string{jobID(got[0]), jobID(got[1]), jobID(got[2]), jobID(got[3]), jobID(got[4])}
-	require.Equal(t, []string{a2.ID, "", i2.ID, i1.ID, a1.ID}, jobs,
-		"workers of one platform first, then those that take all, in the order of submission")
-}
-
 func TestAssignRespectsSlots(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -99,20 +85,6 @@ func TestAssignTakesAnOfflineWorkerBack(t *testing.T) {
 	require.WithinDuration(t, time.Now(), w.find().LastSeenAt, time.Minute)
 }
 
-// Of several polls of one worker the last counts; the queue manager sends one.
-func TestAssignSurvivesAWorkerTwiceInABatch(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	old := w.request()
-	got := b.assign(old, w.request(), w.request(w.byID()))
-	require.Equal(t, store.PollSuperseded, got[0].Outcome)
-	require.Equal(t, store.PollSuperseded, got[1].Outcome)
-	require.Equal(t, build.ID, jobID(got[2]))
-	require.Empty(t, got[0].Session.ID, "nothing is learned from it")
-}
-
 func TestAssignRefusesTooManyPolls(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -133,57 +105,6 @@ func TestAPollThatFindsNothingWritesNothing(t *testing.T) {
 	w.gets("", parked(w.poll()))
 	require.NoError(t, b.Pool.QueryRow(t.Context(), version).Scan(&after))
 	require.Equal(t, before, after)
-}
-
-func TestParkedPolls(t *testing.T) {
-	t.Parallel()
-	inDatabase(t, "one that is woken gets the build", func(b *fixture) {
-		w := b.worker()
-		r := w.lost()
-		build := b.build()
-		w.gets(build.ID, parked(r))
-		w.finishes(build.ID)
-		w.gets("")
-	})
-	inDatabase(t, "a hand-out since then supersedes it", func(b *fixture) {
-		w := b.worker(slots(2))
-		r := w.lost()
-		one, two := b.build(), b.build()
-		w.gets(one.ID)
-		stale := w.request(parked(r))
-		stale.Used = 0
-		require.Equal(b.t, store.PollSuperseded, b.assign(stale)[0].Outcome)
-		require.Equal(b.t, store.Pending, b.find(two.ID).State)
-		w.gets(two.ID)
-	})
-	inDatabase(t, "a newer poll that was written supersedes it", func(b *fixture) {
-		w := b.worker()
-		r := w.lost()
-		must(b.queue.RecordPresence(b.t.Context(), []store.Presence{{Number: w.number, Used: w.shown + 1}}))(b.t)
-		b.build()
-		require.Equal(b.t, store.PollSuperseded, w.lost(parked(r)).Outcome)
-	})
-	t.Run("registering and unregistering supersede it", func(t *testing.T) {
-		t.Parallel()
-		for name, end := range map[string]func(b *fixture, w *client) error{
-			"unregistering": func(b *fixture, w *client) error {
-				_, err := b.workers.UnregisterID(t.Context(), w.id, "")
-				return err
-			},
-			"registering": func(b *fixture, w *client) error {
-				_, err := b.workers.Register(t.Context(), store.Registration{ID: w.id, Name: "n"})
-				return err
-			},
-		} {
-			b := setup(t)
-			w := b.worker()
-			r := w.lost()
-			require.NoError(t, end(b, w), name)
-			b.build()
-			require.Equal(t, store.PollSuperseded, w.lost(parked(r)).Outcome, name)
-			require.Equal(t, store.PollInvalidToken, w.lost().Outcome, name)
-		}
-	})
 }
 
 func TestRecordPresence(t *testing.T) {
