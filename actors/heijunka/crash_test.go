@@ -107,37 +107,6 @@ func TestACrashOfARequestGivesItsPlaceAndTokenBack(t *testing.T) {
 	}
 }
 
-// The end of a request's process ends its context: in order, by a kill, and with
-// its supervisor. It costs that request and no other.
-func TestTheEndOfAProcessEndsItsRequest(t *testing.T) {
-	t.Parallel()
-	for how, end := range map[string]func(p *otp.Proc){
-		"in order":            func(p *otp.Proc) { p.Exit(otp.ErrShutdown) },
-		"by a kill":           (*otp.Proc).Kill,
-		"with its supervisor": func(p *otp.Proc) { p.Supervisor().Kill() },
-	} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, separate(steady(1, "a", "b")), func(w *fixture) {
-				other, one := w.hold("a"), w.hold("b")
-				passes(time.Millisecond)
-				next := w.hold("b")
-				passes(time.Millisecond)
-				children, err := otp.WhichChildren(w.Context(), w.sys.Ref(requests+"/b"))
-				require.NoError(w, err)
-				require.Len(w, children, 1)
-				require.Contains(w, children[0].Proc.Path(), "/b/")
-				end(children[0].Proc)
-				require.Equal(w, store.Unavailable, store.CodeOf(<-one.done))
-				passes(time.Second)
-				require.NoError(w, next.end())
-				require.NoError(w, other.end())
-				w.requireNothingHeld()
-			})
-		})
-	}
-}
-
 // A request that does not end when it has to is leaked: dead for the tree,
 // with its place taken until it returns.
 func TestALeakedRequestKeepsItsPlace(t *testing.T) {

@@ -1,7 +1,6 @@
 package heijunka
 
 import (
-	"context"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/store"
 )
@@ -266,19 +264,5 @@ func TestConfig(t *testing.T) {
 			spoil(&c)
 			require.Error(t, c.Validate(), name)
 		}
-	})
-}
-
-func TestOffLevelsNothing(t *testing.T) {
-	t.Parallel()
-	cfg := steady(1, "a")
-	cfg.Off = true
-	inBubble(t, cfg, func(w *fixture) {
-		load := w.holdAll("a", 200)
-		passes(time.Second)
-		require.Zero(w, w.load())
-		w.end(load)
-		_, err := otp.CountChildren(context.Background(), w.sys.Ref(top))
-		require.NoError(w, err)
 	})
 }

@@ -96,8 +96,3 @@ func benchmarkQueue(b *testing.B, pollers int, assigned bool, naive float64) {
 		require.EqualValues(b, b.N, jobs.Load(), "every poll got a build")
 	}
 }
-
-// plain returns a build without requirements.
-func plain(p store.Platform) store.Build {
-	return store.Build{Platform: p, ClassID: store.PlainClass(p)}
-}

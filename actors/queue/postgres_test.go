@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -42,8 +41,6 @@ func (c *controller) next(tb testing.TB, req store.PollRequest, r store.PollRepl
 	return store.PollRequest{Token: token, Presented: r.Token}
 }
 
-const queueName = "takt/orchestration/queue_manager"
-
 func newController(tb testing.TB, db *postgres.DB) *controller {
 	tb.Helper()
 	return newControllerWith(tb, db, queue.Config{})
@@ -78,7 +75,6 @@ type fleet struct {
 	mu       sync.Mutex                 // guards what follows
 	holders  map[string]map[string]bool // of each build, as the workers saw it
 	finished int
-	errs     map[store.Code]int
 	defects  []error
 }
 
@@ -86,7 +82,7 @@ func newFleet(tb testing.TB, db *postgres.DB, wait time.Duration, controllers ..
 	tb.Helper()
 	f := &fleet{
 		TB: tb, builds: postgres.NewBuilds(db, postgres.BuildsConfig{}), controllers: controllers, wait: wait,
-		holders: map[string]map[string]bool{}, errs: map[store.Code]int{},
+		holders: map[string]map[string]bool{},
 	}
 	f.ctx, f.stop = context.WithCancelCause(tb.Context())
 	return f
@@ -154,7 +150,6 @@ func (f *fleet) failed(err error) {
 		return
 	}
 	f.mu.Lock()
-	f.errs[store.CodeOf(err)]++
 	if store.CodeOf(err) != store.Unavailable {
 		f.defects = append(f.defects, err)
 	}
@@ -221,91 +216,6 @@ func TestTwoControllers(t *testing.T) {
 	f.finishes(count)
 	f.leave()
 	f.check(db.Pool, count)
-}
-
-// apart returns db with connections of its own, which nobody ends.
-func apart(t *testing.T, db *storetest.Database) *storetest.Database {
-	t.Helper()
-	cfg := db.Config.Copy()
-	cfg.RuntimeParams["application_name"] = "apart"
-	return storetest.Another(t, &storetest.Database{Config: cfg})
-}
-
-func TestDatabaseLostUnderLoad(t *testing.T) {
-	t.Parallel()
-	for name, lose := range map[string]func(t *testing.T, db *storetest.Database){
-		"the pool is away": func(t *testing.T, db *storetest.Database) {
-			t.Helper()
-			db.DB.Drop(errors.New("database lost on purpose"))
-			<-time.After(200 * time.Millisecond)
-			db.DB.Use(db.Pool)
-		},
-		"connections die": func(t *testing.T, db *storetest.Database) {
-			t.Helper()
-			_, err := db.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-				WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name <> 'apart'`)
-			require.NoError(t, err)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const pollers, count, rounds = 20, 300, 3
-			db := storetest.New(t)
-			own := apart(t, db) // a connection that was ended while nobody used it fails its next user
-			c := newController(t, db.DB)
-			proc := c.sys.Whereis(queueName)
-			f := newFleet(t, db.DB, time.Second, c)
-			f.join(workers(t, db.DB, pollers)...)
-			for range rounds {
-				for range count / rounds {
-					storetest.Build(t, own.DB)
-					c.queue.Enqueued(plain(store.IOS))
-				}
-				lose(t, db)
-			}
-			f.finishes(count - 5*pollers) // what was lost in COMMITs may have been finished by their repeats
-			require.Eventually(t, func() bool {
-				var left int
-				err := own.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds WHERE state <> 'failed'`).Scan(&left)
-				return err == nil && left == 0
-			}, 60*time.Second, 20*time.Millisecond)
-			f.leave()
-			f.check(own.Pool, count)
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			require.Positive(t, f.errs[store.Unavailable], fmt.Sprint(f.errs))
-			require.Same(t, proc, c.sys.Whereis(queueName), "no restart was spent on it")
-		})
-	}
-}
-
-// The end of a rest changes no row and is announced by nobody, so the count finds it.
-func TestAParkedPollGetsABuildWhenItsWorkersRestEnds(t *testing.T) {
-	t.Parallel()
-	db := storetest.New(t)
-	c := newController(t, db.DB)
-	builds := postgres.NewBuilds(db.DB, postgres.BuildsConfig{})
-	w := workers(t, db.DB, 1)[0]
-	b := storetest.Build(t, db.DB)
-	req := w.Request()
-	r, err := c.queue.Poll(t.Context(), req, 0)
-	require.NoError(t, err)
-	require.Equal(t, b.ID, r.Job.BuildID)
-	back, err := builds.GiveBack(t.Context(), store.Result{BuildID: b.ID, WorkerID: w.ID, Attempt: 1, Fault: store.FaultEngine})
-	require.NoError(t, err)
-	require.Equal(t, store.Pending, back.State)
-	for range 3 {
-		req = c.next(t, req, r)
-		r, err = c.queue.Poll(t.Context(), req, 0)
-		require.NoError(t, err)
-		require.Nil(t, r.Job, "it rests")
-	}
-	_, err = db.Pool.Exec(t.Context(), `UPDATE workers SET rests_until = clock_timestamp() + interval '5 s'`)
-	require.NoError(t, err)
-	r, err = c.queue.Poll(t.Context(), c.next(t, req, r), 50*time.Second)
-	require.NoError(t, err)
-	require.NotNil(t, r.Job)
-	require.Equal(t, 2, r.Job.Attempt)
 }
 
 // A batch of one controller has locked a build that it then does not hand out, because its

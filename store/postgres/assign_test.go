@@ -75,16 +75,6 @@ func TestAssignRespectsSlots(t *testing.T) {
 	require.NotEmpty(t, jobID(w.poll()))
 }
 
-func TestAssignTakesAnOfflineWorkerBack(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	w := b.worker()
-	b.exec(`UPDATE workers SET status = 'offline', last_seen_at = now() - interval '1 hour'`)
-	w.gets("")
-	require.Equal(t, store.Idle, w.find().Status)
-	require.WithinDuration(t, time.Now(), w.find().LastSeenAt, time.Minute)
-}
-
 func TestAssignRefusesTooManyPolls(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -73,18 +73,6 @@ func TestWithoutAPoolEveryMethodFailsAtOnce(t *testing.T) {
 	b.DB.Use(b.Pool)
 }
 
-func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	cfg := b.Pool.Config()
-	cfg.ConnConfig.Host = t.TempDir() // no socket here
-	away := must(pgxpool.NewWithConfig(t.Context(), cfg))(t)
-	defer away.Close()
-	b.DB.Use(away)
-	requireUnavailable(t, b.methods(t.Context()), nil)
-	b.DB.Use(b.Pool)
-}
-
 func TestAnEndedBackendIsUnavailableAndTheNextCallWorks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
