@@ -45,10 +45,7 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue queue.Config) node 
 		Throttle:    &throttle.Deps{Store: th, HubSpot: hubspot.NewClient(hubspot.Config{}), Keys: seal.NewRing(seal.Key{})},
 		Deployments: &actors.Deployments{Store: postgres.NewDeployments(db)},
 	})
-	require.NoError(t, tree.Start(t.Context(), func(ctx context.Context) error {
-		<-ctx.Done()
-		return nil
-	}))
+	require.NoError(t, tree.Start(t.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil }))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(t.Context()), time.Minute, context.DeadlineExceeded)
 		defer cancel()
@@ -73,10 +70,7 @@ func TestEachControllerLearnsThatABuildBecamePending(t *testing.T) {
 	t.Parallel()
 	database := storetest.New(t)
 	here, there := startNode(t, database.Config, queue.Config{}), startNode(t, database.Config, queue.Config{})
-	changes := func() uint64 {
-		count, _ := there.Queue.Counted()
-		return count.Changes
-	}
+	changes := func() uint64 { count, _ := there.Queue.Counted(); return count.Changes }
 	before := changes()
 	for range 3 {
 		storetest.Build(t, here.db, func(*store.Submission) {})

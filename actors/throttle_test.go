@@ -71,15 +71,9 @@ func (h *fixture) controller(edit ...func(*throttle.Config)) node {
 			ClientID: h.hs.Config().ClientID, ClientSecret: h.hs.Config().ClientSecret, RedirectURL: "http://127.0.0.1/back",
 		}},
 	})
-	require.NoError(h.t, tree.Start(h.t.Context(), func(ctx context.Context) error {
-		<-ctx.Done()
-		return nil
-	}))
+	require.NoError(h.t, tree.Start(h.t.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil }))
 	n := node{Tree: tree, db: db}
-	h.t.Cleanup(func() {
-		n.stop(h.t)
-		client.CloseIdle()
-	})
+	h.t.Cleanup(func() { n.stop(h.t); client.CloseIdle() })
 	require.Eventually(h.t, tree.Ready, time.Minute, 10*time.Millisecond)
 	return n
 }

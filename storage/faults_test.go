@@ -127,10 +127,7 @@ func TestUploadsDoNotQueueForAHangingS3(t *testing.T) {
 	begun := time.Now()
 	failed := make(chan error)
 	for _, u := range uploads {
-		go func() {
-			_, err := commit(t.Context(), u, sourceName)
-			failed <- err
-		}()
+		go func() { _, err := commit(t.Context(), u, sourceName); failed <- err }()
 	}
 	for range uploads {
 		require.Equal(t, store.Unavailable, store.CodeOf(<-failed))

@@ -152,9 +152,7 @@ func TestUploadIsCommittedOnce(t *testing.T) {
 	t.Parallel()
 	l, dir := openLocal(t)
 	const name = "builds/abc/x"
-	create := func() *Upload {
-		return must(l.Create(t.Context(), 10, "", strings.NewReader("x")))(t)
-	}
+	create := func() *Upload { return must(l.Create(t.Context(), 10, "", strings.NewReader("x")))(t) }
 	u := create()
 	require.Error(t, u.Commit(t.Context()), "not staged")
 	commitLocal(t, u, name)

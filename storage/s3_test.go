@@ -94,10 +94,7 @@ func (d *depot) object(f store.File) string {
 func (d *depot) local() []string {
 	d.t.Helper()
 	names := temporaries(d.t, d.dir)
-	require.NoError(d.t, d.Walk(d.t.Context(), func(s Stored) error {
-		names = append(names, s.Name)
-		return nil
-	}))
+	require.NoError(d.t, d.Walk(d.t.Context(), func(s Stored) error { names = append(names, s.Name); return nil }))
 	return names
 }
 
@@ -397,10 +394,7 @@ func TestWalkShowsWhatIsUnderThePrefix(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(d.server.Dir, "foreign", "x"), []byte("not ours"), 0o600))
 	f := d.keep(sourceName, []byte("123"), false)
 	var found []Stored
-	require.NoError(t, d.s3.walk(t.Context(), func(s Stored) error {
-		found = append(found, s)
-		return nil
-	}))
+	require.NoError(t, d.s3.walk(t.Context(), func(s Stored) error { found = append(found, s); return nil }))
 	require.Len(t, found, 1)
 	require.Equal(t, f.Object, found[0].Name)
 	require.EqualValues(t, 3, found[0].Size)

@@ -149,10 +149,7 @@ func TestARestartIsUnavailableToWhoWaits(t *testing.T) {
 	watched(t, func(w *fixture) {
 		w.set(func(c *checks) { c.gate = make(chan struct{}) })
 		failed := make(chan error)
-		go func() {
-			_, err := w.auditor.Check(context.WithoutCancel(w.Context()))
-			failed <- err
-		}()
+		go func() { _, err := w.auditor.Check(context.WithoutCancel(w.Context())); failed <- err }()
 		synctest.Wait()
 		w.set(func(c *checks) { c.gate = nil })
 		w.sys.Whereis("takt/orchestration/auditor").Exit(errors.New("killed"))

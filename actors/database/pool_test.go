@@ -310,10 +310,7 @@ func TestPoolOutage(t *testing.T) {
 	dir := made(t)
 	first := serve(t, config(dir))
 	var asked atomic.Int32
-	source := func(ctx context.Context) (*pgx.ConnConfig, error) {
-		asked.Add(1)
-		return first.pg.ConnConfig(ctx)
-	}
+	source := func(ctx context.Context) (*pgx.ConnConfig, error) { asked.Add(1); return first.pg.ConnConfig(ctx) }
 	b := startPool(t, PoolConfig{Source: source, AnswerTimeout: 200 * time.Millisecond, ConnectTimeout: 300 * time.Millisecond})
 	soon(t, "the pool", b.pool.Ready) // its first connection may be late
 
@@ -346,10 +343,7 @@ func TestPoolOutage(t *testing.T) {
 	t.Run("it is killed: the pool follows the new one", func(t *testing.T) { //nolint:paralleltest // builds on the step before
 		killServer(t, dir)
 		soon(t, "the pool to give up", func() bool { return b.sink.uses == 2 && !b.pool.Ready() || b.sink.uses > 2 })
-		soon(t, "the pool", func() bool {
-			pool := b.sink.current()
-			return pool != nil && pool.Ping(t.Context()) == nil
-		})
+		soon(t, "the pool", func() bool { pool := b.sink.current(); return pool != nil && pool.Ping(t.Context()) == nil })
 	})
 	t.Run("it hangs: the pool gives up, and comes back with it", func(t *testing.T) { //nolint:paralleltest // builds on the step before
 		info := clusterInfo(t, dir)
@@ -384,17 +378,11 @@ func TestPoolIsTriedWhileCallersAsk(t *testing.T) {
 	away.Store(true)
 	b := startPool(t, PoolConfig{Source: source, Backoff: backoff.Backoff{Min: time.Hour, Max: time.Hour}})
 	require.False(t, b.pool.Ready())
-	soon(t, "attempts while a caller asks", func() bool {
-		b.pool.Lost(errors.New("no pool"))
-		return asked.Load() > 3
-	})
+	soon(t, "attempts while a caller asks", func() bool { b.pool.Lost(errors.New("no pool")); return asked.Load() > 3 })
 	b.pool.Lost(errors.New("no pool"))
 	away.Store(false)
 	back := time.Now()
-	soon(t, "the pool", func() bool {
-		b.pool.Lost(errors.New("no pool"))
-		return b.pool.Ready()
-	})
+	soon(t, "the pool", func() bool { b.pool.Lost(errors.New("no pool")); return b.pool.Ready() })
 	require.Less(t, time.Since(back), 1500*time.Millisecond)
 }
 

@@ -24,10 +24,7 @@ func TestStatementsAreMeasuredByName(t *testing.T) {
 	m := metrics.New()
 	b := startPool(t, PoolConfig{Source: serve(t, config(made(t))).pg.ConnConfig, Migrate: migrations.Up, Metrics: m})
 	pool := b.sink.current()
-	exec := func(sql string) error {
-		_, err := pool.Exec(t.Context(), sql)
-		return err
-	}
+	exec := func(sql string) error { _, err := pool.Exec(t.Context(), sql); return err }
 	require.NoError(t, exec("/* list_things */ SELECT 1"))
 	require.Error(t, exec("/* list_things */ SELECT 1/0"))
 	require.NoError(t, exec("-- name: JobGet :one\nSELECT 1"))

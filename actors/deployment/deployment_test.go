@@ -23,10 +23,7 @@ func TestOrganisationIsCopied(t *testing.T) {
 	b := setup(t, options{})
 	tpl := template(t)
 	b.forge.Fill(t, "r", 12, tpl)
-	add := func(r githubtest.Repo, content string) {
-		t.Helper()
-		must(b.forge.Add(r, content))(t)
-	}
+	add := func(r githubtest.Repo, content string) { t.Helper(); must(b.forge.Add(r, content))(t) }
 	add(githubtest.Repo{Org: "from", Name: "empty"}, "")
 	add(githubtest.Repo{Org: "from", Name: "dev", DefaultBranch: "feature/one", Visibility: "public", Description: "about dev"}, tpl)
 	add(githubtest.Repo{Org: "from", Name: "secret-plans"}, tpl)
@@ -42,9 +39,7 @@ func TestOrganisationIsCopied(t *testing.T) {
 			published.Add(1)
 		}
 	}, pubsub.DeploymentUpdated)()
-	id := b.deploy(func(r *store.DeploymentRequest) {
-		r.NameTemplate, r.Exclude = "x-{name}", []string{"Secret*"}
-	})
+	id := b.deploy(func(r *store.DeploymentRequest) { r.NameTemplate, r.Exclude = "x-{name}", []string{"Secret*"} })
 	d := b.await(id, store.DeploymentDone)
 	require.Equal(t, 1, d.Filtered)
 	require.Nil(t, d.Credential, "the credential is wiped")

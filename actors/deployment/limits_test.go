@@ -132,10 +132,7 @@ func TestARetryIsJudgedByTheDeploymentAsItIsLocked(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	must(tx.Exec(ctx, `SELECT FROM deployments WHERE id = $1 FOR UPDATE`, id))(t)
 	failed := make(chan error, 1)
-	go func() {
-		_, err := b.d.Retry(ctx, id, "", "", false)
-		failed <- err
-	}()
+	go func() { _, err := b.d.Retry(ctx, id, "", "", false); failed <- err }()
 	b.eventually("the retry waits for the row", func() bool {
 		var n int
 		err := b.data.Pool.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%lock_deployment%'`).Scan(&n)

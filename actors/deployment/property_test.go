@@ -131,10 +131,7 @@ func TestDatabaseThatIsAwayIsWaitedFor(t *testing.T) {
 	b.eventually("it works", func() bool { return f.count("r-0007") == 1 })
 	b.data.DB.Drop(context.Canceled)
 	close(f.gate)
-	b.eventually("it waits", func() bool {
-		sup := b.sys.Tree(true)
-		return len(sup) == 1 && f.under() == 0
-	})
+	b.eventually("it waits", func() bool { sup := b.sys.Tree(true); return len(sup) == 1 && f.under() == 0 })
 	b.data.DB.Use(b.data.Pool)
 	b.await(id.ID, store.DeploymentDone)
 	require.Equal(t, 20, b.addsUp(id.ID, 20)[store.RepoDone])

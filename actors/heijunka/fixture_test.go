@@ -67,9 +67,7 @@ func start(tb testing.TB, cfg Config) *fixture {
 
 // generous is a supervisor that never gives up.
 func generous(id string, strategy otp.Strategy, children ...otp.ChildSpec) otp.ChildSpec {
-	return otp.ChildSpec{ID: id, Supervisor: func() otp.SupSpec {
-		return otp.SupSpec{Strategy: strategy, Intensity: 1_000_000, Children: children}
-	}}
+	return otp.ChildSpec{ID: id, Supervisor: func() otp.SupSpec { return otp.SupSpec{Strategy: strategy, Intensity: 1_000_000, Children: children} }}
 }
 
 func (w *fixture) stop() { w.sys.Shutdown(context.Background()) }
@@ -79,10 +77,7 @@ func inBubble(t *testing.T, cfg Config, f func(w *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, cfg)
-		defer func() {
-			w.stop()
-			synctest.Wait()
-		}()
+		defer func() { w.stop(); synctest.Wait() }()
 		synctest.Wait()
 		f(w)
 	})

@@ -72,10 +72,7 @@ func to(url string) func(*store.Subscription) { return func(s *store.Subscriptio
 func receive(t *testing.T, answer http.HandlerFunc) (at string, got *atomic.Int64) {
 	t.Helper()
 	got = &atomic.Int64{}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got.Add(1)
-		answer(w, r)
-	}))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { got.Add(1); answer(w, r) }))
 	t.Cleanup(s.Close)
 	return s.URL, got
 }
@@ -134,10 +131,7 @@ func TestANoticeNeverGoesToANewURL(t *testing.T) {
 		other := &fixture{Notices: New(b.Store, b.keys, nil, ""), t: t}
 		other.jobs = &worker{n: other.Notices, log: zerolog.Nop()}
 		sending, answer := make(chan struct{}), make(chan int)
-		old, before := receive(t, func(w http.ResponseWriter, _ *http.Request) {
-			sending <- struct{}{}
-			w.WriteHeader(<-answer)
-		})
+		old, before := receive(t, func(w http.ResponseWriter, _ *http.Request) { sending <- struct{}{}; w.WriteHeader(<-answer) })
 		evil, after := receive(t, func(http.ResponseWriter, *http.Request) {})
 		body := `{}`
 		token := ""

@@ -21,9 +21,7 @@ type echoServer struct{ otp.Base }
 
 func (echoServer) Init(*otp.Ctx) error { return nil }
 
-func (echoServer) HandleCall(_ *otp.Ctx, _ otp.From, req any) (any, error) {
-	return req, nil
-}
+func (echoServer) HandleCall(_ *otp.Ctx, _ otp.From, req any) (any, error) { return req, nil }
 
 func (echoServer) HandleCast(*otp.Ctx, any) { panic("boom") }
 
@@ -36,9 +34,7 @@ func benchSystem(b *testing.B) *otp.System {
 
 func nativeSystem(b *testing.B) *actor.ActorSystem {
 	b.Helper()
-	sys := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
-		return slog.New(slog.DiscardHandler)
-	}))
+	sys := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
 	b.Cleanup(sys.Shutdown)
 	return sys
 }

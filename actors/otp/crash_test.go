@@ -108,9 +108,7 @@ func TestCrashWhileStarting(t *testing.T) {
 			return otp.ChildSpec{Supervisor: func() otp.SupSpec { crash(); return otp.SupSpec{} }}
 		},
 		"the supervisor's Init": func(crash func()) otp.ChildSpec {
-			return otp.ChildSpec{Supervisor: func() otp.SupSpec {
-				return otp.SupSpec{Init: func() error { crash(); return nil }}
-			}}
+			return otp.ChildSpec{Supervisor: func() otp.SupSpec { return otp.SupSpec{Init: func() error { crash(); return nil }} }}
 		},
 	}
 	for where, spec := range starts {

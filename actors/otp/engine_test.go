@@ -121,10 +121,7 @@ func TestFewFunctionsPerMessage(t *testing.T) {
 	p, err := s.Start("a", func() Server { return framer{stacks: stacks} })
 	require.NoError(t, err)
 	var sending []string
-	p.server.box.schedule = func(run func()) {
-		sending = append(ownFrames(), "Schedule")
-		s.engine.pool.Schedule(run)
-	}
+	p.server.box.schedule = func(run func()) { sending = append(ownFrames(), "Schedule"); s.engine.pool.Schedule(run) }
 	require.True(t, Cast(s.Ref("a"), 1))
 	passed := append(<-stacks, sending...)
 	require.LessOrEqual(t, len(passed), 10, passed)

@@ -77,10 +77,7 @@ func startTask(tb testing.TB, sup otp.Target, label string, run func(ctx context
 	tb.Helper()
 	began, failed := make(chan struct{}), make(chan error, 1)
 	go func() {
-		failed <- runTask(tb.Context(), sup, text(label), func(ctx context.Context) error {
-			close(began)
-			return run(ctx)
-		})
+		failed <- runTask(tb.Context(), sup, text(label), func(ctx context.Context) error { close(began); return run(ctx) })
 	}()
 	select {
 	case <-began:

@@ -177,10 +177,8 @@ func TestJob(t *testing.T) {
 			return func(context.Context) (int, error) { panic(errBoom) }
 		}},
 		"a panic of its handler is a crash": {
-			Begin: func() func(context.Context) (int, error) {
-				return func(context.Context) (int, error) { return 0, nil }
-			},
-			Done: func(*otp.Ctx, int, error) time.Duration { panic(errBoom) },
+			Begin: func() func(context.Context) (int, error) { return func(context.Context) (int, error) { return 0, nil } },
+			Done:  func(*otp.Ctx, int, error) time.Duration { panic(errBoom) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -193,14 +191,10 @@ func TestJob(t *testing.T) {
 		t.Parallel()
 		results := make(chan int, 1)
 		job := otp.Job[int]{
-			Begin: func() func(context.Context) (int, error) {
-				return func(context.Context) (int, error) { return 7, nil }
-			},
-			Done: func(_ *otp.Ctx, n int, _ error) time.Duration { results <- n; return 0 },
+			Begin: func() func(context.Context) (int, error) { return func(context.Context) (int, error) { return 7, nil } },
+			Done:  func(_ *otp.Ctx, n int, _ error) time.Duration { results <- n; return 0 },
 		}
-		otptest.Start(t, func() otp.Server {
-			return batchless{puppet{init: func(c *otp.Ctx) error { job.In(c, 1); return nil }}}
-		})
+		otptest.Start(t, func() otp.Server { return batchless{puppet{init: func(c *otp.Ctx) error { job.In(c, 1); return nil }}} })
 		require.Equal(t, 7, <-results)
 	})
 }

@@ -66,9 +66,7 @@ func TestTimersDieWithTheIncarnation(t *testing.T) {
 func TestMonitor(t *testing.T) {
 	t.Parallel()
 	sys := otptest.New(t)
-	start := func() *otp.Proc {
-		return must(sys.Start("", puppet{}.make))(t)
-	}
+	start := func() *otp.Proc { return must(sys.Start("", puppet{}.make))(t) }
 	a, b, c := start(), start(), start()
 	otptest.Crash(t, b, errBoom)
 	downs := make(chan otp.Down, 10)

@@ -333,10 +333,7 @@ func TestStressRunTask(t *testing.T) {
 	for range 10 {
 		workers.Go(func() {
 			for range 500 {
-				err := runTask(t.Context(), ref, "x", func(ctx context.Context) error {
-					runtime.Gosched()
-					return ctx.Err()
-				})
+				err := runTask(t.Context(), ref, "x", func(ctx context.Context) error { runtime.Gosched(); return ctx.Err() })
 				var down *otp.DownError
 				var ended *otp.EndedError
 				if err != nil && !errors.As(err, &down) && !errors.As(err, &ended) && !errors.Is(err, otp.ErrMaxChildren) {

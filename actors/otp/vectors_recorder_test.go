@@ -150,9 +150,7 @@ func (w *recorder) collect() (events, async []event) {
 			w.dead[r.who] = true
 		}
 	}
-	slices.SortStableFunc(orphans, func(a, b record) int {
-		return cmp.Or(strings.Compare(a.Path, b.Path), cmp.Compare(a.N, b.N))
-	})
+	slices.SortStableFunc(orphans, func(a, b record) int { return cmp.Or(strings.Compare(a.Path, b.Path), cmp.Compare(a.N, b.N)) })
 	sortPools(inOrder)
 	return bare(inOrder), bare(orphans)
 }

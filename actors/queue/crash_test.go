@@ -94,20 +94,14 @@ func crashAt(t *testing.T, at string, after bool) {
 	spec.Server = func() otp.Server { return &shakyManager{manager: &manager{q: b.queue}, fuse: f} }
 	_, err := b.sys.StartRoot(t.Context(), "takt", otp.SupSpec{Intensity: 3, Children: []otp.ChildSpec{b.bus.Spec(), spec}})
 	require.NoError(t, err)
-	defer func() {
-		b.sys.Shutdown(context.Background())
-		synctest.Wait()
-	}()
+	defer func() { b.sys.Shutdown(context.Background()); synctest.Wait() }()
 	synctest.Wait()
 	first, bystander := b.sys.Whereis(managerName), b.sys.Whereis("takt/pubsub")
 	f.lit.Store(true)
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var fleet sync.WaitGroup
-	defer func() {
-		cancel(nil)
-		fleet.Wait()
-	}()
+	defer func() { cancel(nil); fleet.Wait() }()
 	for i := range workers {
 		id := fmt.Sprint("w", i)
 		b.db.worker(id)
@@ -185,10 +179,7 @@ func (s *shakyMonitor) Init(c *otp.Ctx) error {
 
 // sparks puts the fuse into the beginning of a job.
 func sparks[R any](f *fuse, name string, begin func() func(context.Context) (R, error)) func() func(context.Context) (R, error) {
-	return func() (work func(context.Context) (R, error)) {
-		f.burnAt(name, func() { work = begin() })
-		return work
-	}
+	return func() (work func(context.Context) (R, error)) { f.burnAt(name, func() { work = begin() }); return work }
 }
 
 func (s *shakyMonitor) HandleCall(c *otp.Ctx, from otp.From, req any) (reply any, err error) {

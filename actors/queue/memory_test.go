@@ -600,10 +600,7 @@ func TestPendingShownIsWhatWasCounted(t *testing.T) {
 	c, ok := s.q.Counted()
 	require.True(t, ok)
 	require.Equal(t, map[store.Platform]int{store.IOS: 4, store.Android: 0}, c.Pending)
-	changes := func() uint64 {
-		c, _ := s.q.Counted()
-		return c.Changes
-	}
+	changes := func() uint64 { c, _ := s.q.Counted(); return c.Changes }
 	s.counts(4)
 	require.Equal(t, c.Changes, changes(), "counting alone changes nothing")
 	for _, change := range []func(){func() { s.enqueues(ios, 1) }, func() { s.pending.notified("android") }, func() { s.pending.notified("ios 99") }, s.missed} {

@@ -69,10 +69,7 @@ func onWatch(t *testing.T, name string, f func(w *watch)) {
 			Children:  []otp.ChildSpec{w.bus.Spec(), w.queue.Spec(), w.monitor.Spec()},
 		})
 		require.NoError(t, err)
-		defer func() {
-			w.sys.Shutdown(context.Background())
-			synctest.Wait()
-		}()
+		defer func() { w.sys.Shutdown(context.Background()); synctest.Wait() }()
 		synctest.Wait()
 		f(w)
 	})

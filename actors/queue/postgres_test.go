@@ -206,9 +206,7 @@ func TestTwoControllers(t *testing.T) {
 	f := newFleet(t, db.DB, 3*time.Second, one, two)
 	f.join(workers(t, db.DB, pollers)...)
 	for i := range count {
-		b := storetest.Build(t, db.DB, func(s *store.Submission) {
-			s.Platform = []store.Platform{store.IOS, store.Android}[i%2]
-		})
+		b := storetest.Build(t, db.DB, func(s *store.Submission) { s.Platform = []store.Platform{store.IOS, store.Android}[i%2] })
 		if i%3 > 0 { // nobody hears of the others: the count has to find them
 			one.queue.Enqueued(b)
 		}
@@ -368,10 +366,7 @@ func TestTwoProcessesOfOneWorkerAtTwoControllers(t *testing.T) {
 	parked, err := one.queue.Arrive(t.Context(), first, time.Minute)
 	require.NoError(t, err)
 	ended := make(chan error, 1)
-	go func() {
-		_, err := parked(t.Context(), nil)
-		ended <- err
-	}()
+	go func() { _, err := parked(t.Context(), nil); ended <- err }()
 	require.Eventually(t, func() bool {
 		var recent bool
 		err := db.Pool.QueryRow(t.Context(), `SELECT last_seen_at > now() - interval '25 s' FROM workers`).Scan(&recent)

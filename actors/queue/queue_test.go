@@ -59,10 +59,7 @@ func run(t *testing.T, cfg Config, f func(b *bench)) {
 		Children:  []otp.ChildSpec{b.bus.Spec(), b.queue.Spec()},
 	})
 	require.NoError(t, err)
-	defer func() {
-		b.sys.Shutdown(context.Background())
-		synctest.Wait()
-	}()
+	defer func() { b.sys.Shutdown(context.Background()); synctest.Wait() }()
 	synctest.Wait()
 	f(b)
 	require.Empty(t, b.db.broken)
@@ -343,10 +340,7 @@ func TestSessions(t *testing.T) {
 		b.gotNothing(a)
 		return b.shows(a.reply)
 	}
-	batches := func(b *bench) (n int) {
-		b.db.set(func(s *fakeStore) { n = len(s.batches) })
-		return n
-	}
+	batches := func(b *bench) (n int) { b.db.set(func(s *fakeStore) { n = len(s.batches) }); return n }
 
 	inBubble(t, "polls of a known worker need no database while nothing is pending", Config{}, func(b *bench) {
 		req := meets(b)

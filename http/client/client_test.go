@@ -188,10 +188,7 @@ func TestCallTimesOut(t *testing.T) {
 func TestCallReturnsTheCallersOwnCause(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	c, _ := setup(t, func(_ http.ResponseWriter, r *http.Request) {
-		cancel(context.DeadlineExceeded)
-		<-r.Context().Done()
-	})
+	c, _ := setup(t, func(_ http.ResponseWriter, r *http.Request) { cancel(context.DeadlineExceeded); <-r.Context().Done() })
 	_, err := client.Call(ctx, c, api.ShowHealth, api.None{})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.False(t, client.Temporary(err))

@@ -49,10 +49,7 @@ func (r *recorder) count() int {
 func setup(t *testing.T, h http.HandlerFunc, edit ...func(*client.Config)) (*client.Client, *recorder) {
 	t.Helper()
 	rec := &recorder{}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec.add(r)
-		h(w, r)
-	}))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { rec.add(r); h(w, r) }))
 	cfg := client.Config{
 		BaseURL: server.URL, APIKey: apiKey, AdminKey: "an-admin-key",
 		HTTPClient: &http.Client{Transport: client.NewTransport()},
@@ -61,10 +58,7 @@ func setup(t *testing.T, h http.HandlerFunc, edit ...func(*client.Config)) (*cli
 		f(&cfg)
 	}
 	c := must(client.New(cfg))(t)
-	t.Cleanup(func() {
-		c.CloseIdle()
-		server.Close()
-	})
+	t.Cleanup(func() { c.CloseIdle(); server.Close() })
 	return c, rec
 }
 

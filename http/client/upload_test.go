@@ -118,10 +118,7 @@ func TestUploadRefusedBeforeItsBody(t *testing.T) {
 	t.Parallel()
 	c, _ := setup(t, reply(503, `{"error":"Build queue full, try again later","code":"queue_full"}`))
 	opened := false
-	source := client.Content{Size: 1 << 30, Open: func() (io.ReadCloser, error) {
-		opened = true
-		return nil, errors.New("not to be read")
-	}}
+	source := client.Content{Size: 1 << 30, Open: func() (io.ReadCloser, error) { opened = true; return nil, errors.New("not to be read") }}
 	_, err := c.Submit(t.Context(), client.Submit{Platform: store.IOS, Source: source})
 	require.Equal(t, store.QueueFull, store.CodeOf(err))
 	require.False(t, opened)

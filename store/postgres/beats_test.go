@@ -179,14 +179,8 @@ func TestOfBeatsThatArriveTogetherOneBeginsTheBuild(t *testing.T) {
 	}
 	results := make(chan result)
 	for range each {
-		go func() {
-			reply, err := b.builds.Heartbeat(t.Context(), w.beat(build.ID))
-			results <- result{reply, err}
-		}()
-		go func() {
-			reply, err := b.builds.Touch(t.Context(), w.beat(build.ID))
-			results <- result{reply, err}
-		}()
+		go func() { reply, err := b.builds.Heartbeat(t.Context(), w.beat(build.ID)); results <- result{reply, err} }()
+		go func() { reply, err := b.builds.Touch(t.Context(), w.beat(build.ID)); results <- result{reply, err} }()
 	}
 	b.waits(2 * each)
 	require.NoError(t, tx.Rollback(t.Context()))

@@ -204,10 +204,7 @@ func TestALockThatIsHeldLongIsContention(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrContention)
 
 	registered := make(chan error, 1)
-	go func() {
-		_, err := b.workers.Register(t.Context(), registration)
-		registered <- err
-	}()
+	go func() { _, err := b.workers.Register(t.Context(), registration); registered <- err }()
 	b.waits(1)
 	b.waits(0) // its first try has ended
 	release()

@@ -194,9 +194,7 @@ func TestALostAnswerToABatchLosesNothing(t *testing.T) {
 func TestWorkersAreFoundAndRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	w := b.worker(takes(store.IOS), slots(3), func(r *store.Registration) {
-		r.Capabilities = []byte(`{"cpu": {"cores": 8}}`)
-	})
+	w := b.worker(takes(store.IOS), slots(3), func(r *store.Registration) { r.Capabilities = []byte(`{"cpu": {"cores": 8}}`) })
 	found := w.find()
 	require.Equal(t, "test worker", found.Name)
 	require.JSONEq(t, `{"cpu": {"cores": 8}}`, string(found.Capabilities))

@@ -54,16 +54,10 @@ func TestFinishRules(t *testing.T) {
 		worker, other *client
 	}
 	assigned := func(w scenario) { w.worker.gets(w.build.ID) }
-	lost := func(w scenario) {
-		assigned(w)
-		must(w.workers.UnregisterID(t.Context(), w.worker.id, ""))(t)
-	}
+	lost := func(w scenario) { assigned(w); must(w.workers.UnregisterID(t.Context(), w.worker.id, ""))(t) }
 	reassigned := func(w scenario) { lost(w); w.other.gets(w.build.ID) }
 	ended := func(r func(build, worker string) store.Result) func(scenario) {
-		return func(w scenario) {
-			assigned(w)
-			must(w.builds.Finish(t.Context(), r(w.build.ID, w.worker.id)))(t)
-		}
+		return func(w scenario) { assigned(w); must(w.builds.Finish(t.Context(), r(w.build.ID, w.worker.id)))(t) }
 	}
 	by := func(edit func(w scenario, r *store.Result)) func(scenario) store.Result {
 		return func(w scenario) store.Result {

@@ -131,9 +131,7 @@ func TestSilentWorkersAndThoseThatLeft(t *testing.T) {
 		}
 	}
 	closed := func(age time.Duration) func(*fixture, *client) { return writes(age, true) }
-	leaves := func(_ *fixture, w *client) {
-		must(w.workers.UnregisterID(t.Context(), w.id, ""))(t)
-	}
+	leaves := func(_ *fixture, w *client) { must(w.workers.UnregisterID(t.Context(), w.id, ""))(t) }
 	for name, c := range map[string]struct {
 		do     []func(*fixture, *client)
 		state  string
@@ -242,9 +240,7 @@ func TestOperatorsAndWorkersDoNotBlockEachOther(t *testing.T) {
 			_, err := b.queue.Assign(ctx, polls)
 			return err
 		},
-		func(_, build string) error {
-			return b.builds.Cancel(ctx, build)
-		},
+		func(_, build string) error { return b.builds.Cancel(ctx, build) },
 		func(string, string) error { _, err := b.builds.Totals(ctx); return err },
 		func(_, build string) error {
 			s := submission(t)

@@ -175,9 +175,7 @@ func (b *fixture) waits(n int) {
 	}, 4*time.Second, time.Millisecond)
 }
 
-func slots(n int) func(*store.Registration) {
-	return func(r *store.Registration) { r.Slots = n }
-}
+func slots(n int) func(*store.Registration) { return func(r *store.Registration) { r.Slots = n } }
 
 func takes(p ...store.Platform) func(*store.Registration) {
 	return func(r *store.Registration) { r.Platforms = p }
@@ -205,9 +203,7 @@ func on(p store.Platform) func(*store.Submission) {
 	return func(s *store.Submission) { s.Platform = p }
 }
 
-func priority(n int) func(*store.Submission) {
-	return func(s *store.Submission) { s.Priority = n }
-}
+func priority(n int) func(*store.Submission) { return func(s *store.Submission) { s.Priority = n } }
 
 // client is a worker, what its token says, and what its controller remembers.
 type client struct {

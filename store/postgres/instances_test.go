@@ -162,10 +162,7 @@ func TestAConflictIsReportedOnceAMinuteAndShown(t *testing.T) {
 	b := setup(t)
 	w := b.worker(named("a"))
 	w.silentFor(12 * time.Second)
-	shown := func() store.WorkerDetail {
-		one := must(b.workers.Show(t.Context(), w.id))(t)
-		return one
-	}
+	shown := func() store.WorkerDetail { one := must(b.workers.Show(t.Context(), w.id))(t); return one }
 	require.Zero(t, shown().ConflictAt)
 	again, report, err := b.workers.Conflict(t.Context(), w.id, "192.0.2.7")
 	require.NoError(t, err)

@@ -102,10 +102,7 @@ func TestARepairWaitsForItsLocks(t *testing.T) {
 		must(tx.Exec(t.Context(), statement))(t)
 	}
 	repaired := make(chan error, 1)
-	go func() {
-		_, err := postgres.NewInvariants(b.DB, nil).Repair(t.Context())
-		repaired <- err
-	}()
+	go func() { _, err := postgres.NewInvariants(b.DB, nil).Repair(t.Context()); repaired <- err }()
 	b.waits(1)
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, <-repaired)

@@ -109,10 +109,7 @@ func TestPagesHaveEachRowOnce(t *testing.T) {
 	t.Parallel()
 	b := unchecked(t)
 	n := 0
-	add := func(l paged) {
-		n++
-		b.exec(l.add, n)
-	}
+	add := func(l paged) { n++; b.exec(l.add, n) }
 	b.exec(`INSERT INTO throttle_configs (portal_id, action_id, max_throughput, time_period, time_unit) VALUES (1, 7, 10, 1, 'second')`)
 	b.exec(addDeployment, 0)
 	all := pagedLists(b)

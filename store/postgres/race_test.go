@@ -200,10 +200,7 @@ func TestTwoControllersKeepToTheSlots(t *testing.T) {
 	b.exec(`CREATE TRIGGER pause BEFORE UPDATE ON builds FOR EACH ROW EXECUTE FUNCTION pause()`)
 	release := b.locks(`SELECT pg_advisory_xact_lock(1)`)
 	served := make(chan error, 1)
-	go func() {
-		_, err := b.queue.Assign(t.Context(), []store.Poll{w.request()})
-		served <- err
-	}()
+	go func() { _, err := b.queue.Assign(t.Context(), []store.Poll{w.request()}); served <- err }()
 	b.waits(1) // the first claims a build
 	second := postgres.NewQueue(b.DB, postgres.QueueConfig{})
 	results := must(second.Assign(t.Context(), []store.Poll{w.request()}))(t)

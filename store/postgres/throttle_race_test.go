@@ -276,10 +276,7 @@ func TestAJobThatEndsWaitsForTheCommit(t *testing.T) {
 	}
 	end := make(chan outcome, 1)
 	working := b.working()
-	go func() {
-		ended, err := b.EndJob(working, job)
-		end <- outcome{ended, err}
-	}()
+	go func() { ended, err := b.EndJob(working, job); end <- outcome{ended, err} }()
 	require.Eventually(t, func() bool {
 		return b.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 2 || len(end) > 0
 	}, time.Minute, time.Millisecond)

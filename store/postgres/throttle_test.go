@@ -534,9 +534,7 @@ func TestSpentBudgetIsMerged(t *testing.T) {
 	}
 	all := func() []spent {
 		rows := must(b.Pool.Query(t.Context(), `SELECT queue, ended_at, n FROM throttle_windows`))(t)
-		list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s spent, err error) {
-			return s, row.Scan(&s.queue, &s.endedAt, &s.n)
-		})
+		list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s spent, err error) { return s, row.Scan(&s.queue, &s.endedAt, &s.n) })
 		require.NoError(t, err)
 		return list
 	}

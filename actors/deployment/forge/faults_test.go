@@ -216,10 +216,7 @@ func TestFinalAnswersAreNotTriedAgain(t *testing.T) {
 		})
 	}
 	b := setup(t, func(c *forge.Config) { c.Tries = 3 })
-	b.forge.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
-		w.WriteHeader(500)
-		return true
-	})
+	b.forge.Intercept(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(500); return true })
 	_, err := b.account.Repos(t.Context(), "from")
 	require.Contains(t, forge.Message(err), "the forge answers 500")
 	require.Equal(t, 3, b.forge.Count("GET /orgs"))
@@ -261,10 +258,7 @@ func TestEndOfTheContextKillsGitAndCleansTheDisk(t *testing.T) {
 	held := b.hold()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
-	go func() {
-		_, err := b.account.Copy(ctx, b.url("from", "r-000"), b.url("to", "r-000"))
-		ended <- err
-	}()
+	go func() { _, err := b.account.Copy(ctx, b.url("from", "r-000"), b.url("to", "r-000")); ended <- err }()
 	<-held
 	require.Positive(t, processes(t, b.work))
 	begun := time.Now()

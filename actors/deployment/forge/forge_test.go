@@ -40,9 +40,7 @@ func setupWith(t *testing.T, behave func(*githubtest.Config), edit ...func(*forg
 	g := must(forge.New(cfg))(t)
 	t.Cleanup(g.Close)
 	b := &fixture{t: t, forge: f, github: g, account: g.Login(githubtest.Token), work: cfg.WorkDir, template: template}
-	t.Cleanup(func() {
-		require.Empty(t, must(os.ReadDir(b.work))(t), "the disk is clean")
-	})
+	t.Cleanup(func() { require.Empty(t, must(os.ReadDir(b.work))(t), "the disk is clean") })
 	return b
 }
 

@@ -28,10 +28,7 @@ func delegated(t *testing.T) string {
 		dir, err := os.MkdirTemp(m.MountPoint, "takt-test-") //nolint:usetesting // a cgroup, not a directory
 		needs.Allowed(t, "cgroups v2", err)
 		t.Cleanup(func() {
-			await(t, "the cgroup is empty", func() bool {
-				_ = os.Remove(filepath.Join(dir, "takt-worker"))
-				return os.Remove(dir) == nil
-			})
+			await(t, "the cgroup is empty", func() bool { _ = os.Remove(filepath.Join(dir, "takt-worker")); return os.Remove(dir) == nil })
 		})
 		return dir
 	}

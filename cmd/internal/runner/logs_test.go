@@ -70,10 +70,7 @@ func stream(ctx context.Context, s *sink, cfg LogConfig) (*logStream, func() err
 	l := newLogStream(cfg.withDefaults(), client.Retry{}, s.post)
 	ended := make(chan error, 1)
 	go func() { ended <- l.run(ctx) }()
-	return l, func() error {
-		l.close(ctx, time.Minute)
-		return <-ended
-	}
+	return l, func() error { l.close(ctx, time.Minute); return <-ended }
 }
 
 func say(l *logStream, from, to int) {

@@ -169,10 +169,7 @@ func (b *bench) line(id, text string) string {
 
 // reports tells whether the last diagnostic report has a status.
 func (b *bench) reports(status string) func() bool {
-	return func() bool {
-		workers := b.Workers()
-		return len(workers) == 1 && workers[0].Report.Status == status
-	}
+	return func() bool { workers := b.Workers(); return len(workers) == 1 && workers[0].Report.Status == status }
 }
 
 // fit tells whether the last diagnostic report is that builds can be run, on a machine
@@ -220,10 +217,7 @@ func awaitDead(t *testing.T, pids ...string) {
 
 func awaitGone(t *testing.T, path string) {
 	t.Helper()
-	await(t, path+" is gone", func() bool {
-		_, err := os.Stat(path)
-		return errors.Is(err, fs.ErrNotExist)
-	})
+	await(t, path+" is gone", func() bool { _, err := os.Stat(path); return errors.Is(err, fs.ErrNotExist) })
 }
 
 // await looks again and again, because nothing can wake it.

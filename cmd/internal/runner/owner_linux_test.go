@@ -135,10 +135,7 @@ func TestKilledWorkerOfAUser(t *testing.T) {
 	b.Await(t, "the build runs", b.has(id, "left "))
 	require.NoError(t, process.Process.Kill())
 	require.Error(t, process.Wait())
-	await(t, "all is ended", func() bool {
-		left, err := owner.processes(t.Context())
-		return err == nil && len(left) == 0
-	})
+	await(t, "all is ended", func() bool { left, err := owner.processes(t.Context()); return err == nil && len(left) == 0 })
 }
 
 // TestUserWithProcessesIsRefused because they may be anybody's, unless a worker was killed.
@@ -177,10 +174,7 @@ func TestSlotWithProcessesThatCannotBeEnded(t *testing.T) {
 	freezer, err := os.MkdirTemp("/sys/fs/cgroup/freezer", "takt-test-") //nolint:usetesting // a cgroup, not a directory
 	needs.Allowed(t, "cgroups v1", err)                                  // it holds up SIGKILL
 	thaw := func() { require.NoError(t, put(freezer, "freezer.state", "THAWED")) }
-	t.Cleanup(func() {
-		thaw()
-		await(t, "the cgroup is empty", func() bool { return os.Remove(freezer) == nil })
-	})
+	t.Cleanup(func() { thaw(); await(t, "the cgroup is empty", func() bool { return os.Remove(freezer) == nil }) })
 	dir := shared(t)
 	b := ownedBench(t, `cd `+dir+`; [ -e pid ] || {
 	setsid sh -c 'echo $$ > new; mv new pid; exec sleep 1000' & until [ -e go ]; do sleep 0.01; done; }

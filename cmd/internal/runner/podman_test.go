@@ -230,10 +230,7 @@ func serveImages(t *testing.T) string {
 	cmd := exec.Command(needs.Registry(t), "-port", "0")
 	said := must(cmd.StderrPipe())(t)
 	wait := must(tied.Start(cmd))(t)
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = wait()
-	})
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = wait() })
 	lines := bufio.NewReader(said)
 	line, err := lines.ReadString('\n')
 	require.NoError(t, err)
