@@ -122,9 +122,8 @@ func TestLostConnectionsHealByThemselves(t *testing.T) {
 
 func cut(t *testing.T, database *storetest.Database) {
 	t.Helper()
-	_, err := database.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-		WHERE datname = current_database() AND pid <> pg_backend_pid()`)
-	require.NoError(t, err)
+	must(database.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid()`))(t)
 }
 
 // must returns a function that returns v and fails its test for an error.

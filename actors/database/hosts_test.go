@@ -97,10 +97,9 @@ func TestAPrimaryThatHangs(t *testing.T) {
 					late.Store(true)
 				}
 			})))
-			_, err := sys.StartRoot(t.Context(), "database", otp.SupSpec{
+			must(sys.StartRoot(t.Context(), "database", otp.SupSpec{
 				Strategy: otp.RestForOne, Children: []otp.ChildSpec{pool.Spec(), listener.Spec()},
-			})
-			require.NoError(t, err)
+			}))(t)
 			serves := func() error {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("no answer"))
 				defer cancel()

@@ -83,13 +83,11 @@ func (b *fixture) start(o options) {
 		})
 	}
 	b.d = deployment.New(b.sys, db, o.forge, b.bus, cfg)
-	var err error
-	b.root, err = b.sys.StartRoot(b.t.Context(), "takt", otp.SupSpec{
+	b.root = must(b.sys.StartRoot(b.t.Context(), "takt", otp.SupSpec{
 		Intensity: 100, Children: []otp.ChildSpec{{ID: "deployments", Supervisor: func() otp.SupSpec {
 			return otp.SupSpec{Intensity: 3, Period: 5 * time.Second, Children: []otp.ChildSpec{b.d.DeploymentSup(), b.d.RepoSup(), b.d.Resumer()}}
 		}}},
-	})
-	require.NoError(b.t, err)
+	}))(b.t)
 }
 
 func request(edit ...func(*store.DeploymentRequest)) store.DeploymentRequest {

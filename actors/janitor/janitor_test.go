@@ -47,12 +47,10 @@ func open(t *testing.T, mode storage.Mode, edit ...func(*Janitor)) *house {
 	var s3 *storage.S3
 	if mode != storage.ModeLocal {
 		h.server = s3test.Start(t)
-		var err error
-		s3, err = storage.OpenS3(storage.S3Config{
+		s3 = must(storage.OpenS3(storage.S3Config{
 			Endpoint: h.server.Endpoint, Bucket: s3test.Bucket, AccessKey: s3test.AccessKey, SecretKey: s3test.SecretKey,
 			StallTimeout: time.Second, RestTime: 10 * time.Millisecond,
-		})
-		require.NoError(t, err)
+		}))(t)
 	}
 	h.Database = storetest.New(t)
 	local := must(storage.OpenLocal(h.dir, seal.NewRing(seal.Key{})))(t)
@@ -342,10 +340,9 @@ func TestWithoutADatabaseItWaits(t *testing.T) {
 func TestExpiredIdempotencyKeysAreForgotten(t *testing.T) {
 	t.Parallel()
 	h := open(t, storage.ModeLocal, func(j *Janitor) { j.interval = 50 * time.Millisecond })
-	_, err := h.Pool.Exec(t.Context(), `INSERT INTO idempotency_keys (key, content, build, reply, created_at)
+	must(h.Pool.Exec(t.Context(), `INSERT INTO idempotency_keys (key, content, build, reply, created_at)
 		SELECT sha256(n::text::bytea), sha256(''), 'b', '', now() - CASE n WHEN 1 THEN interval '1 hour' ELSE interval '26 hours' END
-		FROM generate_series(1, 1200) n`)
-	require.NoError(t, err)
+		FROM generate_series(1, 1200) n`))(t)
 	require.Eventually(t, func() bool {
 		var n int
 		err := h.Pool.QueryRow(t.Context(), `SELECT count(*) FROM idempotency_keys`).Scan(&n)
@@ -357,10 +354,9 @@ func TestExpiredIdempotencyKeysAreForgotten(t *testing.T) {
 func TestOldWrongKeysAreForgotten(t *testing.T) {
 	t.Parallel()
 	h := open(t, storage.ModeLocal, func(j *Janitor) { j.interval = 50 * time.Millisecond })
-	_, err := h.Pool.Exec(t.Context(), `INSERT INTO audit (at, actor, action, target, reason)
+	must(h.Pool.Exec(t.Context(), `INSERT INTO audit (at, actor, action, target, reason)
 		SELECT now() - CASE WHEN n IN (1198, 1199) THEN interval '89 days' ELSE interval '91 days' END, 'unknown@x', CASE n WHEN 1200 THEN 'deploy' ELSE 'show wrong key' END, '', ''
-		FROM generate_series(1, 1200) n`)
-	require.NoError(t, err)
+		FROM generate_series(1, 1200) n`))(t)
 	left := func() (wrong, others int) {
 		require.NoError(t, h.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE action = 'show wrong key'), count(*) FILTER (WHERE action = 'deploy') FROM audit`).Scan(&wrong, &others))
 		return wrong, others

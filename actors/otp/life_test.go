@@ -19,7 +19,7 @@ func TestTimersOfSlowServer(t *testing.T) {
 		sys := otptest.New(t)
 		ticks, cancelled := 0, false
 		var cancel func()
-		_, err := sys.Start("", puppet{
+		must(sys.Start("", puppet{
 			init: func(c *otp.Ctx) error {
 				c.SendEvery(time.Second, "tick")
 				cancel = c.SendAfter(5*time.Second, "gone")
@@ -37,8 +37,7 @@ func TestTimersOfSlowServer(t *testing.T) {
 					ticks++
 				}
 			},
-		}.make)
-		require.NoError(t, err)
+		}.make))(t)
 		otptest.Advance(11700 * time.Millisecond)
 		require.Equal(t, 2, ticks, "ticks that nobody handled are left out")
 		require.False(t, cancelled, "a cancelled message must not come, though it was queued")
@@ -70,7 +69,7 @@ func TestMonitor(t *testing.T) {
 	a, b, c := start(), start(), start()
 	otptest.Crash(t, b, errBoom)
 	downs := make(chan otp.Down, 10)
-	watcher, err := sys.Start("", puppet{
+	watcher := must(sys.Start("", puppet{
 		init: func(x *otp.Ctx) error {
 			x.Monitor(a)
 			x.Monitor(b)
@@ -79,8 +78,7 @@ func TestMonitor(t *testing.T) {
 			return nil
 		},
 		info: func(_ *otp.Ctx, msg any) { downs <- msg.(otp.Down) }, //nolint:forcetypeassert // nothing else comes
-	}.make)
-	require.NoError(t, err)
+	}.make))(t)
 	reasons := map[*otp.Proc]error{}
 	for range 2 {
 		down := <-downs
@@ -126,13 +124,12 @@ func TestNames(t *testing.T) {
 	t.Run("a name is not shown before Init has succeeded", func(t *testing.T) {
 		t.Parallel()
 		sys, _ := setup(t)
-		_, err := sys.Start("slow", puppet{init: func(*otp.Ctx) error {
+		must(sys.Start("slow", puppet{init: func(*otp.Ctx) error {
 			if sys.Whereis("slow") != nil {
 				return errBoom
 			}
 			return nil
-		}}.make)
-		require.NoError(t, err)
+		}}.make))(t)
 	})
 	t.Run("waiting ends with the context", func(t *testing.T) {
 		t.Parallel()

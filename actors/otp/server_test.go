@@ -71,15 +71,14 @@ func TestCallTimeout(t *testing.T) {
 		t.Helper()
 		var from otp.From
 		sys := otptest.New(t)
-		p, err := sys.Start("mute", puppet{call: func(_ *otp.Ctx, f otp.From, req any) (any, error) {
+		p := must(sys.Start("mute", puppet{call: func(_ *otp.Ctx, f otp.From, req any) (any, error) {
 			if req == "mute" {
 				from = f
 				return otp.NoReply, nil
 			}
 			from.Reply("late", nil)
 			return "fresh", nil
-		}}.make)
-		require.NoError(t, err)
+		}}.make))(t)
 		return p
 	}
 	otptest.Bubble(t, "after the system's time without a deadline", func(t otptest.T) {

@@ -109,7 +109,7 @@ func TestShutdownReport(t *testing.T) {
 	otptest.Bubble(t, "kills what is left at the deadline and names it", func(t otptest.T) {
 		sys := otp.New(otp.Options{})
 		held := make(chan struct{})
-		_, err := sys.StartRoot(t.Context(), "root", otp.SupSpec{Children: []otp.ChildSpec{
+		must(sys.StartRoot(t.Context(), "root", otp.SupSpec{Children: []otp.ChildSpec{
 			{ID: "a", Task: sleeper},
 			{ID: "s", Supervisor: func() otp.SupSpec {
 				return otp.SupSpec{Children: []otp.ChildSpec{{
@@ -117,8 +117,7 @@ func TestShutdownReport(t *testing.T) {
 					Task: func(context.Context) error { <-held; return nil },
 				}}}
 			}},
-		}})
-		require.NoError(t, err)
+		}}))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin := time.Now()

@@ -83,7 +83,7 @@ func TestRunTask(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), contextKey{}, "value"), time.Minute)
 		defer cancel()
 		var kept context.Context
-		err := runTask(ctx, r.root, "GET /", func(inner context.Context) error {
+		require.NoError(r, runTask(ctx, r.root, "GET /", func(inner context.Context) error {
 			kept = inner
 			require.Equal(r, "value", inner.Value(contextKey{}))
 			want, _ := ctx.Deadline()
@@ -97,8 +97,7 @@ func TestRunTask(t *testing.T) {
 			require.Equal(r, "root/GET /", node.Children[0].Path)
 			require.Equal(r, otp.StatusRunning, node.Children[0].Status)
 			return nil
-		})
-		require.NoError(r, err)
+		}))
 		require.Zero(r, r.active())
 		require.ErrorIs(r, context.Cause(kept), otp.ErrNormal)
 		require.Empty(r, r.seen.of(otp.EventExit), "an orderly end is not worth an event")

@@ -67,11 +67,10 @@ func TestSubmitOnTheWire(t *testing.T) {
 	source := must(client.File(path))(t)
 	certs := client.Bytes([]byte("c"))
 	var done, total int64
-	got, err := c.Submit(t.Context(), client.Submit{
+	got := must(c.Submit(t.Context(), client.Submit{
 		Platform: store.IOS, Source: source, Certs: &certs,
 		Progress: func(d, n int64) { done, total = d, n },
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Equal(t, []string{"source@source.zip=" + big, "certs@certs.zip=c", "platform=ios"}, seen)
 	require.Equal(t, "tok", got.AccessToken)
 	require.Equal(t, "POST", rec.last(t).Method)

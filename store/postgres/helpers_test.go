@@ -68,11 +68,10 @@ func (b *fixture) checkInvariants() {
 // one, or that takt wrote without saying what they are.
 func (b *fixture) badLines() (bad []string) {
 	b.t.Helper()
-	rows, err := b.Pool.Query(context.WithoutCancel(b.t.Context()), `SELECT format('%s %s of %s: %s', number, kind, log_lines, message) FROM (
+	rows := must(b.Pool.Query(context.WithoutCancel(b.t.Context()), `SELECT format('%s %s of %s: %s', number, kind, log_lines, message) FROM (
 			SELECT l.*, b.log_lines, lag(number, 1, 0) OVER (PARTITION BY l.build ORDER BY l.seq) AS before FROM build_logs l JOIN builds b ON b.seq = l.build
-		) l WHERE (number > before AND number <= log_lines AND (by_worker OR kind IS NOT NULL)) IS NOT TRUE`)
-	require.NoError(b.t, err)
-	bad, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		) l WHERE (number > before AND number <= log_lines AND (by_worker OR kind IS NOT NULL)) IS NOT TRUE`))(b.t)
+	bad, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(b.t, err)
 	return bad
 }

@@ -80,9 +80,8 @@ func TestLinesThatAreWrittenTogetherHaveTheirOwnNumbers(t *testing.T) {
 	beat := store.Beat{BuildID: build.ID, WorkerID: w.id, Logs: slices.Repeat([]store.LogLine{{Level: store.Info, Message: "line"}}, 3)}
 	require.NoError(t, b.touch(t.Context(), beat))
 	tx := must(b.Pool.Begin(t.Context()))(t)
-	_, err := tx.Exec(t.Context(), `WITH b AS (UPDATE builds SET log_lines = log_lines + 1 RETURNING seq, log_lines)
-		INSERT INTO build_logs (build, number, message, kind) SELECT seq, log_lines, 'a third', 'priority' FROM b`)
-	require.NoError(t, err)
+	must(tx.Exec(t.Context(), `WITH b AS (UPDATE builds SET log_lines = log_lines + 1 RETURNING seq, log_lines)
+		INSERT INTO build_logs (build, number, message, kind) SELECT seq, log_lines, 'a third', 'priority' FROM b`))(t)
 	var wg sync.WaitGroup
 	other := postgres.NewBuilds(storetest.Another(t, b.Database).DB, postgres.BuildsConfig{})
 	wg.Go(func() { require.NoError(t, b.touch(t.Context(), beat)) })

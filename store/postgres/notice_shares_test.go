@@ -58,9 +58,8 @@ func (b *noticeFixture) takes(client string, free, each, shared int) map[string]
 	b.t.Helper()
 	_, err := b.Take(b.t.Context(), client, free, each, shared)
 	require.NoError(b.t, err)
-	rows, err := b.Pool.Query(b.t.Context(), `SELECT args->>'subscription', count(*) FROM river_job
-		WHERE state = 'running' AND attempted_by[cardinality(attempted_by)] = $1 GROUP BY 1`, client)
-	require.NoError(b.t, err)
+	rows := must(b.Pool.Query(b.t.Context(), `SELECT args->>'subscription', count(*) FROM river_job
+		WHERE state = 'running' AND attempted_by[cardinality(attempted_by)] = $1 GROUP BY 1`, client))(b.t)
 	held := map[string]int{}
 	for rows.Next() {
 		var s string

@@ -69,9 +69,8 @@ func (b *throttled) accepting(key store.QueueKey, name string) pgx.Tx {
 	tx := must(b.Pool.Begin(b.t.Context()))(b.t)
 	constants := stringConstants(b.t)
 	must(tx.Exec(b.t.Context(), constants["sqlShareQueues"], queueLockClass, []int32{queueLock(key)}))(b.t)
-	tag, err := tx.Exec(b.t.Context(), constants["sqlAccept"],
-		[]string{key.ID()}, []int32{1}, []int64{portal}, []string{name}, []float64{3600})
-	require.NoError(b.t, err)
+	tag := must(tx.Exec(b.t.Context(), constants["sqlAccept"],
+		[]string{key.ID()}, []int32{1}, []int64{portal}, []string{name}, []float64{3600}))(b.t)
 	require.EqualValues(b.t, 1, tag.RowsAffected(), "the action")
 	return tx
 }
@@ -188,11 +187,10 @@ func TestQueuesThatAreKnownMayHaveChanged(t *testing.T) {
 			t.Parallel()
 			b := throttle(t, 100, 1, store.Second)
 			both := func(i int) []store.Acceptance {
-				got, err := b.Accept(t.Context(), []store.Action{
+				got := must(b.Accept(t.Context(), []store.Action{
 					{Queue: queueOf(1), CallbackID: fmt.Sprint("one-", i), Expires: time.Hour},
 					{Queue: queueOf(2), CallbackID: fmt.Sprint("two-", i), Expires: time.Hour},
-				})
-				require.NoError(t, err)
+				}))(t)
 				return got
 			}
 			both(0)
