@@ -29,8 +29,8 @@ import (
 	"takt/store/storetest"
 )
 
-// house is a janitor with a real database, disk and, unless files are only local, S3 server.
-type house struct {
+// fixture is a janitor with a real database, disk and, unless files are only local, S3 server.
+type fixture struct {
 	*storetest.Database
 	t       *testing.T
 	dir     string
@@ -41,9 +41,9 @@ type house struct {
 	janitor *Janitor
 }
 
-func open(t *testing.T, mode storage.Mode, edit ...func(*Janitor)) *house {
+func open(t *testing.T, mode storage.Mode, edit ...func(*Janitor)) *fixture {
 	t.Helper()
-	h := &house{t: t, dir: t.TempDir()}
+	h := &fixture{t: t, dir: t.TempDir()}
 	var s3 *storage.S3
 	if mode != storage.ModeLocal {
 		h.server = s3test.Start(t)
@@ -72,7 +72,7 @@ func open(t *testing.T, mode storage.Mode, edit ...func(*Janitor)) *house {
 }
 
 // submit stores a build whose source has this content.
-func (h *house) submit(content string) store.Build {
+func (h *fixture) submit(content string) store.Build {
 	h.t.Helper()
 	id := store.NewID()
 	sub := store.Submission{ID: id, Platform: store.IOS, TokenHash: store.HashToken(id)}
@@ -82,7 +82,7 @@ func (h *house) submit(content string) store.Build {
 }
 
 // stage stores a file that has no row yet.
-func (h *house) stage(name, content string) (*storage.Upload, store.File) {
+func (h *fixture) stage(name, content string) (*storage.Upload, store.File) {
 	h.t.Helper()
 	u := must(h.files.Create(h.t.Context(), 1<<20, "", strings.NewReader(content)))(h.t)
 	f := must(u.Stage(h.t.Context(), name))(h.t)
@@ -90,7 +90,7 @@ func (h *house) stage(name, content string) (*storage.Upload, store.File) {
 }
 
 // finish gives a build a result.
-func (h *house) finish(id, content string) {
+func (h *fixture) finish(id, content string) {
 	h.t.Helper()
 	w := storetest.Worker(h.t, h.DB)
 	u, f := h.stage("builds/"+id+"/result.ipa", content)
@@ -98,7 +98,7 @@ func (h *house) finish(id, content string) {
 }
 
 // report stores a diagnostic report.
-func (h *house) report() store.File {
+func (h *fixture) report() store.File {
 	h.t.Helper()
 	w := storetest.Worker(h.t, h.DB)
 	r := store.DiagnosticReport{ID: w.ID, WorkerID: w.ID, Status: store.Critical, RunAt: time.Now(), Checks: []byte("[]")}
@@ -108,12 +108,12 @@ func (h *house) report() store.File {
 	return f
 }
 
-func (h *house) find(id string) store.Build {
+func (h *fixture) find(id string) store.Build {
 	h.t.Helper()
 	return must(h.builds.Find(h.t.Context(), id))(h.t)
 }
 
-func (h *house) read(f *store.File) string {
+func (h *fixture) read(f *store.File) string {
 	h.t.Helper()
 	file := must(h.files.Open(h.t.Context(), *f))(h.t)
 	defer file.Close()
@@ -123,7 +123,7 @@ func (h *house) read(f *store.File) string {
 
 // lies puts something on the disk or into the bucket that nobody named, and
 // says how old it is.
-func (h *house) lies(dir, name string, age time.Duration) {
+func (h *fixture) lies(dir, name string, age time.Duration) {
 	h.t.Helper()
 	path := filepath.Join(dir, filepath.FromSlash(name))
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -135,14 +135,14 @@ func (h *house) lies(dir, name string, age time.Duration) {
 }
 
 // count is what a metric shows.
-func (h *house) count(m prometheus.Metric) int {
+func (h *fixture) count(m prometheus.Metric) int {
 	h.t.Helper()
 	var shown dto.Metric
 	require.NoError(h.t, m.Write(&shown))
 	return int(shown.GetCounter().GetValue() + shown.GetGauge().GetValue())
 }
 
-func (h *house) counted(metrics ...prometheus.Metric) (counts []int) {
+func (h *fixture) counted(metrics ...prometheus.Metric) (counts []int) {
 	h.t.Helper()
 	for _, m := range metrics {
 		counts = append(counts, h.count(m))
@@ -150,7 +150,7 @@ func (h *house) counted(metrics ...prometheus.Metric) (counts []int) {
 	return counts
 }
 
-func (h *house) onDisk() []string {
+func (h *fixture) onDisk() []string {
 	h.t.Helper()
 	var names []string
 	require.NoError(h.t, filepath.WalkDir(h.dir, func(path string, d fs.DirEntry, err error) error {
@@ -253,7 +253,7 @@ func TestS3GetsWhatItIsOwed(t *testing.T) {
 	require.Len(t, h.server.Objects(), 2)
 }
 
-func (h *house) until(what string, cond func() bool) {
+func (h *fixture) until(what string, cond func() bool) {
 	h.t.Helper()
 	require.Eventually(h.t, cond, time.Minute, 5*time.Millisecond, what)
 }
