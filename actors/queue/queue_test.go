@@ -299,7 +299,7 @@ func TestParkedPoll(t *testing.T) {
 			b.submits(fmt.Sprint(i), store.IOS)
 		}
 		b.passes(time.Second)
-		require.Equal(b, Updated{Pending: 5, PendingIOS: 5}, (<-events).Data)
+		require.Equal(b, Updated{Pending: 5, PendingIOS: 5, ByPlatform: map[store.Platform]int{store.IOS: 5}}, (<-events).Data)
 		b.db.worker("w")
 		b.asks("w", 0)
 		assigned, _ := (<-events).Data.(Assigned)
@@ -307,7 +307,7 @@ func TestParkedPoll(t *testing.T) {
 		assigned.Waited = 0
 		require.Equal(b, Assigned{BuildID: "0", WorkerID: "w", Platform: store.IOS, Attempt: 1}, assigned)
 		b.passes(time.Second)
-		require.Equal(b, Updated{Pending: 4, PendingIOS: 4}, (<-events).Data)
+		require.Equal(b, Updated{Pending: 4, PendingIOS: 4, ByPlatform: map[store.Platform]int{store.IOS: 4}}, (<-events).Data)
 		require.Empty(b, events)
 	})
 }
