@@ -32,8 +32,7 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue queue.Config) node 
 	t.Helper()
 	db := postgres.New()
 	q := postgres.NewQueue(db, postgres.QueueConfig{})
-	th, err := postgres.NewThrottle(db)
-	require.NoError(t, err)
+	th := must(postgres.NewThrottle(db))(t)
 	tree := actors.New(actors.Config{
 		Database: func(context.Context) (*pgx.ConnConfig, error) { return database.Copy(), nil },
 		Queue:    queue,
@@ -46,10 +45,7 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue queue.Config) node 
 		Throttle:    &throttle.Deps{Store: th, HubSpot: hubspot.NewClient(hubspot.Config{}), Keys: seal.NewRing(seal.Key{})},
 		Deployments: &actors.Deployments{Store: postgres.NewDeployments(db)},
 	})
-	require.NoError(t, tree.Start(t.Context(), func(ctx context.Context) error {
-		<-ctx.Done()
-		return nil
-	}))
+	require.NoError(t, tree.Start(t.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil }))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(t.Context()), time.Minute, context.DeadlineExceeded)
 		defer cancel()
@@ -62,32 +58,10 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue queue.Config) node 
 // openFiles returns storage on a directory of this test's own.
 func openFiles(t *testing.T) *storage.Files {
 	t.Helper()
-	local, err := storage.OpenLocal(t.TempDir(), seal.NewRing(seal.Key{}))
-	require.NoError(t, err)
-	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
-	require.NoError(t, err)
+	local := must(storage.OpenLocal(t.TempDir(), seal.NewRing(seal.Key{})))(t)
+	files := must(storage.NewFiles(storage.ModeLocal, local, nil))(t)
 	t.Cleanup(func() { require.NoError(t, files.Close()) })
 	return files
-}
-
-// TestSubmitWakesAPollParkedAtAnotherController has no recount within the
-// poll's wait, so only PostgreSQL's notification can wake it.
-func TestSubmitWakesAPollParkedAtAnotherController(t *testing.T) {
-	t.Parallel()
-	database := storetest.New(t)
-	never := queue.Config{Recount: time.Hour}
-	here, there := startNode(t, database.Config, never), startNode(t, database.Config, never)
-
-	w := storetest.Worker(t, database.DB)
-	parked, err := there.Queue.Arrive(t.Context(), w.Request(), time.Minute)
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return there.Queue.Stats().Parked == 1 }, time.Minute, time.Millisecond)
-
-	b := storetest.Build(t, here.db, func(*store.Submission) {})
-	reply, err := parked(t.Context(), nil)
-	require.NoError(t, err)
-	require.NotNil(t, reply.Job)
-	require.Equal(t, b.ID, reply.Job.BuildID)
 }
 
 // Changes lets plots read nothing while there is no work anywhere, so each controller must
@@ -96,18 +70,14 @@ func TestEachControllerLearnsThatABuildBecamePending(t *testing.T) {
 	t.Parallel()
 	database := storetest.New(t)
 	here, there := startNode(t, database.Config, queue.Config{}), startNode(t, database.Config, queue.Config{})
-	changes := func() uint64 {
-		count, _ := there.Queue.Counted()
-		return count.Changes
-	}
+	changes := func() uint64 { count, _ := there.Queue.Counted(); return count.Changes }
 	before := changes()
 	for range 3 {
 		storetest.Build(t, here.db, func(*store.Submission) {})
 		require.Eventually(t, func() bool { return changes() > before }, time.Minute, time.Millisecond)
 		before = changes()
 	}
-	_, err := database.Pool.Exec(t.Context(), `UPDATE builds SET state = 'cancelled', completed_at = now()`)
-	require.NoError(t, err)
+	must(database.Pool.Exec(t.Context(), `UPDATE builds SET state = 'cancelled', completed_at = now()`))(t)
 	cut(t, database)
 	require.Eventually(t, func() bool { return changes() > before }, time.Minute, time.Millisecond, "builds may have become pending meanwhile")
 }
@@ -129,8 +99,7 @@ func TestLostConnectionsHealByThemselves(t *testing.T) {
 		}
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)
-	parked, err := there.Queue.Arrive(t.Context(), w.Request(), time.Minute)
-	require.NoError(t, err)
+	parked := must(there.Queue.Arrive(t.Context(), w.Request(), time.Minute))(t)
 	require.Eventually(t, func() bool { return there.Queue.Stats().Parked == 1 }, time.Minute, time.Millisecond)
 
 	var b store.Build
@@ -141,8 +110,7 @@ func TestLostConnectionsHealByThemselves(t *testing.T) {
 		})
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)
-	reply, err := parked(t.Context(), nil)
-	require.NoError(t, err)
+	reply := must(parked(t.Context(), nil))(t)
 	require.NotNil(t, reply.Job)
 	require.Equal(t, b.ID, reply.Job.BuildID)
 	for _, n := range []node{here, there} {
@@ -154,7 +122,15 @@ func TestLostConnectionsHealByThemselves(t *testing.T) {
 
 func cut(t *testing.T, database *storetest.Database) {
 	t.Helper()
-	_, err := database.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-		WHERE datname = current_database() AND pid <> pg_backend_pid()`)
-	require.NoError(t, err)
+	must(database.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid()`))(t)
+}
+
+// must returns a function that returns v and fails its test for an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

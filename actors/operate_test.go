@@ -51,10 +51,7 @@ func TestRestartOfTheRootIsAnotherStart(t *testing.T) {
 	go func() { restarted <- n.Restart(t.Context(), "takt") }()
 	<-n.Done()
 	require.ErrorIs(t, n.Reason(), actors.ErrRestart)
-	require.NoError(t, n.Start(t.Context(), func(ctx context.Context) error {
-		<-ctx.Done()
-		return nil
-	}))
+	require.NoError(t, n.Start(t.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil }))
 	require.NoError(t, <-restarted)
 	require.True(t, n.Snapshot(false).StartedAt.After(begun))
 	require.Eventually(t, n.Ready, time.Minute, 10*time.Millisecond)

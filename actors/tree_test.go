@@ -145,10 +145,7 @@ func TestRespondsTellsABusyRootFromAStuckOne(t *testing.T) {
 	require.True(t, responds())
 
 	started := make(chan error, 1)
-	go func() {
-		_, err := otp.RestartRunning(t.Context(), top, "slow")
-		started <- err
-	}()
+	go func() { _, err := otp.RestartRunning(t.Context(), top, "slow"); started <- err }()
 	goOn := make(chan struct{})
 	held <- goOn
 	require.True(t, responds(), "it restarts a child")
@@ -160,10 +157,7 @@ func TestRespondsTellsABusyRootFromAStuckOne(t *testing.T) {
 	require.True(t, responds())
 
 	slow.ID = "other"
-	go func() {
-		_, err := otp.StartChild(t.Context(), top, slow)
-		started <- err
-	}()
+	go func() { _, err := otp.StartChild(t.Context(), top, slow); started <- err }()
 	goOn = make(chan struct{})
 	held <- goOn
 	require.False(t, responds(), "none of its children explains why it does not answer")

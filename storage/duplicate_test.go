@@ -16,20 +16,16 @@ import (
 
 func content(t *testing.T, l *Local, name string) []byte {
 	t.Helper()
-	f, err := l.Open(name)
-	require.NoError(t, err)
+	f := must(l.Open(name))(t)
 	defer f.Close()
-	b, err := io.ReadAll(f)
-	require.NoError(t, err)
-	return b
+	return must(io.ReadAll(f))(t)
 }
 
 // stored makes a local file and its row.
 func stored(t *testing.T, l *Local, name string, content []byte) (*Files, store.File) {
 	t.Helper()
 	put(t, l, name, content)
-	f, err := NewFiles(ModeLocal, l, nil)
-	require.NoError(t, err)
+	f := must(NewFiles(ModeLocal, l, nil))(t)
 	return f, store.File{Name: name, Size: int64(len(content)), SHA256: sha256.Sum256(content), Location: store.OnDisk}
 }
 
@@ -46,12 +42,9 @@ func TestDuplicateOutlivesItsOriginal(t *testing.T) {
 		require.NoError(t, os.Chtimes(filepath.Join(dir, old.Name), past, past))
 		u, err := duplicate(f, old)
 		require.NoError(t, err, way)
-		removed, err := l.SweepTemporary(time.Hour)
-		require.NoError(t, err)
-		require.Zero(t, removed, "%s: it is on its way, however old its content is", way)
+		require.Zero(t, must(l.SweepTemporary(time.Hour))(t), "%s: it is on its way, however old its content is", way)
 		commitLocal(t, u, "builds/"+way+"/source.zip")
-		_, err = l.Remove(old.Name)
-		require.NoError(t, err)
+		must(l.Remove(old.Name))(t)
 		require.True(t, bytes.Equal(want, content(t, l, "builds/"+way+"/source.zip")), way)
 		require.Empty(t, temporaries(t, dir))
 	}
@@ -61,14 +54,13 @@ func TestDuplicateThatIsNotCommittedLeavesNothing(t *testing.T) {
 	t.Parallel()
 	l, dir := openLocal(t)
 	f, old := stored(t, l, "builds/old/source.zip", []byte("content"))
-	u, err := f.Duplicate(t.Context(), old, "")
-	require.NoError(t, err)
+	u := must(f.Duplicate(t.Context(), old, ""))(t)
 	require.Len(t, temporaries(t, dir), 1)
 	u.Discard()
 	require.Empty(t, temporaries(t, dir))
 	require.Equal(t, "content", string(content(t, l, old.Name)))
 	old.SHA256[0]++
-	_, err = f.copyOf(t.Context(), old, "")
+	_, err := f.copyOf(t.Context(), old, "")
 	require.ErrorIs(t, err, ErrDamaged)
 	require.Empty(t, temporaries(t, dir))
 }
@@ -77,10 +69,8 @@ func TestDuplicateOfASealedFileOpensUnderItsOwnName(t *testing.T) {
 	t.Parallel()
 	d := openDepot(t, ModeDual)
 	old := d.keep(certsName, []byte("secret"), true)
-	u, err := d.Duplicate(t.Context(), old, "builds/new/certs.zip")
-	require.NoError(t, err)
-	row, err := commit(t.Context(), u, "builds/new/certs.zip")
-	require.NoError(t, err)
+	u := must(d.Duplicate(t.Context(), old, "builds/new/certs.zip"))(t)
+	row := must(commit(t.Context(), u, "builds/new/certs.zip"))(t)
 	require.Equal(t, "secret", string(d.read(row, true)))
 }
 

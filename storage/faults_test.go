@@ -21,8 +21,7 @@ func behindProxy(t *testing.T, mode Mode) (*depot, *s3test.Proxy) {
 	p = d.server.Proxy()
 	cfg := d.s3.cfg
 	cfg.Endpoint, cfg.StallTimeout = p.Endpoint, time.Second
-	s3, err := OpenS3(cfg)
-	require.NoError(t, err)
+	s3 := must(OpenS3(cfg))(t)
 	t.Cleanup(s3.Close)
 	d.s3 = s3
 	return d, p
@@ -67,8 +66,7 @@ func TestUploadsToAFaultyS3(t *testing.T) {
 			require.True(t, bytes.Equal(content, d.read(f, true)))
 			proxy.Set(nil)
 			row := store.FileRow{FileKey: store.FileKey{Kind: store.CertsFile}, File: f}
-			key, err := d.CopyToS3(t.Context(), row)
-			require.NoError(t, err)
+			key := must(d.CopyToS3(t.Context(), row))(t)
 			f.Object, f.Location = key, store.InS3
 			require.True(t, bytes.Equal(content, d.read(f, true)), "S3 has caught up")
 		})
@@ -129,10 +127,7 @@ func TestUploadsDoNotQueueForAHangingS3(t *testing.T) {
 	begun := time.Now()
 	failed := make(chan error)
 	for _, u := range uploads {
-		go func() {
-			_, err := commit(t.Context(), u, sourceName)
-			failed <- err
-		}()
+		go func() { _, err := commit(t.Context(), u, sourceName); failed <- err }()
 	}
 	for range uploads {
 		require.Equal(t, store.Unavailable, store.CodeOf(<-failed))

@@ -34,17 +34,15 @@ func TestWhatIsNotSyncedIsRefused(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	l, err := OpenLocal(dir, seal.NewRing(seal.Key{7}))
-	require.NoError(t, err)
+	l := must(OpenLocal(dir, seal.NewRing(seal.Key{7})))(t)
 	defer func() { require.NoError(t, l.Close()) }()
 	put(t, l, "builds/b/one", []byte("1"))
-	two, err := l.Create(t.Context(), 10, "", strings.NewReader("2"))
-	require.NoError(t, err)
+	two := must(l.Create(t.Context(), 10, "", strings.NewReader("2")))(t)
 	if err := refuseFsync(); err != nil {
 		t.Skip(err) // the test outside says what this means
 	}
 
-	_, err = l.Create(t.Context(), 10, "", strings.NewReader("2"))
+	_, err := l.Create(t.Context(), 10, "", strings.NewReader("2"))
 	require.ErrorIs(t, err, unix.EIO, "the content")
 	_, err = commit(t.Context(), two, "builds/b/two")
 	require.ErrorIs(t, err, unix.EIO, "the name")

@@ -25,16 +25,14 @@ import (
 func openLocal(tb testing.TB) (local *Local, dir string) {
 	tb.Helper()
 	dir = filepath.Join(tb.TempDir(), "files")
-	l, err := OpenLocal(dir, seal.NewRing(seal.Key{7}))
-	require.NoError(tb, err)
+	l := must(OpenLocal(dir, seal.NewRing(seal.Key{7})))(tb)
 	tb.Cleanup(func() { require.NoError(tb, l.Close()) })
 	return l, dir
 }
 
 func temporaries(tb testing.TB, dir string) []string {
 	tb.Helper()
-	entries, err := os.ReadDir(filepath.Join(dir, temporaryDir))
-	require.NoError(tb, err)
+	entries := must(os.ReadDir(filepath.Join(dir, temporaryDir)))(tb)
 	names := []string{}
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -55,15 +53,13 @@ func commit(ctx context.Context, u *Upload, name string) (store.File, error) {
 // commitLocal is commit in a transaction that stands.
 func commitLocal(tb testing.TB, u *Upload, name string) {
 	tb.Helper()
-	_, err := commit(tb.Context(), u, name)
-	require.NoError(tb, err)
+	must(commit(tb.Context(), u, name))(tb)
 }
 
 // put stores content as the file called name.
 func put(tb testing.TB, l *Local, name string, content []byte) {
 	tb.Helper()
-	u, err := l.Create(tb.Context(), int64(len(content)), "", bytes.NewReader(content))
-	require.NoError(tb, err)
+	u := must(l.Create(tb.Context(), int64(len(content)), "", bytes.NewReader(content)))(tb)
 	commitLocal(tb, u, name)
 }
 
@@ -72,8 +68,7 @@ func TestUploadIsCommittedWithSizeAndDigest(t *testing.T) {
 	l, dir := openLocal(t)
 	content := bytes.Repeat([]byte("takt!"), 300_000)
 	// Odd pieces, as a multipart part gives them.
-	u, err := l.Create(t.Context(), int64(len(content)), "", iotest.HalfReader(bytes.NewReader(content)))
-	require.NoError(t, err)
+	u := must(l.Create(t.Context(), int64(len(content)), "", iotest.HalfReader(bytes.NewReader(content))))(t)
 	require.Equal(t, int64(len(content)), u.Size)
 	require.Equal(t, sha256.Sum256(content), u.SHA256)
 	require.Len(t, temporaries(t, dir), 1)
@@ -83,10 +78,8 @@ func TestUploadIsCommittedWithSizeAndDigest(t *testing.T) {
 	u.Discard()
 	require.Empty(t, temporaries(t, dir))
 
-	f, err := l.Open("builds/abc/source.zip")
-	require.NoError(t, err)
-	got, err := io.ReadAll(f)
-	require.NoError(t, err)
+	f := must(l.Open("builds/abc/source.zip"))(t)
+	got := must(io.ReadAll(f))(t)
 	require.NoError(t, f.Close())
 	require.Equal(t, u.Size, f.Size)
 	require.True(t, bytes.Equal(content, got))
@@ -96,16 +89,14 @@ func TestUploadIsCommittedWithSizeAndDigest(t *testing.T) {
 func TestNewFileIsWrittenUnderItsName(t *testing.T) {
 	t.Parallel()
 	l, dir := openLocal(t)
-	files, err := NewFiles(ModeLocal, l, nil)
-	require.NoError(t, err)
+	files := must(NewFiles(ModeLocal, l, nil))(t)
 	const source, certs = "builds/abc/source.zip", "builds/abc/certs.zip"
 	create := func(name string, seal bool) *Upload {
-		u, err := files.CreateNew(t.Context(), name, 10, seal, strings.NewReader(name[7:10]))
-		require.NoError(t, err)
+		u := must(files.CreateNew(t.Context(), name, 10, seal, strings.NewReader(name[7:10])))(t)
 		require.FileExists(t, filepath.Join(dir, name))
 		return u
 	}
-	_, err = files.CreateNew(t.Context(), source, 10, false, strings.NewReader("longer than ten bytes"))
+	_, err := files.CreateNew(t.Context(), source, 10, false, strings.NewReader("longer than ten bytes"))
 	require.Equal(t, store.TooLarge, store.CodeOf(err))
 	require.NoDirExists(t, filepath.Join(dir, "builds/abc"))
 
@@ -114,8 +105,7 @@ func TestNewFileIsWrittenUnderItsName(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, source))
 	commitLocal(t, c, certs)
 	c.Discard()
-	sealed, err := files.OpenSealed(t.Context(), store.File{Name: certs, Size: 3, SHA256: sha256.Sum256([]byte("abc")), Location: store.OnDisk})
-	require.NoError(t, err)
+	sealed := must(files.OpenSealed(t.Context(), store.File{Name: certs, Size: 3, SHA256: sha256.Sum256([]byte("abc")), Location: store.OnDisk}))(t)
 	got, err := io.ReadAll(sealed)
 	require.NoError(t, errors.Join(err, sealed.Close()))
 	require.Equal(t, "abc", string(got))
@@ -130,9 +120,7 @@ func TestFilesAreClosedToOthers(t *testing.T) {
 	put(t, l, "builds/abc/source.zip", nil)
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		require.NoError(t, err)
-		info, err := d.Info()
-		require.NoError(t, err)
-		require.Zero(t, info.Mode().Perm()&0o077, d.Name())
+		require.Zero(t, must(d.Info())(t).Mode().Perm()&0o077, d.Name())
 		return nil
 	})
 	require.NoError(t, err)
@@ -164,11 +152,7 @@ func TestUploadIsCommittedOnce(t *testing.T) {
 	t.Parallel()
 	l, dir := openLocal(t)
 	const name = "builds/abc/x"
-	create := func() *Upload {
-		u, err := l.Create(t.Context(), 10, "", strings.NewReader("x"))
-		require.NoError(t, err)
-		return u
-	}
+	create := func() *Upload { return must(l.Create(t.Context(), 10, "", strings.NewReader("x")))(t) }
 	u := create()
 	require.Error(t, u.Commit(t.Context()), "not staged")
 	commitLocal(t, u, name)
@@ -180,8 +164,7 @@ func TestUploadIsCommittedOnce(t *testing.T) {
 	require.NoError(t, err, "the name may belong to another upload")
 	for what, end := range map[string]func(*Upload){"discarded": (*Upload).Discard, "aborted": func(u *Upload) { u.Abort(t.Context()) }} {
 		u = create()
-		_, err = u.Stage(t.Context(), name)
-		require.NoError(t, err)
+		must(u.Stage(t.Context(), name))(t)
 		end(u)
 		require.Error(t, u.Commit(t.Context()), what)
 		_, err = u.Stage(t.Context(), name)
@@ -219,36 +202,29 @@ func TestNamesDoNotLeadOut(t *testing.T) {
 	require.NoError(t, os.Mkdir(outside, 0o700))
 	require.NoError(t, os.Symlink(outside, filepath.Join(dir, "builds", "link")))
 	for _, name := range []string{"", ".", "..", "../x", "/etc/x", "builds/../../x", "builds/link/x", "a/./b", "a//b", "a/"} {
-		u, err := l.Create(t.Context(), 10, "", strings.NewReader("x"))
-		require.NoError(t, err)
-		_, err = commit(t.Context(), u, name)
+		u := must(l.Create(t.Context(), 10, "", strings.NewReader("x")))(t)
+		_, err := commit(t.Context(), u, name)
 		require.Error(t, err, name)
 		_, err = l.Open(name)
 		require.Error(t, err, name)
 	}
-	entries, err := os.ReadDir(outside)
-	require.NoError(t, err)
-	require.Empty(t, entries)
+	require.Empty(t, must(os.ReadDir(outside))(t))
 	require.Empty(t, temporaries(t, dir))
 }
 
 func TestSweepRemovesWhatACrashLeft(t *testing.T) {
 	t.Parallel()
 	l, dir := openLocal(t)
-	old, err := l.Create(t.Context(), 10, "", strings.NewReader("old"))
-	require.NoError(t, err)
-	fresh, err := l.Create(t.Context(), 10, "", strings.NewReader("fresh"))
-	require.NoError(t, err)
+	old := must(l.Create(t.Context(), 10, "", strings.NewReader("old")))(t)
+	fresh := must(l.Create(t.Context(), 10, "", strings.NewReader("fresh")))(t)
 	past := time.Now().Add(-2 * time.Hour)
 	require.NoError(t, os.Chtimes(filepath.Join(dir, old.temporary), past, past))
 
-	removed, err := l.SweepTemporary(time.Hour)
-	require.NoError(t, err)
+	removed := must(l.SweepTemporary(time.Hour))(t)
 	require.Equal(t, 1, removed)
 	require.Equal(t, []string{filepath.Base(fresh.temporary)}, temporaries(t, dir))
 
-	removed, err = l.SweepTemporary(0)
-	require.NoError(t, err)
+	removed = must(l.SweepTemporary(0))(t)
 	require.Equal(t, 1, removed)
 	old.Discard()
 	fresh.Discard()
@@ -288,29 +264,21 @@ func TestOpenNeedsADirectory(t *testing.T) {
 	require.Greater(t, size, free)
 }
 
-func BenchmarkUpload(b *testing.B) {
-	l, _ := openLocal(b)
-	const size = 256 << 20
-	b.SetBytes(size)
-	b.ReportAllocs()
-	for b.Loop() {
-		u, err := l.Create(b.Context(), size, "", io.LimitReader(zeros{}, size))
-		require.NoError(b, err)
-		u.Discard()
-	}
-}
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
-
 func TestDiskKeepsItsReserve(t *testing.T) {
 	t.Parallel()
 	for reserve, want := range map[int64]store.Code{1: "", 1 << 62: store.DiskFull} {
-		l, err := OpenLocal(t.TempDir(), seal.NewRing(seal.Key{}))
-		require.NoError(t, err)
+		l := must(OpenLocal(t.TempDir(), seal.NewRing(seal.Key{})))(t)
 		l.reserve = reserve
 		require.Equal(t, want, store.CodeOf(l.Room()))
 		require.NoError(t, l.Close())
+	}
+}
+
+// must returns a function that returns v and fails its test for an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
 	}
 }

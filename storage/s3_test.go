@@ -49,12 +49,10 @@ func openDepot(t *testing.T, mode Mode, edit ...func(*S3Config)) *depot {
 	for _, e := range edit {
 		e(&cfg)
 	}
-	s3, err := OpenS3(cfg)
-	require.NoError(t, err)
+	s3 := must(OpenS3(cfg))(t)
 	t.Cleanup(s3.Close)
 	local, dir := openLocal(t)
-	files, err := NewFiles(mode, local, s3)
-	require.NoError(t, err)
+	files := must(NewFiles(mode, local, s3))(t)
 	return &depot{Files: files, t: t, dir: dir, server: server}
 }
 
@@ -65,17 +63,13 @@ func (d *depot) create(name string, content []byte, sealed bool) *Upload {
 	if sealed {
 		sealFor = name
 	}
-	u, err := d.Create(d.t.Context(), int64(len(content)), sealFor, bytes.NewReader(content))
-	require.NoError(d.t, err)
-	return u
+	return must(d.Create(d.t.Context(), int64(len(content)), sealFor, bytes.NewReader(content)))(d.t)
 }
 
 // keep stores content for good.
 func (d *depot) keep(name string, content []byte, sealed bool) (kept store.File) {
 	d.t.Helper()
-	kept, err := commit(d.t.Context(), d.create(name, content, sealed), name)
-	require.NoError(d.t, err)
-	return kept
+	return must(commit(d.t.Context(), d.create(name, content, sealed), name))(d.t)
 }
 
 func (d *depot) read(f store.File, sealed bool) []byte {
@@ -89,9 +83,7 @@ func (d *depot) read(f store.File, sealed bool) []byte {
 	}
 	require.NoError(d.t, err)
 	defer func() { require.NoError(d.t, r.Close()) }()
-	b, err := io.ReadAll(r)
-	require.NoError(d.t, err)
-	return b
+	return must(io.ReadAll(r))(d.t)
 }
 
 func (d *depot) object(f store.File) string {
@@ -102,10 +94,7 @@ func (d *depot) object(f store.File) string {
 func (d *depot) local() []string {
 	d.t.Helper()
 	names := temporaries(d.t, d.dir)
-	require.NoError(d.t, d.Walk(d.t.Context(), func(s Stored) error {
-		names = append(names, s.Name)
-		return nil
-	}))
+	require.NoError(d.t, d.Walk(d.t.Context(), func(s Stored) error { names = append(names, s.Name); return nil }))
 	return names
 }
 
@@ -123,8 +112,7 @@ func TestFilesGoWhereTheModeWantsThem(t *testing.T) {
 				require.Equal(t, want, f.Location)
 				require.Equal(t, sha256.Sum256(content), f.SHA256)
 				require.True(t, bytes.Equal(content, d.read(f, sealed)))
-				raw, err := os.ReadFile(d.object(f))
-				require.NoError(t, err)
+				raw := must(os.ReadFile(d.object(f)))(t)
 				require.Equal(t, sealed, !bytes.Contains(raw, content[:64]), "sealed is sealed in S3, too")
 				if mode == ModeDual {
 					require.NoError(t, os.Remove(filepath.Join(d.dir, name)))
@@ -153,18 +141,15 @@ func TestObjectsSeek(t *testing.T) {
 	d := openDepot(t, ModeS3)
 	content := randomBytes(300_000)
 	f := d.keep(sourceName, content, false)
-	o, err := d.Open(t.Context(), f)
-	require.NoError(t, err)
+	o := must(d.Open(t.Context(), f))(t)
 	defer o.Close()
 	for _, at := range []int64{0, 1, 299_999, 150_000, 150_000} {
-		_, err := o.Seek(at, io.SeekStart)
-		require.NoError(t, err)
+		must(o.Seek(at, io.SeekStart))(t)
 		got := make([]byte, min(1000, 300_000-at))
-		_, err = io.ReadFull(o, got)
-		require.NoError(t, err)
+		must(io.ReadFull(o, got))(t)
 		require.True(t, bytes.Equal(content[at:at+int64(len(got))], got), at)
 	}
-	_, err = o.Seek(-1, io.SeekStart)
+	_, err := o.Seek(-1, io.SeekStart)
 	require.Error(t, err)
 	require.NoError(t, iotest.TestReader(io.NewSectionReader(o, 0, 5000), content[:5000]))
 }
@@ -175,8 +160,7 @@ func TestRefusedUploadsTakeOnlyTheirOwnObjectBack(t *testing.T) {
 	f := d.keep(sourceName, []byte("accepted"), false)
 	another := func() *Upload {
 		u := d.create(sourceName, []byte("another"), false)
-		_, err := u.Stage(t.Context(), sourceName)
-		require.NoError(t, err)
+		must(u.Stage(t.Context(), sourceName))(t)
 		require.Len(t, d.server.Objects(), 2)
 		return u
 	}
@@ -338,29 +322,28 @@ func TestReadingGoesOnOverABrokenConnection(t *testing.T) {
 	d := openDepot(t, ModeS3)
 	content := randomBytes(8 << 20)
 	f := d.keep(sourceName, content, false)
-	o, err := d.Open(t.Context(), f)
-	require.NoError(t, err)
+	o := must(d.Open(t.Context(), f))(t)
 	defer o.Close()
 	got := make([]byte, len(content))
-	_, err = io.ReadFull(o, got[:1000])
-	require.NoError(t, err)
+	must(io.ReadFull(o, got[:1000]))(t)
 	d.server.Restart()
-	_, err = io.ReadFull(o, got[1000:])
-	require.NoError(t, err)
+	must(io.ReadFull(o, got[1000:]))(t)
 	require.True(t, bytes.Equal(content, got))
 	d.server.Kill()
-	_, err = o.Seek(0, io.SeekStart)
-	require.NoError(t, err)
-	_, err = io.ReadFull(o, got)
+	must(o.Seek(0, io.SeekStart))(t)
+	_, err := io.ReadFull(o, got)
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 }
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 //nolint:paralleltest // it measures the heap of the whole process
 func TestLargeFilesNeedLittleMemory(t *testing.T) {
 	const size, bound = 200 << 20, 20 << 20
 	d := openDepot(t, ModeS3)
-	u, err := d.Create(t.Context(), size, "", io.LimitReader(zeros{}, size))
-	require.NoError(t, err)
+	u := must(d.Create(t.Context(), size, "", io.LimitReader(zeros{}, size)))(t)
 	moves := 0
 	var most uint64
 	look := func(time.Time) {
@@ -372,12 +355,9 @@ func TestLargeFilesNeedLittleMemory(t *testing.T) {
 		}
 	}
 	u.Moved = look
-	f, err := commit(t.Context(), u, sourceName)
-	require.NoError(t, err)
-	o, err := d.Open(t.Context(), f)
-	require.NoError(t, err)
-	n, err := io.Copy(struct{ io.Writer }{io.Discard}, io.TeeReader(o, progress(look)))
-	require.NoError(t, err)
+	f := must(commit(t.Context(), u, sourceName))(t)
+	o := must(d.Open(t.Context(), f))(t)
+	n := must(io.Copy(struct{ io.Writer }{io.Discard}, io.TeeReader(o, progress(look))))(t)
 	require.NoError(t, o.Close())
 	require.EqualValues(t, size, n)
 	require.Greater(t, moves, 256)
@@ -397,17 +377,13 @@ func TestUploadsThatAKilledTaktBeganAreEnded(t *testing.T) {
 	t.Parallel()
 	d := openDepot(t, ModeS3)
 	for range 2 {
-		_, err := d.s3.client.NewMultipartUpload(t.Context(), s3test.Bucket, "some/prefix/builds/abc/source-1.zip", minio.PutObjectOptions{})
-		require.NoError(t, err)
+		must(d.s3.client.NewMultipartUpload(t.Context(), s3test.Bucket, "some/prefix/builds/abc/source-1.zip", minio.PutObjectOptions{}))(t)
 	}
-	n, err := d.s3.abortUploads(t.Context(), time.Hour)
-	require.NoError(t, err)
+	n := must(d.s3.abortUploads(t.Context(), time.Hour))(t)
 	require.Zero(t, n, "they are fresh")
-	n, err = d.s3.abortUploads(t.Context(), -time.Minute)
-	require.NoError(t, err)
+	n = must(d.s3.abortUploads(t.Context(), -time.Minute))(t)
 	require.Equal(t, 2, n)
-	n, err = d.s3.abortUploads(t.Context(), -time.Minute)
-	require.NoError(t, err)
+	n = must(d.s3.abortUploads(t.Context(), -time.Minute))(t)
 	require.Zero(t, n)
 }
 
@@ -418,10 +394,7 @@ func TestWalkShowsWhatIsUnderThePrefix(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(d.server.Dir, "foreign", "x"), []byte("not ours"), 0o600))
 	f := d.keep(sourceName, []byte("123"), false)
 	var found []Stored
-	require.NoError(t, d.s3.walk(t.Context(), func(s Stored) error {
-		found = append(found, s)
-		return nil
-	}))
+	require.NoError(t, d.s3.walk(t.Context(), func(s Stored) error { found = append(found, s); return nil }))
 	require.Len(t, found, 1)
 	require.Equal(t, f.Object, found[0].Name)
 	require.EqualValues(t, 3, found[0].Size)

@@ -16,12 +16,9 @@ import (
 // with is d after its keys were changed.
 func (d *depot) with(keys *seal.Ring) *Files {
 	d.t.Helper()
-	local, err := OpenLocal(d.dir, keys)
-	require.NoError(d.t, err)
+	local := must(OpenLocal(d.dir, keys))(d.t)
 	d.t.Cleanup(func() { require.NoError(d.t, local.Close()) })
-	files, err := NewFiles(d.mode, local, d.s3)
-	require.NoError(d.t, err)
-	return files
+	return must(NewFiles(d.mode, local, d.s3))(d.t)
 }
 
 func plainOf(t *testing.T, f *Files, file store.File) ([]byte, error) {
@@ -43,8 +40,7 @@ func TestCopiesAreSealedWithTheNewKey(t *testing.T) {
 	fresh := seal.Key{9}
 	both, alone := d.with(seal.NewRing(fresh, seal.Key{7})), d.with(seal.NewRing(fresh))
 	for _, remote := range []bool{false, true} {
-		id, err := both.KeyOf(t.Context(), row, remote)
-		require.NoError(t, err)
+		id := must(both.KeyOf(t.Context(), row, remote))(t)
 		require.Equal(t, seal.Key{7}.ID(), id)
 		require.ErrorIs(t, alone.Reseal(t.Context(), row, remote), seal.ErrUnknownKey)
 	}
@@ -54,25 +50,21 @@ func TestCopiesAreSealedWithTheNewKey(t *testing.T) {
 	// Whoever reads the object meanwhile reads on. Its chunks are asked for one by one.
 	remote := file
 	remote.Location = store.InS3
-	reading, err := both.OpenSealed(t.Context(), remote)
-	require.NoError(t, err)
+	reading := must(both.OpenSealed(t.Context(), remote))(t)
 	defer reading.Close() //nolint:errcheck // only read from
 	begin := make([]byte, 10)
-	_, err = io.ReadFull(reading, begin)
-	require.NoError(t, err)
+	must(io.ReadFull(reading, begin))(t)
 
 	require.NoError(t, both.Reseal(t.Context(), row, true))
 	got, err := plainOf(t, alone, file)
 	require.NoError(t, err, "the copy in S3 is enough, when the one on this disk is under a key that is gone")
 	require.True(t, bytes.Equal(content, got))
-	rest, err := io.ReadAll(reading)
-	require.NoError(t, err)
+	rest := must(io.ReadAll(reading))(t)
 	require.True(t, bytes.Equal(content, append(begin, rest...)))
 
 	require.NoError(t, both.Reseal(t.Context(), row, false))
 	for _, remote := range []bool{false, true} {
-		id, err := alone.KeyOf(t.Context(), row, remote)
-		require.NoError(t, err)
+		id := must(alone.KeyOf(t.Context(), row, remote))(t)
 		require.Equal(t, fresh.ID(), id)
 		require.NoError(t, alone.Check(t.Context(), row, remote, true))
 	}
@@ -86,8 +78,7 @@ func TestNothingThatDoesNotOpenIsReplaced(t *testing.T) {
 	file := d.keep(certsName, randomBytes(chunkSize+5), true)
 	row := store.FileRow{FileKey: store.FileKey{Kind: store.CertsFile}, File: file}
 	path := filepath.Join(d.dir, certsName)
-	whole, err := os.ReadFile(path)
-	require.NoError(t, err)
+	whole := must(os.ReadFile(path))(t)
 	both := d.with(seal.NewRing(seal.Key{9}, seal.Key{7}))
 	for name, spoil := range map[string]func(raw []byte){
 		"the first chunk": func(raw []byte) { raw[seal.HeadSize] ^= 1 },
@@ -98,8 +89,7 @@ func TestNothingThatDoesNotOpenIsReplaced(t *testing.T) {
 		spoil(raw)
 		require.NoError(t, os.WriteFile(path, raw, 0o600))
 		require.ErrorIs(t, both.Reseal(t.Context(), row, false), seal.ErrDamaged, name)
-		kept, err := os.ReadFile(path)
-		require.NoError(t, err)
+		kept := must(os.ReadFile(path))(t)
 		require.True(t, bytes.Equal(raw, kept), name)
 	}
 	require.NoError(t, os.WriteFile(path, whole, 0o600))

@@ -56,8 +56,8 @@ func (c *checks) count() (made int) {
 	return made
 }
 
-// world is an auditor in a bubble of fake time.
-type world struct {
+// fixture is an auditor in a bubble of fake time.
+type fixture struct {
 	*testing.T
 	*checks
 	auditor *auditor.Auditor
@@ -65,7 +65,7 @@ type world struct {
 	log     *bytes.Buffer
 }
 
-func watched(t *testing.T, f func(w *world)) {
+func watched(t *testing.T, f func(w *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &checks{}
@@ -75,7 +75,7 @@ func watched(t *testing.T, f func(w *world)) {
 		_, err := sys.StartRoot(t.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{a.Spec()}})
 		require.NoError(t, err)
 		synctest.Wait()
-		f(&world{t, c, a, sys, log})
+		f(&fixture{t, c, a, sys, log})
 		sys.Shutdown(context.WithoutCancel(t.Context()))
 		synctest.Wait()
 	})
@@ -83,7 +83,7 @@ func watched(t *testing.T, f func(w *world)) {
 
 func TestItChecksAtTheStartAndEachMinute(t *testing.T) {
 	t.Parallel()
-	watched(t, func(w *world) {
+	watched(t, func(w *fixture) {
 		require.Equal(w, 1, w.count())
 		require.Len(w, w.auditor.Last(), 1)
 		w.set(func(c *checks) { c.broken = 2 })
@@ -101,7 +101,7 @@ func TestItChecksAtTheStartAndEachMinute(t *testing.T) {
 
 func TestOneCheckAtATimeOnDemand(t *testing.T) {
 	t.Parallel()
-	watched(t, func(w *world) {
+	watched(t, func(w *fixture) {
 		w.set(func(c *checks) { c.broken, c.gate = 3, make(chan struct{}) })
 		replies := make(chan []store.Invariant)
 		for range 2 {
@@ -126,7 +126,7 @@ func TestOneCheckAtATimeOnDemand(t *testing.T) {
 
 func TestAnOutageSuspendsItAndAFailureDoesNot(t *testing.T) {
 	t.Parallel()
-	watched(t, func(w *world) {
+	watched(t, func(w *fixture) {
 		status := func() string { return fmt.Sprint(w.sys.Tree(false)[0].Children[0].Status) }
 		w.set(func(c *checks) { c.err = store.NewUnavailable("away", nil) })
 		_, err := w.auditor.Check(w.Context())
@@ -146,13 +146,10 @@ func TestAnOutageSuspendsItAndAFailureDoesNot(t *testing.T) {
 
 func TestARestartIsUnavailableToWhoWaits(t *testing.T) {
 	t.Parallel()
-	watched(t, func(w *world) {
+	watched(t, func(w *fixture) {
 		w.set(func(c *checks) { c.gate = make(chan struct{}) })
 		failed := make(chan error)
-		go func() {
-			_, err := w.auditor.Check(context.WithoutCancel(w.Context()))
-			failed <- err
-		}()
+		go func() { _, err := w.auditor.Check(context.WithoutCancel(w.Context())); failed <- err }()
 		synctest.Wait()
 		w.set(func(c *checks) { c.gate = nil })
 		w.sys.Whereis("takt/orchestration/auditor").Exit(errors.New("killed"))

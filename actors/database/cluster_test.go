@@ -108,8 +108,7 @@ func TestClusterDirectory(t *testing.T) {
 		require.Greater(t, len(dir), 107)
 		b := serve(t, config(dir))
 		require.Equal(t, "1", query(t, b.pg, "SELECT '1'"))
-		info, err := os.Stat(closed)
-		require.NoError(t, err)
+		info := must(os.Stat(closed))(t)
 		require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 		b.stop(t)
 		b = serve(t, config(dir))
@@ -119,17 +118,13 @@ func TestClusterDirectory(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		serve(t, config(dir)).stop(t)
-		entries, err := os.ReadDir(dir)
-		require.NoError(t, err)
+		entries := must(os.ReadDir(dir))(t)
 		for _, entry := range entries {
-			info, err := entry.Info()
-			require.NoError(t, err)
+			info := must(entry.Info())(t)
 			stat, ok := info.Sys().(*syscall.Stat_t)
 			require.True(t, ok)
 			if os.Geteuid() == 0 && entry.Name() == clusterName {
-				account, err := user.LookupId(strconv.Itoa(int(stat.Uid)))
-				require.NoError(t, err)
-				require.Contains(t, []string{"postgres", "nobody"}, account.Username)
+				require.Contains(t, []string{"postgres", "nobody"}, must(user.LookupId(strconv.Itoa(int(stat.Uid))))(t).Username)
 				require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 				continue
 			}
@@ -150,7 +145,7 @@ func TestClusterDirectory(t *testing.T) {
 		letter := filepath.Join(dir, clusterName, "letter.txt")
 		require.NoError(t, os.Mkdir(filepath.Dir(letter), 0o700))
 		require.NoError(t, os.WriteFile(letter, []byte("dear"), 0o600))
-		b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
+		b := &fixture{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
 		require.ErrorContains(t, b.start(t), "move it away")
 		require.FileExists(t, letter)
 	})
@@ -159,7 +154,7 @@ func TestClusterDirectory(t *testing.T) {
 		dir := t.TempDir()
 		require.NoError(t, os.Mkdir(filepath.Join(dir, clusterName), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, clusterName, "PG_VERSION"), []byte("12\n"), 0o600))
-		b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
+		b := &fixture{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
 		err := b.start(t)
 		require.ErrorContains(t, err, "made by PostgreSQL 12")
 		require.ErrorContains(t, err, "apt-get install postgresql-12")
@@ -167,7 +162,7 @@ func TestClusterDirectory(t *testing.T) {
 	t.Run("on a machine without PostgreSQL says how to install it", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
-		b := &bundle{sys: newSystem(t), pg: NewPostgres(PostgresConfig{DataDir: dir, Globs: []string{}}), dir: dir}
+		b := &fixture{sys: newSystem(t), pg: NewPostgres(PostgresConfig{DataDir: dir, Globs: []string{}}), dir: dir}
 		err := b.start(t)
 		require.ErrorIs(t, err, ErrNoBinaries)
 		require.ErrorContains(t, err, "apt-get install postgresql")
@@ -178,12 +173,9 @@ func TestClusterDirectory(t *testing.T) {
 func TestDataDirLock(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	first, err := LockDataDir(dir)
-	require.NoError(t, err)
-	_, err = LockDataDir(dir)
+	first := must(LockDataDir(dir))(t)
+	_, err := LockDataDir(dir)
 	require.ErrorContains(t, err, "process "+strconv.Itoa(os.Getpid()))
 	require.NoError(t, first.Release())
-	second, err := LockDataDir(dir)
-	require.NoError(t, err)
-	require.NoError(t, second.Release())
+	require.NoError(t, must(LockDataDir(dir))(t).Release())
 }

@@ -19,8 +19,7 @@ func TestThePgDumpThatFitsTheServer(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "pg_dump"), []byte(script), 0o700))
 	}
 	for server, want := range map[int]int{14: 1, 15: 3, 16: 3, 17: 2} {
-		program, err := findDump(t.Context(), dirs, server)
-		require.NoError(t, err)
+		program := must(findDump(t.Context(), dirs, server))(t)
 		require.Equal(t, filepath.Join(dirs[want], "pg_dump"), program, server)
 	}
 	_, err := findDump(t.Context(), dirs, 18)

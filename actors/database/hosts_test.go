@@ -30,8 +30,7 @@ func node(t *testing.T, fill func(*pgtest.Node) error) *pgtest.Node {
 	needs.Linux(t) // for its /proc, which finds the processes of a server
 	dir := directory(t)
 	require.NoError(t, os.Chmod(dir, 0o711))
-	n, err := pgtest.New(dir)
-	require.NoError(t, err)
+	n := must(pgtest.New(dir))(t)
 	require.NoError(t, fill(n))
 	require.NoError(t, n.Start("-c", "fsync=off"))
 	t.Cleanup(n.Stop)
@@ -62,9 +61,7 @@ func newStandby(t *testing.T, primary *pgtest.Node) *pgtest.Node {
 // answerOf runs sql at the node once it answers.
 func answerOf(t *testing.T, n *pgtest.Node, sql string) string {
 	t.Helper()
-	result, err := n.Ask(t.Context(), sql)
-	require.NoError(t, err)
-	return result
+	return must(n.Ask(t.Context(), sql))(t)
 }
 
 // The primary stands still, and its standby is promoted. takt serves from there, whichever
@@ -87,8 +84,7 @@ func TestAPrimaryThatHangs(t *testing.T) {
 			if c.primaryFirst {
 				first, second = primary, standby
 			}
-			source, err := URL(fmt.Sprintf("postgres://takt@127.0.0.1:%d,127.0.0.1:%d/postgres?sslmode=disable", first.Port, second.Port))
-			require.NoError(t, err)
+			source := must(URL(fmt.Sprintf("postgres://takt@127.0.0.1:%d,127.0.0.1:%d/postgres?sslmode=disable", first.Port, second.Port)))(t)
 			db, bus := postgres.New(), pubsub.New()
 			events := make(chan pubsub.Event, 100)
 			defer bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.JobAvailable, pubsub.ListenerResumed)()
@@ -101,10 +97,9 @@ func TestAPrimaryThatHangs(t *testing.T) {
 					late.Store(true)
 				}
 			})))
-			_, err = sys.StartRoot(t.Context(), "database", otp.SupSpec{
+			must(sys.StartRoot(t.Context(), "database", otp.SupSpec{
 				Strategy: otp.RestForOne, Children: []otp.ChildSpec{pool.Spec(), listener.Spec()},
-			})
-			require.NoError(t, err)
+			}))(t)
 			serves := func() error {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("no answer"))
 				defer cancel()
@@ -159,8 +154,7 @@ func TestAPrimaryThatHangs(t *testing.T) {
 func TestAPoolOfAServerThatHangsCloses(t *testing.T) {
 	t.Parallel()
 	server := newPrimary(t)
-	source, err := URL(server.URL())
-	require.NoError(t, err)
+	source := must(URL(server.URL()))(t)
 	b := startPool(t, PoolConfig{Source: source, CheckEvery: time.Hour})
 	soon(t, "the pool", b.pool.Ready)
 	pool := b.sink.current()
@@ -190,14 +184,12 @@ func TestAFormerPrimaryIsRefused(t *testing.T) {
 	standby := newStandby(t, primary)
 	dir := t.TempDir()
 	run := func() (*postgres.DB, *Pool, *otp.System) {
-		source, err := URL(fmt.Sprintf("postgres://takt@127.0.0.1:%d,127.0.0.1:%d/postgres?sslmode=disable", primary.Port, standby.Port))
-		require.NoError(t, err)
+		source := must(URL(fmt.Sprintf("postgres://takt@127.0.0.1:%d,127.0.0.1:%d/postgres?sslmode=disable", primary.Port, standby.Port)))(t)
 		db := postgres.New()
 		pool := NewPool(PoolConfig{Source: NewGuard(dir).Source(source), Sinks: []Sink{db}})
 		db.OnLost(pool.Lost)
 		sys := newSystem(t)
-		_, err = sys.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{pool.Spec()}})
-		require.NoError(t, err)
+		must(sys.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{pool.Spec()}}))(t)
 		return db, pool, sys
 	}
 	db, pool, sys := run()
@@ -229,10 +221,8 @@ func TestAFormerPrimaryIsRefused(t *testing.T) {
 	moved := node(t, (*pgtest.Node).Init)
 	for _, at := range []*pgtest.Node{moved, primary} {
 		answerOf(t, at, "SELECT 1::text")
-		source, err := URL(at.URL())
-		require.NoError(t, err)
-		cfg, err := NewGuard(dir).Source(source)(t.Context())
-		require.NoError(t, err)
+		source := must(URL(at.URL()))(t)
+		cfg := must(NewGuard(dir).Source(source)(t.Context()))(t)
 		conn, err := dial(t.Context(), cfg)
 		if at == primary {
 			require.ErrorContains(t, err, "then remove "+filepath.Join(dir, "timelines"))
@@ -248,28 +238,20 @@ func TestADatabaseThatHidesItsTimeline(t *testing.T) {
 	t.Parallel()
 	n := newPrimary(t)
 	answerOf(t, n, "SELECT 1::text")
-	admin, err := pgx.Connect(t.Context(), n.URL())
-	require.NoError(t, err)
+	admin := must(pgx.Connect(t.Context(), n.URL()))(t)
 	defer admin.Close(t.Context()) //nolint:errcheck // a test's connection
-	_, err = admin.Exec(t.Context(), "CREATE ROLE app LOGIN; REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
-	require.NoError(t, err)
-	source, err := URL(strings.Replace(n.URL(), "takt@", "app@", 1))
-	require.NoError(t, err)
+	must(admin.Exec(t.Context(), "CREATE ROLE app LOGIN; REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC"))(t)
+	source := must(URL(strings.Replace(n.URL(), "takt@", "app@", 1)))(t)
 	dir := t.TempDir()
-	cfg, err := NewGuard(dir).Source(source)(t.Context())
-	require.NoError(t, err)
-	conn, err := dial(t.Context(), cfg)
-	require.NoError(t, err)
-	require.NoError(t, conn.Close(t.Context()))
+	cfg := must(NewGuard(dir).Source(source)(t.Context()))(t)
+	require.NoError(t, must(dial(t.Context(), cfg))(t).Close(t.Context()))
 	require.NoFileExists(t, filepath.Join(dir, timelines))
 }
 
 func TestHostsOfAURL(t *testing.T) {
 	t.Parallel()
-	source, err := URL("postgres://me@one:1,two:2/builds?sslmode=prefer")
-	require.NoError(t, err)
-	cfg, err := source(t.Context())
-	require.NoError(t, err)
+	source := must(URL("postgres://me@one:1,two:2/builds?sslmode=prefer"))(t)
+	cfg := must(source(t.Context()))(t)
 	require.NotNil(t, cfg.ValidateConnect, "the host has to take writes")
 	all := hosts(cfg)
 	require.Len(t, all, 2)
@@ -280,9 +262,7 @@ func TestHostsOfAURL(t *testing.T) {
 		require.Len(t, all[i].Fallbacks, 1, "the same host without TLS")
 		require.Equal(t, host, all[i].Fallbacks[0].Host)
 	}
-	source, err = URL("postgres://me@one/builds")
-	require.NoError(t, err)
-	cfg, err = source(t.Context())
-	require.NoError(t, err)
+	source = must(URL("postgres://me@one/builds"))(t)
+	cfg = must(source(t.Context()))(t)
 	require.Nil(t, cfg.ValidateConnect)
 }

@@ -21,8 +21,7 @@ func TestListener(t *testing.T) {
 
 	l := NewListener(ListenerConfig{Source: db.pg.ConnConfig, Bus: bus, AskEvery: 50 * time.Millisecond, Backoff: backoff.Backoff{Min: 20 * time.Millisecond, Max: 50 * time.Millisecond}})
 	listeners := newSystem(t)
-	_, err := listeners.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{l.Spec()}})
-	require.NoError(t, err)
+	must(listeners.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{l.Spec()}}))(t)
 	next := func(t *testing.T) (e pubsub.Event) {
 		t.Helper()
 		soon(t, "an event", func() bool {
@@ -59,8 +58,7 @@ func TestListener(t *testing.T) {
 		slow := NewListener(ListenerConfig{Source: db.pg.ConnConfig, Bus: bus, Backoff: backoff.Backoff{Min: time.Hour, Max: time.Hour}})
 		other := newSystem(t)
 		killed := serverPID(t, dir)
-		_, err := other.StartRoot(t.Context(), "slow", otp.SupSpec{Children: []otp.ChildSpec{slow.Spec()}})
-		require.NoError(t, err)
+		must(other.StartRoot(t.Context(), "slow", otp.SupSpec{Children: []otp.ChildSpec{slow.Spec()}}))(t)
 		require.Equal(t, resumed, next(t))
 		killServer(t, dir)
 		require.Equal(t, resumed, next(t), "the other listener is back first")

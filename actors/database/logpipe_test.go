@@ -18,7 +18,7 @@ func TestLogPipe(t *testing.T) {
 	pipe := newPipe(r, zerolog.New(&log))
 	go pipe.read()
 	long := strings.Repeat("x", 10_000)
-	_, err = w.WriteString("LOG:  database system is ready to accept connections\n" +
+	must(w.WriteString("LOG:  database system is ready to accept connections\n" +
 		"LOG:  duration: 1200.1 ms  statement: SELECT\n\tpg_sleep(1)\n" +
 		"FATAL:  could not map memory\n" +
 		"HINT:  buy some\n" +
@@ -27,8 +27,7 @@ func TestLogPipe(t *testing.T) {
 		"FATAL:  terminating connection due to administrator command\n" +
 		"ERROR:  canceling statement due to user request\n" +
 		"FATAL:  canceling authentication due to timeout\n" +
-		"no end")
-	require.NoError(t, err)
+		"no end"))(t)
 	require.NoError(t, w.Close())
 	<-pipe.done
 	pipe.close()

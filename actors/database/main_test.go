@@ -89,8 +89,7 @@ func directory(t *testing.T) string {
 func made(t *testing.T) string {
 	t.Helper()
 	needs.Postgres(t)
-	from, err := madeCluster()
-	require.NoError(t, err)
+	from := must(madeCluster())(t)
 	dir := directory(t)
 	copyTree(t, from+"/.", dir)
 	return dir
@@ -118,13 +117,11 @@ func serveUntilKilled(dir string) {
 func startHelper(t *testing.T, dir, word string) *exec.Cmd {
 	t.Helper()
 	needs.Postgres(t)
-	self, err := os.Executable()
-	require.NoError(t, err)
+	self := must(os.Executable())(t)
 	cmd := exec.CommandContext(t.Context(), self, "-test.run=^$")
 	cmd.Env = append(os.Environ(), helperEnv+"="+dir)
 	cmd.Stderr = t.Output()
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	out := must(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
 	var seen bytes.Buffer
 	buf := make([]byte, 256)
@@ -143,8 +140,8 @@ func kill9(t *testing.T, cmd *exec.Cmd) {
 	_ = cmd.Wait() // reports the kill
 }
 
-// bundle is a system of processes with an embedded server in it.
-type bundle struct {
+// fixture is a system of processes with an embedded server in it.
+type fixture struct {
 	sys *otp.System
 	pg  *Postgres
 	dir string
@@ -176,14 +173,14 @@ func config(dir string) PostgresConfig {
 }
 
 // serve runs the embedded server, and the children after it, until the test ends.
-func serve(t *testing.T, cfg PostgresConfig, after ...func(*Postgres) otp.ChildSpec) *bundle {
+func serve(t *testing.T, cfg PostgresConfig, after ...func(*Postgres) otp.ChildSpec) *fixture {
 	t.Helper()
-	b := &bundle{sys: newSystem(t), pg: NewPostgres(cfg), dir: cfg.DataDir}
+	b := &fixture{sys: newSystem(t), pg: NewPostgres(cfg), dir: cfg.DataDir}
 	require.NoError(t, b.start(t, after...))
 	return b
 }
 
-func (b *bundle) start(t *testing.T, after ...func(*Postgres) otp.ChildSpec) error {
+func (b *fixture) start(t *testing.T, after ...func(*Postgres) otp.ChildSpec) error {
 	t.Helper()
 	needs.Postgres(t)
 	children := []otp.ChildSpec{b.pg.Spec()}
@@ -197,7 +194,7 @@ func (b *bundle) start(t *testing.T, after ...func(*Postgres) otp.ChildSpec) err
 }
 
 // stop ends the server in order.
-func (b *bundle) stop(t *testing.T) {
+func (b *fixture) stop(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	defer cancel()
@@ -258,16 +255,13 @@ func soon(t *testing.T, what string, condition func() bool) {
 
 func clusterInfo(t *testing.T, dir string) os.FileInfo {
 	t.Helper()
-	info, err := os.Stat(filepath.Join(dir, clusterName))
-	require.NoError(t, err)
-	return info
+	return must(os.Stat(filepath.Join(dir, clusterName)))(t)
 }
 
 // serverPID returns the running server's process.
 func serverPID(t *testing.T, dir string) int {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, clusterName, pidFileName))
-	require.NoError(t, err)
+	text := must(os.ReadFile(filepath.Join(dir, clusterName, pidFileName)))(t)
 	lock := parsePIDFile(string(text))
 	require.Equal(t, server, identify(lock.PID, clusterInfo(t, dir)), "process "+strconv.Itoa(lock.PID))
 	return lock.PID
@@ -277,4 +271,13 @@ func serverPID(t *testing.T, dir string) int {
 func killServer(t *testing.T, dir string) {
 	t.Helper()
 	require.NoError(t, syscall.Kill(serverPID(t, dir), syscall.SIGKILL))
+}
+
+// must returns a function that returns v and fails its test for an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

@@ -80,8 +80,8 @@ func (w *outageLog) seen() (last string, restarts int) {
 	return last, w.restarts
 }
 
-// poolBundle is a pool in a system of its own, away from the server's.
-type poolBundle struct {
+// poolFixture is a pool in a system of its own, away from the server's.
+type poolFixture struct {
 	sys     *otp.System
 	pool    *Pool
 	sink    *fakeSink
@@ -107,9 +107,9 @@ func (l *logBook) String() string {
 	return l.text.String()
 }
 
-func startPool(t *testing.T, cfg PoolConfig) *poolBundle {
+func startPool(t *testing.T, cfg PoolConfig) *poolFixture {
 	t.Helper()
-	b := &poolBundle{sink: &fakeSink{}, outages: &outageLog{}, log: &logBook{}}
+	b := &poolFixture{sink: &fakeSink{}, outages: &outageLog{}, log: &logBook{}}
 	b.sys = otp.New(otp.Options{Logger: zerolog.New(io.MultiWriter(t.Output(), b.log)), OnEvent: b.outages.observe})
 	cfg.Sinks = append(cfg.Sinks, b.sink)
 	if cfg.Backoff == (backoff.Backoff{}) {
@@ -120,12 +120,11 @@ func startPool(t *testing.T, cfg PoolConfig) *poolBundle {
 	}
 	b.pool = NewPool(cfg)
 	t.Cleanup(func() { b.stop(t) })
-	_, err := b.sys.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{b.pool.Spec()}})
-	require.NoError(t, err)
+	must(b.sys.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{b.pool.Spec()}}))(t)
 	return b
 }
 
-func (b *poolBundle) stop(t *testing.T) {
+func (b *poolFixture) stop(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -217,17 +216,14 @@ func TestPool(t *testing.T) {
 			}
 			return cfg, err
 		}
-		cfg, err := earlier(t.Context())
-		require.NoError(t, err)
-		conn, err := pgx.ConnectConfig(t.Context(), cfg)
-		require.NoError(t, err)
-		_, err = conn.Exec(t.Context(), "CREATE TABLE worker_details ()")
-		require.NoError(t, err)
+		cfg := must(earlier(t.Context()))(t)
+		conn := must(pgx.ConnectConfig(t.Context(), cfg))(t)
+		must(conn.Exec(t.Context(), "CREATE TABLE worker_details ()"))(t)
 		require.NoError(t, conn.Close(t.Context()))
 
 		sys := otp.New(otp.Options{Logger: logger(t)})
 		pool := NewPool(PoolConfig{Source: earlier, Migrate: migrations.Up})
-		_, err = sys.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{pool.Spec()}})
+		_, err := sys.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{pool.Spec()}})
 		require.ErrorIs(t, err, migrations.ErrEarlierBuild)
 		require.ErrorContains(t, err, "use an empty database")
 		require.Empty(t, sys.Shutdown(t.Context()))
@@ -275,8 +271,7 @@ func TestPool(t *testing.T) {
 		var group sync.WaitGroup
 		for range 3 {
 			group.Go(func() {
-				_, err := b.sink.current().Exec(t.Context(), "SELECT pg_sleep(0.3)")
-				require.NoError(t, err)
+				must(b.sink.current().Exec(t.Context(), "SELECT pg_sleep(0.3)"))(t)
 			})
 		}
 		group.Wait()
@@ -301,8 +296,7 @@ func TestPool(t *testing.T) {
 	t.Run("does not wait for ever for somebody who keeps a connection", func(t *testing.T) {
 		t.Parallel()
 		b := startPool(t, PoolConfig{Source: source, Drain: 50 * time.Millisecond})
-		kept, err := b.sink.current().Acquire(t.Context())
-		require.NoError(t, err)
+		kept := must(b.sink.current().Acquire(t.Context()))(t)
 		done := make(chan struct{})
 		go func() { defer close(done); b.stop(t) }()
 		soon(t, "the connection to be cut", func() bool { return kept.Ping(t.Context()) != nil })
@@ -316,10 +310,7 @@ func TestPoolOutage(t *testing.T) {
 	dir := made(t)
 	first := serve(t, config(dir))
 	var asked atomic.Int32
-	source := func(ctx context.Context) (*pgx.ConnConfig, error) {
-		asked.Add(1)
-		return first.pg.ConnConfig(ctx)
-	}
+	source := func(ctx context.Context) (*pgx.ConnConfig, error) { asked.Add(1); return first.pg.ConnConfig(ctx) }
 	b := startPool(t, PoolConfig{Source: source, AnswerTimeout: 200 * time.Millisecond, ConnectTimeout: 300 * time.Millisecond})
 	soon(t, "the pool", b.pool.Ready) // its first connection may be late
 
@@ -342,7 +333,7 @@ func TestPoolOutage(t *testing.T) {
 		_, restarts := b.outages.seen()
 		require.Zero(t, restarts)
 	})
-	second := &bundle{sys: newSystem(t), pg: first.pg, dir: dir}
+	second := &fixture{sys: newSystem(t), pg: first.pg, dir: dir}
 	t.Run("it comes back: so does the pool", func(t *testing.T) { //nolint:paralleltest // builds on the step before
 		require.NoError(t, second.start(t))
 		soon(t, "the pool", b.pool.Ready)
@@ -352,10 +343,7 @@ func TestPoolOutage(t *testing.T) {
 	t.Run("it is killed: the pool follows the new one", func(t *testing.T) { //nolint:paralleltest // builds on the step before
 		killServer(t, dir)
 		soon(t, "the pool to give up", func() bool { return b.sink.uses == 2 && !b.pool.Ready() || b.sink.uses > 2 })
-		soon(t, "the pool", func() bool {
-			pool := b.sink.current()
-			return pool != nil && pool.Ping(t.Context()) == nil
-		})
+		soon(t, "the pool", func() bool { pool := b.sink.current(); return pool != nil && pool.Ping(t.Context()) == nil })
 	})
 	t.Run("it hangs: the pool gives up, and comes back with it", func(t *testing.T) { //nolint:paralleltest // builds on the step before
 		info := clusterInfo(t, dir)
@@ -390,33 +378,24 @@ func TestPoolIsTriedWhileCallersAsk(t *testing.T) {
 	away.Store(true)
 	b := startPool(t, PoolConfig{Source: source, Backoff: backoff.Backoff{Min: time.Hour, Max: time.Hour}})
 	require.False(t, b.pool.Ready())
-	soon(t, "attempts while a caller asks", func() bool {
-		b.pool.Lost(errors.New("no pool"))
-		return asked.Load() > 3
-	})
+	soon(t, "attempts while a caller asks", func() bool { b.pool.Lost(errors.New("no pool")); return asked.Load() > 3 })
 	b.pool.Lost(errors.New("no pool"))
 	away.Store(false)
 	back := time.Now()
-	soon(t, "the pool", func() bool {
-		b.pool.Lost(errors.New("no pool"))
-		return b.pool.Ready()
-	})
+	soon(t, "the pool", func() bool { b.pool.Lost(errors.New("no pool")); return b.pool.Ready() })
 	require.Less(t, time.Since(back), 1500*time.Millisecond)
 }
 
 func TestURL(t *testing.T) {
 	t.Parallel()
-	source, err := URL("postgres://me:secret@db.example:6432/builds?statement_timeout=1000")
-	require.NoError(t, err)
-	cfg, err := source(t.Context())
-	require.NoError(t, err)
+	source := must(URL("postgres://me:secret@db.example:6432/builds?statement_timeout=1000"))(t)
+	cfg := must(source(t.Context()))(t)
 	require.Equal(t, "db.example", cfg.Host)
-	pc, err := poolConfig(cfg, NewPool(PoolConfig{}).cfg)
-	require.NoError(t, err)
+	pc := must(poolConfig(cfg, NewPool(PoolConfig{}).cfg))(t)
 	require.Equal(t, "1000", pc.ConnConfig.RuntimeParams["statement_timeout"], "the URL's limit stands")
 	require.Equal(t, "2000", pc.ConnConfig.RuntimeParams["lock_timeout"])
 
-	_, err = URL("postgres://me:secret@db.example:port/builds")
+	_, err := URL("postgres://me:secret@db.example:port/builds")
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "secret")
 }

@@ -36,15 +36,13 @@ func TestPostgresServes(t *testing.T) {
 		}
 	})
 	t.Run("and lets nobody in without the password", func(t *testing.T) { //nolint:paralleltest // builds on the step before
-		hba, err := os.ReadFile(filepath.Join(dir, clusterName, "pg_hba.conf"))
-		require.NoError(t, err)
+		hba := must(os.ReadFile(filepath.Join(dir, clusterName, "pg_hba.conf")))(t)
 		for line := range strings.Lines(string(hba)) {
 			if fields := strings.Fields(line); len(fields) > 0 && !strings.HasPrefix(line, "#") {
 				require.Equal(t, "scram-sha-256", fields[len(fields)-1], line)
 			}
 		}
-		info, err := os.Stat(filepath.Join(dir, passwordFileName))
-		require.NoError(t, err)
+		info := must(os.Stat(filepath.Join(dir, passwordFileName)))(t)
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	})
 	t.Run("stops in order and starts on what is there", func(t *testing.T) { //nolint:paralleltest // builds on the step before
@@ -107,7 +105,7 @@ func TestPostgresOrphan(t *testing.T) {
 		dir := made(t)
 		kill9(t, startHelper(t, dir, "ready"))
 		lines := make(chan string, 1000)
-		b := &bundle{sys: otp.New(otp.Options{Logger: zerolog.New(lineWriter(lines))}), pg: NewPostgres(config(dir)), dir: dir}
+		b := &fixture{sys: otp.New(otp.Options{Logger: zerolog.New(lineWriter(lines))}), pg: NewPostgres(config(dir)), dir: dir}
 		require.NoError(t, b.start(t))
 		query(t, b.pg, "DO $$ BEGIN RAISE WARNING 'heard again'; END $$")
 		for !strings.Contains(<-lines, "heard again") {
@@ -139,8 +137,6 @@ func TestPostgresOrphan(t *testing.T) {
 		require.NoDirExists(t, filepath.Join(dir, clusterName))
 		b := serve(t, config(dir))
 		require.Equal(t, "1", query(t, b.pg, "SELECT '1'"))
-		left, err := filepath.Glob(filepath.Join(dir, draftPrefix+"*"))
-		require.NoError(t, err)
-		require.Empty(t, left)
+		require.Empty(t, must(filepath.Glob(filepath.Join(dir, draftPrefix+"*")))(t))
 	})
 }

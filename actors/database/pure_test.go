@@ -18,9 +18,7 @@ func TestParseMajor(t *testing.T) {
 		"postgres (PostgreSQL) 17beta1":                          17,
 		"initdb (PostgreSQL) 18devel":                            18,
 	} {
-		got, err := parseMajor(version)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
+		require.Equal(t, want, must(parseMajor(version))(t))
 	}
 	_, err := parseMajor("bash: postgres: command not found")
 	require.Error(t, err)
@@ -29,13 +27,9 @@ func TestParseMajor(t *testing.T) {
 func TestChooseBinaries(t *testing.T) {
 	t.Parallel()
 	found := []Binaries{{Dir: "/a", Major: 17}, {Dir: "/b", Major: 15}}
-	newest, err := chooseBinaries(found, 0, "/d")
-	require.NoError(t, err)
-	require.Equal(t, 17, newest.Major)
-	matching, err := chooseBinaries(found, 15, "/d")
-	require.NoError(t, err)
-	require.Equal(t, "/b", matching.Dir)
-	_, err = chooseBinaries(found, 16, "/d")
+	require.Equal(t, 17, must(chooseBinaries(found, 0, "/d"))(t).Major)
+	require.Equal(t, "/b", must(chooseBinaries(found, 15, "/d"))(t).Dir)
+	_, err := chooseBinaries(found, 16, "/d")
 	require.ErrorContains(t, err, "only PostgreSQL 17 in /a, 15 in /b")
 }
 

@@ -4,77 +4,20 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/otp"
 	"takt/store/storetest/needs"
 )
 
-// busySQL keeps a backend computing, so that it does not notice by itself that
-// its postmaster is gone.
-const busySQL = "SELECT count(*) FROM generate_series(1, 100000000000)"
-
-func TestPostgresKilledUnderLoad(t *testing.T) {
-	t.Parallel()
-	dir := made(t)
-	sink := &fakeSink{}
-	b := serve(t, config(dir), func(pg *Postgres) otp.ChildSpec {
-		return NewPool(PoolConfig{Source: pg.ConnConfig, Sinks: []Sink{sink}}).Spec()
-	})
-	cfg, err := b.pg.ConnConfig(t.Context())
-	require.NoError(t, err)
-	conn, err := pgx.ConnectConfig(t.Context(), cfg)
-	require.NoError(t, err)
-	failed := make(chan error, 1)
-	go func() { _, err := conn.Exec(t.Context(), busySQL); failed <- err }()
-	eventually(t, "the busy backend", func() error {
-		if query(t, b.pg, "SELECT count(*)::text FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%generate_series(1, 1000%' AND pid <> pg_backend_pid()") != "1" {
-			return errSilent
-		}
-		return nil
-	})
-	begun, old := time.Now(), sink.current()
-	killServer(t, dir)
-	soon(t, "the pool to follow", func() bool {
-		pool := sink.current()
-		return pool != nil && pool != old && pool.Ping(t.Context()) == nil
-	})
-	t.Logf("the pool answers %s after kill -9 of the server", time.Since(begun).Round(time.Millisecond))
-	require.Error(t, <-failed)
-	require.True(t, conn.IsClosed())
-}
-
-func TestPostgresBackendKilled(t *testing.T) {
-	t.Parallel()
-	dir := made(t)
-	b := serve(t, config(dir))
-	pool := startPool(t, PoolConfig{Source: b.pg.ConnConfig})
-	postmaster := serverPID(t, dir)
-	for _, pid := range serversIn(clusterInfo(t, dir)) {
-		if pid != postmaster {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // one of them is enough for the server to reset itself
-			break
-		}
-	}
-	soon(t, "the pool", func() bool {
-		p := pool.sink.current()
-		return p != nil && p.Ping(t.Context()) == nil
-	})
-	require.Equal(t, postmaster, serverPID(t, dir), "the server mends itself")
-	_, restarts := pool.outages.seen()
-	require.Zero(t, restarts)
-}
-
 func TestPostgresStopWhileStarting(t *testing.T) {
 	t.Parallel()
 	needs.Postgres(t)
 	dir := t.TempDir()
-	b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
+	b := &fixture{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	started := make(chan error, 1)
 	go func() {
@@ -106,7 +49,7 @@ func TestClusterElsewhere(t *testing.T) {
 	b.stop(t)
 
 	require.NoError(t, os.Rename(filepath.Join(disk, "moved"), filepath.Join(disk, "away")))
-	b = &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
+	b = &fixture{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
 	require.ErrorContains(t, b.start(t), "is its disk mounted?")
 	require.NoDirExists(t, filepath.Join(disk, "moved"))
 }
@@ -115,11 +58,10 @@ func TestPasswordReplaced(t *testing.T) {
 	t.Parallel()
 	dir := made(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, passwordFileName), []byte("guessed\n"), 0o644))
-	b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
+	b := &fixture{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
 	require.ErrorContains(t, b.start(t), "without that file a new one is made")
 	require.Empty(t, serversIn(clusterInfo(t, dir)))
-	info, err := os.Stat(filepath.Join(dir, passwordFileName))
-	require.NoError(t, err)
+	info := must(os.Stat(filepath.Join(dir, passwordFileName)))(t)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 

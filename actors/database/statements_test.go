@@ -24,10 +24,7 @@ func TestStatementsAreMeasuredByName(t *testing.T) {
 	m := metrics.New()
 	b := startPool(t, PoolConfig{Source: serve(t, config(made(t))).pg.ConnConfig, Migrate: migrations.Up, Metrics: m})
 	pool := b.sink.current()
-	exec := func(sql string) error {
-		_, err := pool.Exec(t.Context(), sql)
-		return err
-	}
+	exec := func(sql string) error { _, err := pool.Exec(t.Context(), sql); return err }
 	require.NoError(t, exec("/* list_things */ SELECT 1"))
 	require.Error(t, exec("/* list_things */ SELECT 1/0"))
 	require.NoError(t, exec("-- name: JobGet :one\nSELECT 1"))
@@ -40,9 +37,8 @@ func TestStatementsAreMeasuredByName(t *testing.T) {
 	}))
 	gone, cancel := context.WithCancelCause(t.Context())
 	cancel(context.Canceled)
-	conn, err := pool.Acquire(t.Context())
-	require.NoError(t, err)
-	_, err = conn.Exec(gone, "/* given_up */ SELECT 1")
+	conn := must(pool.Acquire(t.Context()))(t)
+	_, err := conn.Exec(gone, "/* given_up */ SELECT 1")
 	conn.Release()
 	require.ErrorIs(t, err, context.Canceled)
 
@@ -101,16 +97,14 @@ func TestSpansOfStatementsHoldNoValues(t *testing.T) { //nolint:paralleltest // 
 	tracing.Use(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(kept)))
 	defer tracing.Use(nil)
 	ctx, request := tracing.Start(t.Context(), trace.SpanKindServer, "request")
-	_, err := pool.Exec(ctx, "/* list_things */ SELECT 's3cret', $1::text", "s3cret")
-	require.NoError(t, err)
-	_, err = pool.Exec(ctx, "/* bad_things */ SELECT 's3cret'::int")
+	must(pool.Exec(ctx, "/* list_things */ SELECT 's3cret', $1::text", "s3cret"))(t)
+	_, err := pool.Exec(ctx, "/* bad_things */ SELECT 's3cret'::int")
 	require.Error(t, err)
 	batch := &pgx.Batch{}
 	batch.Queue("/* in_batch */ SELECT $1::text", "s3cret")
 	require.NoError(t, pool.SendBatch(ctx, batch).Close())
 	request.End()
-	_, err = pool.Exec(t.Context(), "/* in_background */ SELECT 1")
-	require.NoError(t, err)
+	must(pool.Exec(t.Context(), "/* in_background */ SELECT 1"))(t)
 
 	said := map[string]map[string]string{}
 	for _, s := range kept.Ended() {

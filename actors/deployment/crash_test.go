@@ -8,7 +8,6 @@ import (
 
 	"takt/actors/deployment"
 	"takt/actors/otp"
-	"takt/actors/otp/otptest"
 	"takt/http/githubtest"
 	"takt/store"
 )
@@ -56,9 +55,7 @@ func TestWhateverHappensToAWorkerFailsItsRepositoryAlone(t *testing.T) {
 			require.Equal(t, 1, f.count("r-0002"), "it is not tried again by itself")
 
 			f.act("r-0002", succeeds)
-			n, err := b.d.Retry(t.Context(), id, "", githubtest.Token, false)
-			require.NoError(t, err)
-			require.Equal(t, 1, n)
+			require.Equal(t, 1, must(b.d.Retry(t.Context(), id, "", githubtest.Token, false))(t))
 			b.await(id, store.DeploymentDone)
 			require.Equal(t, 5, b.addsUp(id, 5)[store.RepoDone])
 			require.Equal(t, 2, b.repos(id)["r-0002"].Attempts)
@@ -97,53 +94,19 @@ func TestCrashedWorkerFailsTheRestAndIsDone(t *testing.T) {
 	}
 }
 
-func TestStateThatCrashesLosesNothing(t *testing.T) {
-	t.Parallel()
-	f := newFake(30)
-	f.gate = make(chan struct{})
-	b := setup(t, options{forge: f})
-	id := b.deploy()
-	b.eventually("it works", func() bool { return f.count("r-0000") == 1 })
-	old := b.proc(id, "state")
-	old.Kill()
-	again := otptest.Restarted(t, b.sys, old)
-	close(f.gate)
-	again.Kill()
-	b.await(id, store.DeploymentDone)
-	require.Equal(t, 30, b.addsUp(id, 30)[store.RepoDone])
-	for _, r := range f.repos {
-		require.Equal(t, 1, f.count(r.Name))
-	}
-}
-
-// A state that is down when its worker crashes learns of it when it is back.
-func TestWorkerThatCrashesBehindTheStatesBack(t *testing.T) {
-	t.Parallel()
-	f := newFake(3)
-	f.gate = make(chan struct{})
-	b := setup(t, options{forge: f})
-	id := b.deploy()
-	b.eventually("it works", func() bool { return f.count("r-0000") == 1 })
-	state, worker := b.proc(id, "state"), b.proc(id, "worker")
-	worker.Kill()
-	state.Kill()
-	b.await(id, store.DeploymentDone)
-	require.Equal(t, 3, b.addsUp(id, 3)[store.RepoFailed])
-}
-
 func TestWhatIsEndedFromAboveIsResumed(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(b *bundle, id string){
-		"the subsystem crashes":        func(b *bundle, _ string) { b.sys.Whereis("takt/deployments").Kill() },
-		"the subsystem is restarted":   func(b *bundle, _ string) { b.restart("takt", "deployments") },
-		"deployment_sup crashes":       func(b *bundle, _ string) { b.sys.Whereis("takt/deployments/deployment_sup").Kill() },
-		"deployment_sup is restarted":  func(b *bundle, _ string) { b.restart("takt/deployments", "deployment_sup") },
-		"repo_sup crashes":             func(b *bundle, _ string) { b.sys.Whereis("takt/deployments/repo_sup").Kill() },
-		"repo_sup is restarted":        func(b *bundle, _ string) { b.restart("takt/deployments", "repo_sup") },
-		"the resumer crashes":          func(b *bundle, _ string) { b.sys.Whereis("takt/deployments/resumer").Kill() },
-		"its own supervisor crashes":   func(b *bundle, id string) { b.proc(id).Kill() },
-		"its worker is terminated":     func(b *bundle, id string) { b.terminate(id, "worker") },
-		"its supervisor is terminated": func(b *bundle, id string) { b.proc(id).Exit(otp.ErrShutdown) },
+	for name, end := range map[string]func(b *fixture, id string){
+		"the subsystem crashes":        func(b *fixture, _ string) { b.sys.Whereis("takt/deployments").Kill() },
+		"the subsystem is restarted":   func(b *fixture, _ string) { b.restart("takt", "deployments") },
+		"deployment_sup crashes":       func(b *fixture, _ string) { b.sys.Whereis("takt/deployments/deployment_sup").Kill() },
+		"deployment_sup is restarted":  func(b *fixture, _ string) { b.restart("takt/deployments", "deployment_sup") },
+		"repo_sup crashes":             func(b *fixture, _ string) { b.sys.Whereis("takt/deployments/repo_sup").Kill() },
+		"repo_sup is restarted":        func(b *fixture, _ string) { b.restart("takt/deployments", "repo_sup") },
+		"the resumer crashes":          func(b *fixture, _ string) { b.sys.Whereis("takt/deployments/resumer").Kill() },
+		"its own supervisor crashes":   func(b *fixture, id string) { b.proc(id).Kill() },
+		"its worker is terminated":     func(b *fixture, id string) { b.terminate(id, "worker") },
+		"its supervisor is terminated": func(b *fixture, id string) { b.proc(id).Exit(otp.ErrShutdown) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -165,13 +128,12 @@ func TestWhatIsEndedFromAboveIsResumed(t *testing.T) {
 	}
 }
 
-func (b *bundle) restart(sup, id string) {
+func (b *fixture) restart(sup, id string) {
 	b.t.Helper()
-	_, err := otp.RestartRunning(b.t.Context(), b.sys.Ref(sup), id)
-	require.NoError(b.t, err)
+	must(otp.RestartRunning(b.t.Context(), b.sys.Ref(sup), id))(b.t)
 }
 
-func (b *bundle) terminate(id, part string) {
+func (b *fixture) terminate(id, part string) {
 	b.t.Helper()
 	require.NoError(b.t, otp.TerminateChild(b.t.Context(), b.proc(id), part))
 }
@@ -205,17 +167,15 @@ func TestPauseResumeAndCancel(t *testing.T) {
 	require.Equal(t, store.Conflict, store.CodeOf(b.d.Cancel(ctx, id, false)))
 
 	close(f.gate)
-	n, err := b.d.Retry(ctx, id, "r-0007", githubtest.Token, false)
-	require.NoError(t, err)
+	n := must(b.d.Retry(ctx, id, "r-0007", githubtest.Token, false))(t)
 	require.Equal(t, 1, n)
 	b.await(id, store.DeploymentDone)
 	require.Equal(t, []string{"r-0007"}, names(b.repos(id), store.RepoDone))
-	n, err = b.d.Retry(ctx, id, "", githubtest.Token, false)
-	require.NoError(t, err)
+	n = must(b.d.Retry(ctx, id, "", githubtest.Token, false))(t)
 	require.Equal(t, 9, n)
 	b.await(id, store.DeploymentDone)
 	require.Equal(t, 10, b.addsUp(id, 10)[store.RepoDone])
-	_, err = b.d.Retry(ctx, id, "", githubtest.Token, false)
+	_, err := b.d.Retry(ctx, id, "", githubtest.Token, false)
 	require.Equal(t, store.Conflict, store.CodeOf(err))
 	_, err = b.d.Retry(ctx, "nobody", "", githubtest.Token, false)
 	require.Equal(t, store.NotFound, store.CodeOf(err))
@@ -230,8 +190,7 @@ func TestRetryWhileItRuns(t *testing.T) {
 	id := b.deploy()
 	b.eventually("one has failed", func() bool { return b.repos(id)["r-0000"].Step == store.RepoFailed })
 	f.act("r-0000", succeeds)
-	_, err := b.d.Retry(t.Context(), id, "r-0000", "", false)
-	require.NoError(t, err)
+	must(b.d.Retry(t.Context(), id, "r-0000", "", false))(t)
 	b.eventually("it is tried again", func() bool { return b.repos(id)["r-0000"].Step == store.RepoDone })
 	require.Equal(t, int64(1), b.find(id).Run, "by the same run")
 	require.NoError(t, b.d.Cancel(t.Context(), id, false))

@@ -15,9 +15,7 @@ import (
 
 func template(t *testing.T) string {
 	t.Helper()
-	dir, err := githubtest.Template(t.TempDir())
-	require.NoError(t, err)
-	return dir
+	return must(githubtest.Template(t.TempDir()))(t)
 }
 
 func TestOrganisationIsCopied(t *testing.T) {
@@ -25,11 +23,7 @@ func TestOrganisationIsCopied(t *testing.T) {
 	b := setup(t, options{})
 	tpl := template(t)
 	b.forge.Fill(t, "r", 12, tpl)
-	add := func(r githubtest.Repo, content string) {
-		t.Helper()
-		_, err := b.forge.Add(r, content)
-		require.NoError(t, err)
-	}
+	add := func(r githubtest.Repo, content string) { t.Helper(); must(b.forge.Add(r, content))(t) }
 	add(githubtest.Repo{Org: "from", Name: "empty"}, "")
 	add(githubtest.Repo{Org: "from", Name: "dev", DefaultBranch: "feature/one", Visibility: "public", Description: "about dev"}, tpl)
 	add(githubtest.Repo{Org: "from", Name: "secret-plans"}, tpl)
@@ -45,9 +39,7 @@ func TestOrganisationIsCopied(t *testing.T) {
 			published.Add(1)
 		}
 	}, pubsub.DeploymentUpdated)()
-	id := b.deploy(func(r *store.DeploymentRequest) {
-		r.NameTemplate, r.Exclude = "x-{name}", []string{"Secret*"}
-	})
+	id := b.deploy(func(r *store.DeploymentRequest) { r.NameTemplate, r.Exclude = "x-{name}", []string{"Secret*"} })
 	d := b.await(id, store.DeploymentDone)
 	require.Equal(t, 1, d.Filtered)
 	require.Nil(t, d.Credential, "the credential is wiped")
@@ -55,8 +47,7 @@ func TestOrganisationIsCopied(t *testing.T) {
 	require.Equal(t, []string{"clash"}, names(repos, store.RepoFailed))
 	require.Equal(t, []string{"same"}, names(repos, store.RepoSkipped))
 	require.Contains(t, repos["clash"].Error, "another repository called x-clash")
-	steps := b.addsUp(id, 16)
-	require.Equal(t, 14, steps[store.RepoDone])
+	require.Equal(t, 14, b.addsUp(id, 16)[store.RepoDone])
 	for name, r := range repos {
 		if r.Step == store.RepoDone {
 			b.same(name, "x-"+name)
@@ -69,9 +60,7 @@ func TestOrganisationIsCopied(t *testing.T) {
 	require.Equal(t, "public", dev.Visibility)
 	require.Equal(t, "about dev", dev.Description, "without the marker")
 	require.Equal(t, 6, repos["r-000"].Refs)
-	left, err := os.ReadDir(b.work)
-	require.NoError(t, err)
-	require.Empty(t, left)
+	require.Empty(t, must(os.ReadDir(b.work))(t))
 
 	require.Positive(t, published.Load())
 }

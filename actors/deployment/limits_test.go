@@ -19,11 +19,9 @@ func TestBudgetIsRemembered(t *testing.T) {
 	b.forge.Fill(t, "r", 4, template(t))
 	id := b.deploy()
 	d := b.await(id, store.DeploymentDone)
-	ages, err := b.db.Made(t.Context(), d.CredentialID, time.Hour)
-	require.NoError(t, err)
+	ages := must(b.db.Made(t.Context(), d.CredentialID, time.Hour))(t)
 	require.Len(t, ages, 4)
-	ages, err = b.db.Made(t.Context(), []byte("another"), time.Hour)
-	require.NoError(t, err)
+	ages = must(b.db.Made(t.Context(), []byte("another"), time.Hour))(t)
 	require.Empty(t, ages)
 }
 
@@ -35,8 +33,7 @@ func TestDryRunSaysWhatWouldBeDone(t *testing.T) {
 	for _, r := range []struct{ org, name, content string }{
 		{"from", "same", tpl}, {"to", "same", tpl}, {"from", "clash", tpl}, {"to", "clash", ""}, {"from", "left-out", tpl},
 	} {
-		_, err := b.forge.Add(githubtest.Repo{Org: r.org, Name: r.name}, r.content)
-		require.NoError(t, err)
+		must(b.forge.Add(githubtest.Repo{Org: r.org, Name: r.name}, r.content))(t)
 	}
 	id := b.deploy(func(r *store.DeploymentRequest) { r.DryRun, r.Exclude = true, []string{"left-*"} })
 	d := b.await(id, store.DeploymentDone)
@@ -47,12 +44,11 @@ func TestDryRunSaysWhatWouldBeDone(t *testing.T) {
 	require.Equal(t, []string{"clash"}, names(repos, store.RepoFailed))
 	require.Equal(t, []string{"clash", "same"}, b.forge.Names("to"), "nothing is done")
 	require.Zero(t, b.forge.Count("POST /orgs"))
-	found, err := b.db.Progress(t.Context(), id)
-	require.NoError(t, err)
+	found := must(b.db.Progress(t.Context(), id))(t)
 	e := b.d.Estimate(d.Request, found[id])
 	require.Equal(t, 10, e.Calls)
 	require.Positive(t, e.Took)
-	_, err = b.d.Retry(t.Context(), id, "", githubtest.Token, false)
+	_, err := b.d.Retry(t.Context(), id, "", githubtest.Token, false)
 	require.Equal(t, store.Conflict, store.CodeOf(err))
 }
 
@@ -63,14 +59,12 @@ func TestDeploymentThatCannotBePlannedFails(t *testing.T) {
 	d := b.await(id, store.DeploymentFailed)
 	require.Contains(t, d.Error, "Listing the repositories of nobody failed: there is no such thing, or the credential can't see it")
 	require.Nil(t, d.Credential)
-	wrong, err := b.d.Start(t.Context(), request(), "ghs_wrong", false)
-	require.NoError(t, err)
+	wrong := must(b.d.Start(t.Context(), request(), "ghs_wrong", false))(t)
 	require.Contains(t, b.await(wrong.ID, store.DeploymentFailed).Error, "the credential is not valid")
 
 	// With a better credential it is planned after all.
 	b.forge.Fill(t, "r", 2, template(t))
-	_, err = b.d.Retry(t.Context(), wrong.ID, "", githubtest.Token, false)
-	require.NoError(t, err)
+	must(b.d.Retry(t.Context(), wrong.ID, "", githubtest.Token, false))(t)
 	b.await(wrong.ID, store.DeploymentDone)
 	require.Equal(t, 2, b.addsUp(wrong.ID, 2)[store.RepoDone])
 }
@@ -98,14 +92,12 @@ func TestOwnCredentialIsForOperatorsAndListedPairs(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, all)
 
-	d, err := b.d.Start(ctx, request(), "", true)
-	require.NoError(t, err)
+	d := must(b.d.Start(ctx, request(), "", true))(t)
 	b.await(d.ID, store.DeploymentDone)
 	_, err = b.d.Retry(ctx, d.ID, "", "", false)
 	require.Equal(t, store.Unauthorized, store.CodeOf(err))
 	f.act("r-0000", waits)
-	_, err = b.d.Retry(ctx, d.ID, "", "", true)
-	require.NoError(t, err)
+	must(b.d.Retry(ctx, d.ID, "", "", true))(t)
 	_, err = b.d.Retry(ctx, d.ID, "", "other", false)
 	require.Equal(t, store.Unauthorized, store.CodeOf(err), "while it runs it keeps takt's")
 	refused := func(order func(context.Context, string, bool) error) {
@@ -121,8 +113,7 @@ func TestOwnCredentialIsForOperatorsAndListedPairs(t *testing.T) {
 
 	// Of a list that was longer once.
 	left := store.Deployment{ID: "left", Request: elsewhere, CredentialID: []byte("own")}
-	_, err = b.db.Create(ctx, left)
-	require.NoError(t, err)
+	must(b.db.Create(ctx, left))(t)
 	require.Contains(t, b.await("left", store.DeploymentFailed).Error, "no forge credential of its own for this")
 }
 
@@ -137,23 +128,17 @@ func TestARetryIsJudgedByTheDeploymentAsItIsLocked(t *testing.T) {
 	ctx := t.Context()
 	id := b.deploy()
 	b.eventually("it runs", func() bool { return b.find(id).State == store.DeploymentRunning })
-	tx, err := b.data.Pool.Begin(ctx)
-	require.NoError(t, err)
+	tx := must(b.data.Pool.Begin(ctx))(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	_, err = tx.Exec(ctx, `SELECT FROM deployments WHERE id = $1 FOR UPDATE`, id)
-	require.NoError(t, err)
+	must(tx.Exec(ctx, `SELECT FROM deployments WHERE id = $1 FOR UPDATE`, id))(t)
 	failed := make(chan error, 1)
-	go func() {
-		_, err := b.d.Retry(ctx, id, "", "", false)
-		failed <- err
-	}()
+	go func() { _, err := b.d.Retry(ctx, id, "", "", false); failed <- err }()
 	b.eventually("the retry waits for the row", func() bool {
 		var n int
 		err := b.data.Pool.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%lock_deployment%'`).Scan(&n)
 		return err == nil && n > 0
 	})
-	_, err = tx.Exec(ctx, `UPDATE deployments SET state = 'cancelled', credential = NULL, finished_at = now() WHERE id = $1`, id)
-	require.NoError(t, err)
+	must(tx.Exec(ctx, `UPDATE deployments SET state = 'cancelled', credential = NULL, finished_at = now() WHERE id = $1`, id))(t)
 	require.NoError(t, tx.Commit(ctx))
 	require.Equal(t, store.Unauthorized, store.CodeOf(<-failed), "it has ended, and takt's own credential is the operators'")
 }

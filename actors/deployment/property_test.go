@@ -34,8 +34,7 @@ func TestCountsAddUpOverRandomSchedules(t *testing.T) {
 	const schedules = 24
 	f := newFake(0)
 	b := setup(t, options{forge: f, config: func(c *deployment.Config) { c.Patience, c.MaxActive = 3*time.Second, 100 }})
-	_, err := b.data.Pool.Exec(t.Context(), counting)
-	require.NoError(t, err)
+	must(b.data.Pool.Exec(t.Context(), counting))(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
@@ -75,8 +74,7 @@ func TestCountsAddUpOverRandomSchedules(t *testing.T) {
 			require.Equal(t, s.good, steps[store.RepoDone], "schedule %d", i)
 		}
 		var most, ends int
-		err := b.data.Pool.QueryRow(t.Context(), `SELECT max(n), sum(n) FROM (SELECT count(*) AS n FROM ends WHERE id = $1 GROUP BY name) e`, s.id).Scan(&most, &ends)
-		require.NoError(t, err)
+		require.NoError(t, b.data.Pool.QueryRow(t.Context(), `SELECT max(n), sum(n) FROM (SELECT count(*) AS n FROM ends WHERE id = $1 GROUP BY name) e`, s.id).Scan(&most, &ends))
 		require.Equal(t, 1, most, "schedule %d: everything ends once", i)
 		require.Equal(t, s.n+1, ends, "schedule %d", i)
 	}
@@ -84,7 +82,7 @@ func TestCountsAddUpOverRandomSchedules(t *testing.T) {
 
 // disturb kills something at some moment, or nothing. It reports whether that
 // marks repositories as failed.
-func (b *bundle) disturb(rnd *rand.Rand, id, prefix string, n int) (marks bool) {
+func (b *fixture) disturb(rnd *rand.Rand, id, prefix string, n int) (marks bool) {
 	b.t.Helper()
 	what := rnd.IntN(7)
 	after := time.Duration(rnd.IntN(30)) * time.Millisecond
@@ -117,7 +115,7 @@ func (b *bundle) disturb(rnd *rand.Rand, id, prefix string, n int) (marks bool) 
 	return false
 }
 
-func kill(b *bundle, id string, part ...string) {
+func kill(b *fixture, id string, part ...string) {
 	if p := b.proc(id, part...); p != nil {
 		p.Kill()
 	}
@@ -129,15 +127,11 @@ func TestDatabaseThatIsAwayIsWaitedFor(t *testing.T) {
 	f := newFake(20)
 	f.gate = make(chan struct{})
 	b := setup(t, options{forge: f})
-	id, err := b.d.Start(t.Context(), request(), githubtest.Token, false)
-	require.NoError(t, err)
+	id := must(b.d.Start(t.Context(), request(), githubtest.Token, false))(t)
 	b.eventually("it works", func() bool { return f.count("r-0007") == 1 })
 	b.data.DB.Drop(context.Canceled)
 	close(f.gate)
-	b.eventually("it waits", func() bool {
-		sup := b.sys.Tree(true)
-		return len(sup) == 1 && f.under() == 0
-	})
+	b.eventually("it waits", func() bool { sup := b.sys.Tree(true); return len(sup) == 1 && f.under() == 0 })
 	b.data.DB.Use(b.data.Pool)
 	b.await(id.ID, store.DeploymentDone)
 	require.Equal(t, 20, b.addsUp(id.ID, 20)[store.RepoDone])

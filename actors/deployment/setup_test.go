@@ -24,8 +24,8 @@ import (
 	"takt/store/storetest"
 )
 
-// bundle is the subsystem over a real database, in a tree of its own.
-type bundle struct {
+// fixture is the subsystem over a real database, in a tree of its own.
+type fixture struct {
 	t     *testing.T
 	db    *postgres.Deployments
 	data  *storetest.Database
@@ -44,10 +44,10 @@ type options struct {
 	store  func(deployment.Store) deployment.Store
 }
 
-func setup(t *testing.T, o options) *bundle {
+func setup(t *testing.T, o options) *fixture {
 	t.Helper()
 	data := storetest.New(t)
-	b := &bundle{t: t, data: data, db: postgres.NewDeployments(data.DB), bus: pubsub.New(), logs: &bytes.Buffer{}}
+	b := &fixture{t: t, data: data, db: postgres.NewDeployments(data.DB), bus: pubsub.New(), logs: &bytes.Buffer{}}
 	if o.forge == nil {
 		o.forge = b.standIn()
 	}
@@ -55,18 +55,17 @@ func setup(t *testing.T, o options) *bundle {
 	return b
 }
 
-func (b *bundle) standIn() deployment.Forge {
+func (b *fixture) standIn() deployment.Forge {
 	b.t.Helper()
 	b.forge = githubtest.Start(b.t)
 	b.work = filepath.Join(b.t.TempDir(), "work")
-	g, err := forge.New(forge.Config{BaseURL: b.forge.URL, WorkDir: b.work, Environ: os.Environ(), Backoff: 10 * time.Millisecond})
-	require.NoError(b.t, err)
+	g := must(forge.New(forge.Config{BaseURL: b.forge.URL, WorkDir: b.work, Environ: os.Environ(), Backoff: 10 * time.Millisecond}))(b.t)
 	b.t.Cleanup(g.Close)
 	return deployment.GitHub(g)
 }
 
 // start runs the subsystem as a child of a root called takt.
-func (b *bundle) start(o options) {
+func (b *fixture) start(o options) {
 	b.t.Helper()
 	cfg := deployment.Config{Owner: "me", Keys: seal.NewRing(seal.Key{1}), Retry: 20 * time.Millisecond, Look: 50 * time.Millisecond}
 	if o.config != nil {
@@ -84,13 +83,11 @@ func (b *bundle) start(o options) {
 		})
 	}
 	b.d = deployment.New(b.sys, db, o.forge, b.bus, cfg)
-	var err error
-	b.root, err = b.sys.StartRoot(b.t.Context(), "takt", otp.SupSpec{
+	b.root = must(b.sys.StartRoot(b.t.Context(), "takt", otp.SupSpec{
 		Intensity: 100, Children: []otp.ChildSpec{{ID: "deployments", Supervisor: func() otp.SupSpec {
 			return otp.SupSpec{Intensity: 3, Period: 5 * time.Second, Children: []otp.ChildSpec{b.d.DeploymentSup(), b.d.RepoSup(), b.d.Resumer()}}
 		}}},
-	})
-	require.NoError(b.t, err)
+	}))(b.t)
 }
 
 func request(edit ...func(*store.DeploymentRequest)) store.DeploymentRequest {
@@ -101,24 +98,20 @@ func request(edit ...func(*store.DeploymentRequest)) store.DeploymentRequest {
 	return r
 }
 
-func (b *bundle) deploy(edit ...func(*store.DeploymentRequest)) string {
+func (b *fixture) deploy(edit ...func(*store.DeploymentRequest)) string {
 	b.t.Helper()
-	d, err := b.d.Start(b.t.Context(), request(edit...), githubtest.Token, false)
-	require.NoError(b.t, err)
+	d := must(b.d.Start(b.t.Context(), request(edit...), githubtest.Token, false))(b.t)
 	return d.ID
 }
 
-func (b *bundle) find(id string) store.Deployment {
+func (b *fixture) find(id string) store.Deployment {
 	b.t.Helper()
-	d, err := b.db.Find(context.WithoutCancel(b.t.Context()), id)
-	require.NoError(b.t, err)
-	return d
+	return must(b.db.Find(context.WithoutCancel(b.t.Context()), id))(b.t)
 }
 
-func (b *bundle) repos(id string) map[string]store.DeploymentRepo {
+func (b *fixture) repos(id string) map[string]store.DeploymentRepo {
 	b.t.Helper()
-	rows, err := b.db.Repos(b.t.Context(), id, time.Time{})
-	require.NoError(b.t, err)
+	rows := must(b.db.Repos(b.t.Context(), id, time.Time{}))(b.t)
 	out := map[string]store.DeploymentRepo{}
 	for _, r := range rows {
 		out[r.Name] = r
@@ -126,14 +119,14 @@ func (b *bundle) repos(id string) map[string]store.DeploymentRepo {
 	return out
 }
 
-func (b *bundle) eventually(what string, cond func() bool) {
+func (b *fixture) eventually(what string, cond func() bool) {
 	b.t.Helper()
 	require.Eventually(b.t, cond, githubtest.Patience, 5*time.Millisecond, what)
 }
 
 // await waits until a deployment is in a state, and its actors are gone if that
 // is final.
-func (b *bundle) await(id string, state store.DeploymentState) store.Deployment {
+func (b *fixture) await(id string, state store.DeploymentState) store.Deployment {
 	b.t.Helper()
 	b.eventually("deployment is "+string(state), func() bool { return b.find(id).State == state })
 	if state.Final() {
@@ -143,25 +136,24 @@ func (b *bundle) await(id string, state store.DeploymentState) store.Deployment 
 }
 
 // proc returns a process of a deployment: its supervisor, or the part below it.
-func (b *bundle) proc(id string, part ...string) *otp.Proc {
+func (b *fixture) proc(id string, part ...string) *otp.Proc {
 	return b.sys.Whereis(filepath.Join(append([]string{"takt/deployments/deployment_sup", id}, part...)...))
 }
 
-func (b *bundle) repo(id, name string) *otp.Proc {
+func (b *fixture) repo(id, name string) *otp.Proc {
 	return b.sys.Whereis("takt/deployments/repo_sup/" + id + ":" + name)
 }
 
 // same checks that a copy has its source's branches and tags, all of them.
-func (b *bundle) same(name, target string) {
+func (b *fixture) same(name, target string) {
 	b.t.Helper()
 	require.Equal(b.t, githubtest.RefsOf(b.t, b.forge.Dir("from", name)), githubtest.RefsOf(b.t, b.forge.Dir("to", target)), name)
 }
 
 // addsUp checks promise P8 for a deployment that has ended.
-func (b *bundle) addsUp(id string, total int) map[store.RepoStep]int {
+func (b *fixture) addsUp(id string, total int) map[store.RepoStep]int {
 	b.t.Helper()
-	found, err := b.db.Progress(b.t.Context(), id)
-	require.NoError(b.t, err)
+	found := must(b.db.Progress(b.t.Context(), id))(b.t)
 	p := found[id]
 	require.Equal(b.t, total, p.Steps[store.RepoDone]+p.Steps[store.RepoFailed]+p.Steps[store.RepoSkipped], "%v", p.Steps)
 	require.Zero(b.t, p.Left())
@@ -176,4 +168,13 @@ func names(m map[string]store.DeploymentRepo, step store.RepoStep) (out []string
 	}
 	slices.Sort(out)
 	return out
+}
+
+// must returns a function that returns v and fails its test for an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

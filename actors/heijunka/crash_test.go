@@ -30,13 +30,13 @@ func actors() []string {
 func TestARestartOfAnyActorCostsNothing(t *testing.T) {
 	t.Parallel()
 	for _, path := range actors() {
-		for how, restart := range map[string]func(w *world) error{
-			"in order":   func(w *world) error { return w.restart(path) },
-			"by a crash": func(w *world) error { w.sys.Whereis(path).Kill(); return nil },
+		for how, restart := range map[string]func(w *fixture) error{
+			"in order":   func(w *fixture) error { return w.restart(path) },
+			"by a crash": func(w *fixture) error { w.sys.Whereis(path).Kill(); return nil },
 		} {
 			t.Run(path+" "+how, func(t *testing.T) {
 				t.Parallel()
-				inBubble(t, separate(steady(3, "a", "b")), func(w *world) {
+				inBubble(t, separate(steady(3, "a", "b")), func(w *fixture) {
 					running := append(w.holdAll("a", 2), w.holdAll("b", 3)...)
 					waiting := w.holdAll("b", 2)
 					passes(time.Millisecond)
@@ -63,7 +63,7 @@ func TestARestartOfAnyActorCostsNothing(t *testing.T) {
 // While heijunka is away requests are levelled by what it decided last.
 func TestWithoutItsActorsRequestsAreLevelledOn(t *testing.T) {
 	t.Parallel()
-	inBubble(t, separate(steady(3, "a", "b")), func(w *world) {
+	inBubble(t, separate(steady(3, "a", "b")), func(w *fixture) {
 		ctx := w.Context()
 		require.NoError(w, otp.TerminateChild(ctx, w.sys.Ref("takt"), "heijunka"))
 		running := w.holdAll("b", 3)
@@ -87,7 +87,7 @@ func TestACrashOfARequestGivesItsPlaceAndTokenBack(t *testing.T) {
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, separate(steady(1, "a", "b")), func(w *world) {
+			inBubble(t, separate(steady(1, "a", "b")), func(w *fixture) {
 				done := make(chan error, 1)
 				go func() {
 					defer close(done) // all that Goexit leaves
@@ -107,42 +107,11 @@ func TestACrashOfARequestGivesItsPlaceAndTokenBack(t *testing.T) {
 	}
 }
 
-// The end of a request's process ends its context: in order, by a kill, and with
-// its supervisor. It costs that request and no other.
-func TestTheEndOfAProcessEndsItsRequest(t *testing.T) {
-	t.Parallel()
-	for how, end := range map[string]func(p *otp.Proc){
-		"in order":            func(p *otp.Proc) { p.Exit(otp.ErrShutdown) },
-		"by a kill":           (*otp.Proc).Kill,
-		"with its supervisor": func(p *otp.Proc) { p.Supervisor().Kill() },
-	} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, separate(steady(1, "a", "b")), func(w *world) {
-				other, one := w.hold("a"), w.hold("b")
-				passes(time.Millisecond)
-				next := w.hold("b")
-				passes(time.Millisecond)
-				children, err := otp.WhichChildren(w.Context(), w.sys.Ref(requests+"/b"))
-				require.NoError(w, err)
-				require.Len(w, children, 1)
-				require.Contains(w, children[0].Proc.Path(), "/b/")
-				end(children[0].Proc)
-				require.Equal(w, store.Unavailable, store.CodeOf(<-one.done))
-				passes(time.Second)
-				require.NoError(w, next.end())
-				require.NoError(w, other.end())
-				w.requireNothingHeld()
-			})
-		})
-	}
-}
-
 // A request that does not end when it has to is leaked: dead for the tree,
 // with its place taken until it returns.
 func TestALeakedRequestKeepsItsPlace(t *testing.T) {
 	t.Parallel()
-	inBubble(t, separate(steady(1, "a", "b")), func(w *world) {
+	inBubble(t, separate(steady(1, "a", "b")), func(w *fixture) {
 		letGo, done := make(chan struct{}), make(chan error, 1)
 		go func() {
 			done <- w.h.Do(context.Background(), store.Work{Domain: "b"}, func(context.Context) error { <-letGo; return nil })
@@ -167,7 +136,7 @@ func TestALeakedRequestKeepsItsPlace(t *testing.T) {
 // when it ends.
 func TestARequestPastItsLimitIsShownAndCounted(t *testing.T) {
 	t.Parallel()
-	inBubble(t, separate(steady(2, "a", "b")), func(w *world) {
+	inBubble(t, separate(steady(2, "a", "b")), func(w *fixture) {
 		letGo, done := make(chan struct{}), make(chan error, 1)
 		go func() {
 			work := store.Work{Domain: "b", Route: "/slow", ID: "7", Limit: time.Minute}
@@ -193,7 +162,7 @@ func TestAWaiterThatGivesUpLeaksNoPlace(t *testing.T) {
 	cfg := separate(steady(1, "a", "b"))
 	cfg.Wait = 2 * time.Second
 	cfg.Pools[1].Queue = 3
-	inBubble(t, cfg, func(w *world) {
+	inBubble(t, cfg, func(w *fixture) {
 		p := w.pool("b")
 		first := w.hold("b")
 		passes(time.Millisecond)
@@ -215,21 +184,6 @@ func TestAWaiterThatGivesUpLeaksNoPlace(t *testing.T) {
 		require.EqualValues(w, 1, p.status().Refused)
 		require.Equal(w, 3, p.status().QueuePeak)
 		w.requireNothingHeld()
-
-		// First come, first served.
-		hold := w.hold("b")
-		passes(time.Millisecond)
-		order := make(chan int, 3)
-		for i := range 3 {
-			go func() {
-				_ = w.h.Do(context.Background(), store.Work{Domain: "b"}, func(context.Context) error { order <- i; return nil })
-			}()
-			passes(time.Millisecond)
-		}
-		require.NoError(w, hold.end())
-		synctest.Wait()
-		require.Equal(w, []int{0, 1, 2}, []int{<-order, <-order, <-order})
-		w.requireNothingHeld()
 	})
 }
 
@@ -237,7 +191,7 @@ func TestOverflowComesAtOnceAndGoesWhenIdle(t *testing.T) {
 	t.Parallel()
 	cfg := separate(steady(2, "a", "b"))
 	cfg.Pools[1].Overflow = 6
-	inBubble(t, cfg, func(w *world) {
+	inBubble(t, cfg, func(w *fixture) {
 		p := w.pool("b")
 		load := w.holdAll("b", 12)
 		passes(time.Millisecond)
@@ -255,7 +209,7 @@ func TestOverflowComesAtOnceAndGoesWhenIdle(t *testing.T) {
 
 func TestFailuresShowInHealth(t *testing.T) {
 	t.Parallel()
-	inBubble(t, separate(steady(2, "a", "b")), func(w *world) {
+	inBubble(t, separate(steady(2, "a", "b")), func(w *fixture) {
 		p := w.pool("b")
 		do := func(err error) error {
 			return w.h.Do(w.Context(), store.Work{Domain: "b"}, func(context.Context) error { return err })

@@ -271,7 +271,7 @@ var errDisconnected = errors.New("client disconnected")
 
 // havoc restarts and kills each child, requests, their supervisors and the whole
 // subtree, one after the other, until stop.
-func (w *world) havoc(stop <-chan struct{}) {
+func (w *fixture) havoc(stop <-chan struct{}) {
 	victims := append(actors(), requests+"/query", requests+"/fleet")
 	victims[2] = top + "/pool_sup/query"
 	for i := 0; ; i++ {
@@ -298,7 +298,7 @@ func (w *world) havoc(stop <-chan struct{}) {
 }
 
 // restart restarts what is at path as an operator does.
-func (w *world) restart(path string) error {
+func (w *fixture) restart(path string) error {
 	at := len(path) - 1
 	for path[at] != '/' {
 		at--

@@ -1,7 +1,6 @@
 package heijunka
 
 import (
-	"context"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/store"
 )
@@ -21,8 +19,8 @@ func TestSettings(t *testing.T) {
 		cfg.Pools[i].Min, cfg.Pools[i].Max = 2, 10
 	}
 	cfg.scaleEvery = time.Hour
-	for name, test := range map[string]func(w *world){
-		"limits hold over a restart and end on time": func(w *world) {
+	for name, test := range map[string]func(w *fixture){
+		"limits hold over a restart and end on time": func(w *fixture) {
 			ctx := w.Context()
 			soft, hard, reserved := 30, 50, 0.5
 			require.NoError(w, w.h.SetLimits(ctx, &soft, &hard, &reserved, 2*time.Minute))
@@ -42,7 +40,7 @@ func TestSettings(t *testing.T) {
 			require.Equal(w, cfg.Limits, w.limits())
 			require.JSONEq(w, "{}", string(w.h.Status().Changed))
 		},
-		"what is wrong changes nothing": func(w *world) {
+		"what is wrong changes nothing": func(w *fixture) {
 			ctx := w.Context()
 			over, zero, much, million, ninety := 101, 0, 20_000, 1_000_000, 90
 			for _, err := range []error{
@@ -68,7 +66,7 @@ func TestSettings(t *testing.T) {
 			require.NoError(w, w.h.ResetLimits(ctx))
 			require.Equal(w, cfg.Limits, w.limits())
 		},
-		"another controller's change is put in force": func(w *world) {
+		"another controller's change is put in force": func(w *fixture) {
 			_, err := w.settings.ChangeHeijunkaSettings(w.Context(), func(s *store.HeijunkaSettings) error {
 				s.Limits = &store.HeijunkaLimits{Soft: 7, Hard: 8}
 				return nil
@@ -80,7 +78,7 @@ func TestSettings(t *testing.T) {
 			synctest.Wait()
 			require.Equal(w, store.HeijunkaLimits{Soft: 7, Hard: 8}, w.limits())
 		},
-		"bounds move the pool into them": func(w *world) {
+		"bounds move the pool into them": func(w *fixture) {
 			ctx := w.Context()
 			low, high := 7, 8
 			require.NoError(w, w.h.SetBounds(ctx, "b", &low, &high, 0))
@@ -95,7 +93,7 @@ func TestSettings(t *testing.T) {
 			s := w.pool("b").status()
 			require.Equal(w, []int{2, 10}, []int{s.Min, s.Max})
 		},
-		"scaling by hand": func(w *world) {
+		"scaling by hand": func(w *fixture) {
 			by := func(n int) error { return w.h.Scale("b", &n, nil) }
 			to := func(n int) error { return w.h.Scale("b", nil, &n) }
 			workers := func() int { return w.pool("b").status().Workers }
@@ -122,7 +120,7 @@ func TestSettings(t *testing.T) {
 			require.Equal(w, 4, workers())
 			w.requireNothingHeld()
 		},
-		"affinity": func(w *world) {
+		"affinity": func(w *fixture) {
 			ctx := w.Context()
 			route := func(key string) string { return w.h.pools[0].route(key).name }
 			require.Equal(w, "a", route("x"))
@@ -167,7 +165,7 @@ func TestSettings(t *testing.T) {
 			w.end(more)
 			require.Error(w, w.serve(ctx, "nobody", 0))
 		},
-		"surge by hand, and detection off": func(w *world) {
+		"surge by hand, and detection off": func(w *fixture) {
 			ctx := w.Context()
 			require.NoError(w, w.h.SetBurst(ctx, false, 4*time.Minute))
 			passes(time.Minute)
@@ -205,7 +203,7 @@ func TestSettings(t *testing.T) {
 }
 
 // limits are those in force.
-func (w *world) limits() store.HeijunkaLimits {
+func (w *fixture) limits() store.HeijunkaLimits {
 	w.h.gate.mu.Lock()
 	defer w.h.gate.mu.Unlock()
 	l := w.h.gate.limits
@@ -215,7 +213,7 @@ func (w *world) limits() store.HeijunkaLimits {
 
 func TestLevelsAreLogged(t *testing.T) {
 	t.Parallel()
-	inBubble(t, steady(50, "a", "b"), func(w *world) {
+	inBubble(t, steady(50, "a", "b"), func(w *fixture) {
 		first := w.holdAll("a", 64) // 80 × 0.8
 		begin := time.Now()
 		require.Equal(w, []any{"alert", 64., 80., 100.}, <-w.levels)
@@ -266,19 +264,5 @@ func TestConfig(t *testing.T) {
 			spoil(&c)
 			require.Error(t, c.Validate(), name)
 		}
-	})
-}
-
-func TestOffLevelsNothing(t *testing.T) {
-	t.Parallel()
-	cfg := steady(1, "a")
-	cfg.Off = true
-	inBubble(t, cfg, func(w *world) {
-		load := w.holdAll("a", 200)
-		passes(time.Second)
-		require.Zero(w, w.load())
-		w.end(load)
-		_, err := otp.CountChildren(context.Background(), w.sys.Ref(top))
-		require.NoError(w, err)
 	})
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // transfers holds transfers, each of another credential.
-func (w *world) transfers(n int) (all []*held) {
+func (w *fixture) transfers(n int) (all []*held) {
 	for i := range n {
 		all = append(all, w.holdAs(Transfer, store.Share{Credential: fmt.Sprint("key ", i), Part: "w"}))
 	}
@@ -22,7 +22,7 @@ func (w *world) transfers(n int) (all []*held) {
 // A transfer waits in one line, for its place, and is no load meanwhile.
 func TestTransfersThatWaitDelayNoOther(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{scaleEvery: time.Hour, balanceEvery: time.Hour}, func(w *world) {
+	inBubble(t, Config{scaleEvery: time.Hour, balanceEvery: time.Hour}, func(w *fixture) {
 		w.h.surge.update(func(k *store.HeijunkaBursts) { k.Enabled = false })
 		limits, begin := w.h.gate.limits, time.Now()
 		running := w.transfers(192)
@@ -73,7 +73,7 @@ func TestATransferThatIsNotAdmittedGivesItsPlaceBack(t *testing.T) {
 	t.Parallel()
 	inBubble(t, Config{Limits: store.HeijunkaLimits{Soft: 8, Hard: 10, Reserved: 0.2}, Pools: []PoolConfig{
 		{Name: Transfer, Initial: 20, Min: 20, Max: 20, Queue: 10, Shared: true},
-	}}, func(w *world) {
+	}}, func(w *fixture) {
 		running := w.transfers(8)
 		passes(0)
 		requireOverload(w, <-w.transfers(1)[0].done, RuleRegular, 8, 8)
@@ -86,7 +86,7 @@ func TestATransferThatIsNotAdmittedGivesItsPlaceBack(t *testing.T) {
 // Files are also limited if nothing is levelled, and those who show no key have a part of the places.
 func TestTransfersHavePlacesWithoutLevelling(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{Off: true}, func(w *world) {
+	inBubble(t, Config{Off: true}, func(w *fixture) {
 		var guests []*held
 		for i := range 100 {
 			guests = append(guests, w.holdAs(Transfer, store.Share{Part: fmt.Sprint("192.0.2.", i)}))

@@ -29,8 +29,8 @@ import (
 	"takt/store/storetest"
 )
 
-// house is a janitor with a real database, disk and, unless files are only local, S3 server.
-type house struct {
+// fixture is a janitor with a real database, disk and, unless files are only local, S3 server.
+type fixture struct {
 	*storetest.Database
 	t       *testing.T
 	dir     string
@@ -41,24 +41,20 @@ type house struct {
 	janitor *Janitor
 }
 
-func open(t *testing.T, mode storage.Mode, edit ...func(*Janitor)) *house {
+func open(t *testing.T, mode storage.Mode, edit ...func(*Janitor)) *fixture {
 	t.Helper()
-	h := &house{t: t, dir: t.TempDir()}
+	h := &fixture{t: t, dir: t.TempDir()}
 	var s3 *storage.S3
 	if mode != storage.ModeLocal {
 		h.server = s3test.Start(t)
-		var err error
-		s3, err = storage.OpenS3(storage.S3Config{
+		s3 = must(storage.OpenS3(storage.S3Config{
 			Endpoint: h.server.Endpoint, Bucket: s3test.Bucket, AccessKey: s3test.AccessKey, SecretKey: s3test.SecretKey,
 			StallTimeout: time.Second, RestTime: 10 * time.Millisecond,
-		})
-		require.NoError(t, err)
+		}))(t)
 	}
 	h.Database = storetest.New(t)
-	local, err := storage.OpenLocal(h.dir, seal.NewRing(seal.Key{}))
-	require.NoError(t, err)
-	h.files, err = storage.NewFiles(mode, local, s3)
-	require.NoError(t, err)
+	local := must(storage.OpenLocal(h.dir, seal.NewRing(seal.Key{})))(t)
+	h.files = must(storage.NewFiles(mode, local, s3))(t)
 	t.Cleanup(func() { require.NoError(t, h.files.Close()) })
 	h.builds = postgres.NewBuilds(h.DB, postgres.BuildsConfig{})
 	h.sys = otp.New(otp.Options{Logger: zerolog.New(t.Output())})
@@ -67,8 +63,7 @@ func open(t *testing.T, mode storage.Mode, edit ...func(*Janitor)) *house {
 	for _, e := range edit {
 		e(h.janitor)
 	}
-	_, err = h.sys.StartRoot(t.Context(), "takt", otp.SupSpec{Intensity: 1000, Children: []otp.ChildSpec{h.janitor.Spec()}})
-	require.NoError(t, err)
+	must(h.sys.StartRoot(t.Context(), "takt", otp.SupSpec{Intensity: 1000, Children: []otp.ChildSpec{h.janitor.Spec()}}))(t)
 	t.Cleanup(func() {
 		h.sys.Shutdown(context.Background())
 		require.Zero(t, h.sys.Leaked())
@@ -77,38 +72,33 @@ func open(t *testing.T, mode storage.Mode, edit ...func(*Janitor)) *house {
 }
 
 // submit stores a build whose source has this content.
-func (h *house) submit(content string) store.Build {
+func (h *fixture) submit(content string) store.Build {
 	h.t.Helper()
 	id := store.NewID()
 	sub := store.Submission{ID: id, Platform: store.IOS, TokenHash: store.HashToken(id)}
 	u, f := h.stage("builds/"+id+"/source.zip", content)
 	sub.Source = f
-	b, err := h.builds.Submit(h.t.Context(), sub, u)
-	require.NoError(h.t, err)
-	return b
+	return must(h.builds.Submit(h.t.Context(), sub, u))(h.t)
 }
 
 // stage stores a file that has no row yet.
-func (h *house) stage(name, content string) (*storage.Upload, store.File) {
+func (h *fixture) stage(name, content string) (*storage.Upload, store.File) {
 	h.t.Helper()
-	u, err := h.files.Create(h.t.Context(), 1<<20, "", strings.NewReader(content))
-	require.NoError(h.t, err)
-	f, err := u.Stage(h.t.Context(), name)
-	require.NoError(h.t, err)
+	u := must(h.files.Create(h.t.Context(), 1<<20, "", strings.NewReader(content)))(h.t)
+	f := must(u.Stage(h.t.Context(), name))(h.t)
 	return u, f
 }
 
 // finish gives a build a result.
-func (h *house) finish(id, content string) {
+func (h *fixture) finish(id, content string) {
 	h.t.Helper()
 	w := storetest.Worker(h.t, h.DB)
 	u, f := h.stage("builds/"+id+"/result.ipa", content)
-	_, err := h.builds.Finish(h.t.Context(), store.Result{BuildID: id, WorkerID: w.ID, Success: true, File: &f}, u)
-	require.NoError(h.t, err)
+	must(h.builds.Finish(h.t.Context(), store.Result{BuildID: id, WorkerID: w.ID, Success: true, File: &f}, u))(h.t)
 }
 
 // report stores a diagnostic report.
-func (h *house) report() store.File {
+func (h *fixture) report() store.File {
 	h.t.Helper()
 	w := storetest.Worker(h.t, h.DB)
 	r := store.DiagnosticReport{ID: w.ID, WorkerID: w.ID, Status: store.Critical, RunAt: time.Now(), Checks: []byte("[]")}
@@ -118,26 +108,22 @@ func (h *house) report() store.File {
 	return f
 }
 
-func (h *house) find(id string) store.Build {
+func (h *fixture) find(id string) store.Build {
 	h.t.Helper()
-	b, err := h.builds.Find(h.t.Context(), id)
-	require.NoError(h.t, err)
-	return b
+	return must(h.builds.Find(h.t.Context(), id))(h.t)
 }
 
-func (h *house) read(f *store.File) string {
+func (h *fixture) read(f *store.File) string {
 	h.t.Helper()
-	file, err := h.files.Open(h.t.Context(), *f)
-	require.NoError(h.t, err)
+	file := must(h.files.Open(h.t.Context(), *f))(h.t)
 	defer file.Close()
-	b, err := io.ReadAll(file)
-	require.NoError(h.t, err)
+	b := must(io.ReadAll(file))(h.t)
 	return string(b)
 }
 
 // lies puts something on the disk or into the bucket that nobody named, and
 // says how old it is.
-func (h *house) lies(dir, name string, age time.Duration) {
+func (h *fixture) lies(dir, name string, age time.Duration) {
 	h.t.Helper()
 	path := filepath.Join(dir, filepath.FromSlash(name))
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -149,14 +135,14 @@ func (h *house) lies(dir, name string, age time.Duration) {
 }
 
 // count is what a metric shows.
-func (h *house) count(m prometheus.Metric) int {
+func (h *fixture) count(m prometheus.Metric) int {
 	h.t.Helper()
 	var shown dto.Metric
 	require.NoError(h.t, m.Write(&shown))
 	return int(shown.GetCounter().GetValue() + shown.GetGauge().GetValue())
 }
 
-func (h *house) counted(metrics ...prometheus.Metric) (counts []int) {
+func (h *fixture) counted(metrics ...prometheus.Metric) (counts []int) {
 	h.t.Helper()
 	for _, m := range metrics {
 		counts = append(counts, h.count(m))
@@ -164,7 +150,7 @@ func (h *house) counted(metrics ...prometheus.Metric) (counts []int) {
 	return counts
 }
 
-func (h *house) onDisk() []string {
+func (h *fixture) onDisk() []string {
 	h.t.Helper()
 	var names []string
 	require.NoError(h.t, filepath.WalkDir(h.dir, func(path string, d fs.DirEntry, err error) error {
@@ -219,13 +205,10 @@ func TestOnlyOldThingsThatNobodyNamesAreRemoved(t *testing.T) {
 func TestAnUploadThatIsUnderWayIsNotEnded(t *testing.T) {
 	t.Parallel()
 	h := open(t, storage.ModeDual)
-	s3, err := minio.NewCore(strings.TrimPrefix(h.server.Endpoint, "http://"), &minio.Options{Creds: credentials.NewStaticV4(s3test.AccessKey, s3test.SecretKey, "")})
-	require.NoError(t, err)
-	upload, err := s3.NewMultipartUpload(t.Context(), s3test.Bucket, "builds/some/result.ipa", minio.PutObjectOptions{})
-	require.NoError(t, err)
+	s3 := must(minio.NewCore(strings.TrimPrefix(h.server.Endpoint, "http://"), &minio.Options{Creds: credentials.NewStaticV4(s3test.AccessKey, s3test.SecretKey, "")}))(t)
+	upload := must(s3.NewMultipartUpload(t.Context(), s3test.Bucket, "builds/some/result.ipa", minio.PutObjectOptions{}))(t)
 	require.NoError(t, h.janitor.Sweep(t.Context()))
-	_, err = s3.ListObjectParts(t.Context(), s3test.Bucket, "builds/some/result.ipa", upload, 0, 1)
-	require.NoError(t, err)
+	must(s3.ListObjectParts(t.Context(), s3test.Bucket, "builds/some/result.ipa", upload, 0, 1))(t)
 }
 
 func TestAFileThatGotAYoungerOneInItsPlaceStays(t *testing.T) {
@@ -260,8 +243,7 @@ func TestS3GetsWhatItIsOwed(t *testing.T) {
 		h.until("the copy is there", func() bool { return h.find(b.ID).Source.Location == store.InBoth })
 		source := h.find(b.ID).Source
 		require.False(t, source.CopyPending)
-		_, err := h.files.Remove(source.Name)
-		require.NoError(t, err)
+		must(h.files.Remove(source.Name))(t)
 		require.Contains(t, []string{"two", "three"}, h.read(source))
 	}
 	h.until("the janitor goes on", func() bool { return node().Status == otp.StatusRunning && h.count(h.janitor.figures.copyFailures) > 0 })
@@ -271,7 +253,7 @@ func TestS3GetsWhatItIsOwed(t *testing.T) {
 	require.Len(t, h.server.Objects(), 2)
 }
 
-func (h *house) until(what string, cond func() bool) {
+func (h *fixture) until(what string, cond func() bool) {
 	h.t.Helper()
 	require.Eventually(h.t, cond, time.Minute, 5*time.Millisecond, what)
 }
@@ -292,15 +274,12 @@ func TestRetention(t *testing.T) {
 		h.finish(b.ID, "result")
 	}
 	for id, age := range map[string]time.Duration{old.ID: long, older.ID: 2 * long} {
-		_, err := h.Pool.Exec(t.Context(), `UPDATE builds SET completed_at = now() - $2::interval - interval '1s' WHERE id = $1`, id, age)
-		require.NoError(t, err)
+		must(h.Pool.Exec(t.Context(), `UPDATE builds SET completed_at = now() - $2::interval - interval '1s' WHERE id = $1`, id, age))(t)
 	}
-	_, err := h.Pool.Exec(t.Context(), `UPDATE builds SET submitted_at = now() - interval '90 days'`)
-	require.NoError(t, err)
+	must(h.Pool.Exec(t.Context(), `UPDATE builds SET submitted_at = now() - interval '90 days'`))(t)
 
 	h.report()
-	_, err = h.Pool.Exec(t.Context(), `UPDATE diagnostic_reports SET created_at = now() - interval '26h'`)
-	require.NoError(t, err)
+	must(h.Pool.Exec(t.Context(), `UPDATE diagnostic_reports SET created_at = now() - interval '26h'`))(t)
 	fresh := h.report()
 
 	require.NoError(t, h.janitor.Sweep(t.Context()))
@@ -312,9 +291,7 @@ func TestRetention(t *testing.T) {
 	require.Equal(t, "running", h.read(h.find(running.ID).Source))
 	require.ElementsMatch(t, []string{running.Source.Name, h.find(old.ID).Result.Name, fresh.Name}, h.onDisk())
 	require.Len(t, h.server.Objects(), 3)
-	tail, err := h.builds.Tail(t.Context(), old.ID, 0, 1)
-	require.NoError(t, err)
-	require.Empty(t, tail.Lines)
+	require.Empty(t, must(h.builds.Tail(t.Context(), old.ID, 0, 1))(t).Lines)
 	f := h.janitor.figures
 	require.Equal(t, []int{2, 0, 1, 2, 1}, h.counted(f.sources, f.certs, f.results, f.logs, f.diagnostics))
 }
@@ -345,8 +322,7 @@ func TestCrashLosesNothing(t *testing.T) {
 	h.until("the round is made", func() bool { return h.janitor.Sweep(t.Context()) == nil })
 	require.Equal(t, []string{b.Source.Name}, h.onDisk())
 	h.until("the copy is there", func() bool { return h.find(b.ID).Source.Location == store.InBoth })
-	raw, err := os.ReadFile(filepath.Join(h.server.Dir, filepath.FromSlash(h.find(b.ID).Source.Object)))
-	require.NoError(t, err)
+	raw := must(os.ReadFile(filepath.Join(h.server.Dir, filepath.FromSlash(h.find(b.ID).Source.Object))))(t)
 	require.True(t, bytes.Equal([]byte("precious"), raw))
 }
 
@@ -364,10 +340,9 @@ func TestWithoutADatabaseItWaits(t *testing.T) {
 func TestExpiredIdempotencyKeysAreForgotten(t *testing.T) {
 	t.Parallel()
 	h := open(t, storage.ModeLocal, func(j *Janitor) { j.interval = 50 * time.Millisecond })
-	_, err := h.Pool.Exec(t.Context(), `INSERT INTO idempotency_keys (key, content, build, reply, created_at)
+	must(h.Pool.Exec(t.Context(), `INSERT INTO idempotency_keys (key, content, build, reply, created_at)
 		SELECT sha256(n::text::bytea), sha256(''), 'b', '', now() - CASE n WHEN 1 THEN interval '1 hour' ELSE interval '26 hours' END
-		FROM generate_series(1, 1200) n`)
-	require.NoError(t, err)
+		FROM generate_series(1, 1200) n`))(t)
 	require.Eventually(t, func() bool {
 		var n int
 		err := h.Pool.QueryRow(t.Context(), `SELECT count(*) FROM idempotency_keys`).Scan(&n)
@@ -379,16 +354,23 @@ func TestExpiredIdempotencyKeysAreForgotten(t *testing.T) {
 func TestOldWrongKeysAreForgotten(t *testing.T) {
 	t.Parallel()
 	h := open(t, storage.ModeLocal, func(j *Janitor) { j.interval = 50 * time.Millisecond })
-	_, err := h.Pool.Exec(t.Context(), `INSERT INTO audit (at, actor, action, target, reason)
+	must(h.Pool.Exec(t.Context(), `INSERT INTO audit (at, actor, action, target, reason)
 		SELECT now() - CASE WHEN n IN (1198, 1199) THEN interval '89 days' ELSE interval '91 days' END, 'unknown@x', CASE n WHEN 1200 THEN 'deploy' ELSE 'show wrong key' END, '', ''
-		FROM generate_series(1, 1200) n`)
-	require.NoError(t, err)
+		FROM generate_series(1, 1200) n`))(t)
 	left := func() (wrong, others int) {
-		err := h.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE action = 'show wrong key'), count(*) FILTER (WHERE action = 'deploy') FROM audit`).Scan(&wrong, &others)
-		require.NoError(t, err)
+		require.NoError(t, h.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE action = 'show wrong key'), count(*) FILTER (WHERE action = 'deploy') FROM audit`).Scan(&wrong, &others))
 		return wrong, others
 	}
 	require.Eventually(t, func() bool { wrong, _ := left(); return wrong == 2 }, time.Minute, 10*time.Millisecond)
 	_, others := left()
 	require.Equal(t, 1, others)
+}
+
+// must returns a function that returns v and fails its test for an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

@@ -32,10 +32,7 @@ func TestChangesAreKnownWithoutANotification(t *testing.T) {
 
 	another := postgres.NewKeys(d.DB, &store.KeyRing{})
 	const sent = "takt_0123456789"
-	known := func() bool {
-		k, err := ring.Find(sent)
-		return err == nil && k != nil
-	}
+	known := func() bool { k, err := ring.Find(sent); return err == nil && k != nil }
 	require.NoError(t, another.Create(t.Context(), store.NamedKey{Name: "ci", Digest: sha256.Sum256([]byte(sent)), Scopes: []store.Scope{store.ScopeRead}}))
 	require.Eventually(t, known, time.Minute, 5*time.Millisecond)
 	require.NoError(t, another.Revoke(t.Context(), "ci"))

@@ -25,23 +25,23 @@ import (
 
 func TestMain(m *testing.M) { storetest.Main(m) }
 
-type bundle struct {
+type fixture struct {
 	*Notices
 	t    *testing.T
 	log  strings.Builder
 	jobs *worker
 }
 
-func setup(t *testing.T) *bundle {
+func setup(t *testing.T) *fixture {
 	t.Helper()
 	db := postgres.NewNotices(storetest.New(t).DB)
-	b := &bundle{Notices: New(db, seal.NewRing(seal.Key{1}), []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, ""), t: t}
+	b := &fixture{Notices: New(db, seal.NewRing(seal.Key{1}), []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, ""), t: t}
 	b.jobs = &worker{n: b.Notices, log: zerolog.New(&b.log)}
 	return b
 }
 
 // subscribe makes a subscription; with a token one of GitHub.
-func (b *bundle) subscribe(url, token string) store.Subscription {
+func (b *fixture) subscribe(url, token string) store.Subscription {
 	b.t.Helper()
 	s, _, err := b.Make(b.t.Context(), store.Subscription{URL: url, NoticeFilter: store.NoticeFilter{Labels: map[string]string{}}}, token)
 	require.NoError(b.t, err)
@@ -49,7 +49,7 @@ func (b *bundle) subscribe(url, token string) store.Subscription {
 }
 
 // work makes an attempt to send a notice of a subscription's version.
-func (b *bundle) work(s store.Subscription, attempt int, body string) error {
+func (b *fixture) work(s store.Subscription, attempt int, body string) error {
 	return b.jobs.Work(b.t.Context(), &river.Job[store.NoticeJob]{
 		JobRow: &rivertype.JobRow{Attempt: attempt, MaxAttempts: 11},
 		Args:   store.NoticeJob{Subscription: s.ID, Version: s.Version, ID: "msg_1", Body: json.RawMessage(body)},
@@ -57,7 +57,7 @@ func (b *bundle) work(s store.Subscription, attempt int, body string) error {
 }
 
 // secrets returns a subscription as it is now, and its secrets.
-func (b *bundle) secrets(id string) (store.Subscription, store.NoticeSecrets) {
+func (b *fixture) secrets(id string) (store.Subscription, store.NoticeSecrets) {
 	b.t.Helper()
 	s, err := b.Receiver(b.t.Context(), id)
 	require.NoError(b.t, err)
@@ -72,10 +72,7 @@ func to(url string) func(*store.Subscription) { return func(s *store.Subscriptio
 func receive(t *testing.T, answer http.HandlerFunc) (at string, got *atomic.Int64) {
 	t.Helper()
 	got = &atomic.Int64{}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got.Add(1)
-		answer(w, r)
-	}))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { got.Add(1); answer(w, r) }))
 	t.Cleanup(s.Close)
 	return s.URL, got
 }
@@ -131,13 +128,10 @@ func TestANoticeNeverGoesToANewURL(t *testing.T) {
 	t.Parallel()
 	for _, github := range []bool{false, true} {
 		b := setup(t)
-		other := &bundle{Notices: New(b.Store, b.keys, nil, ""), t: t}
+		other := &fixture{Notices: New(b.Store, b.keys, nil, ""), t: t}
 		other.jobs = &worker{n: other.Notices, log: zerolog.Nop()}
 		sending, answer := make(chan struct{}), make(chan int)
-		old, before := receive(t, func(w http.ResponseWriter, _ *http.Request) {
-			sending <- struct{}{}
-			w.WriteHeader(<-answer)
-		})
+		old, before := receive(t, func(w http.ResponseWriter, _ *http.Request) { sending <- struct{}{}; w.WriteHeader(<-answer) })
 		evil, after := receive(t, func(http.ResponseWriter, *http.Request) {})
 		body := `{}`
 		token := ""
@@ -155,7 +149,7 @@ func TestANoticeNeverGoesToANewURL(t *testing.T) {
 		now, _ := b.secrets(s.ID)
 		require.Empty(t, now.Disabled, "it is the URL before that is gone")
 		for attempt := range 3 { // it is tried again, was taken before the change, or was redriven
-			for _, controller := range []*bundle{b, other} {
+			for _, controller := range []*fixture{b, other} {
 				var cancel *rivertype.JobCancelError
 				require.ErrorAs(t, controller.work(s, attempt+1, body), &cancel)
 				require.ErrorContains(t, cancel, "URL was changed")
@@ -169,7 +163,7 @@ func TestANoticeNeverGoesToANewURL(t *testing.T) {
 }
 
 // commitBody makes a build of a commit and returns the body of its notice.
-func commitBody(t *testing.T, b *bundle, commit string) string {
+func commitBody(t *testing.T, b *fixture, commit string) string {
 	t.Helper()
 	b.Store = &oneCommit{b.Store}
 	return fmt.Sprintf(`{"data": {"platform": "ios", "labels": {"github": %q}}}`, commit)

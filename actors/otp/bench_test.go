@@ -21,9 +21,7 @@ type echoServer struct{ otp.Base }
 
 func (echoServer) Init(*otp.Ctx) error { return nil }
 
-func (echoServer) HandleCall(_ *otp.Ctx, _ otp.From, req any) (any, error) {
-	return req, nil
-}
+func (echoServer) HandleCall(_ *otp.Ctx, _ otp.From, req any) (any, error) { return req, nil }
 
 func (echoServer) HandleCast(*otp.Ctx, any) { panic("boom") }
 
@@ -36,9 +34,7 @@ func benchSystem(b *testing.B) *otp.System {
 
 func nativeSystem(b *testing.B) *actor.ActorSystem {
 	b.Helper()
-	sys := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
-		return slog.New(slog.DiscardHandler)
-	}))
+	sys := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
 	b.Cleanup(sys.Shutdown)
 	return sys
 }
@@ -100,38 +96,6 @@ func BenchmarkNativeCall(b *testing.B) {
 	parallel(b, call)
 }
 
-func BenchmarkOTPCast(b *testing.B) {
-	sys := benchSystem(b)
-	p, err := sys.Start("sink", func() otp.Server { return &sink{} })
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		otp.Cast(p, 7)
-	}
-	if _, err := otp.Call[int](b.Context(), p, 7); err != nil {
-		b.Fatal(err)
-	}
-}
-
-// sink ignores casts.
-type sink struct{ echoServer }
-
-func (*sink) HandleCast(*otp.Ctx, any) {}
-
-func BenchmarkNativeSend(b *testing.B) {
-	sys := nativeSystem(b)
-	pid := sys.Root.Spawn(actor.PropsFromFunc(nativeEcho))
-	b.ReportAllocs()
-	for b.Loop() {
-		sys.Root.Send(pid, 7.0)
-	}
-	if _, err := sys.Root.RequestFuture(pid, 7, time.Minute).Result(); err != nil {
-		b.Fatal(err)
-	}
-}
-
 // BenchmarkOTPSpawn starts a server, waits for its Init, stops it and waits.
 func BenchmarkOTPSpawn(b *testing.B) {
 	sys := benchSystem(b)
@@ -154,41 +118,6 @@ func BenchmarkNativeSpawn(b *testing.B) {
 		if err := sys.Root.StopFuture(sys.Root.Spawn(props)).Wait(); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-// BenchmarkOTPRunTask runs a supervised task from start to end, beside
-// BenchmarkGoroutine.
-func BenchmarkOTPRunTask(b *testing.B) {
-	sys := benchSystem(b)
-	sup := taskSupervisor(b, sys)
-	run := func() error {
-		return runTask(b.Context(), sup, "request", func(context.Context) error { return nil })
-	}
-	sequential(b, run)
-	parallel(b, run)
-}
-
-func taskSupervisor(b *testing.B, sys *otp.System) *otp.Proc {
-	b.Helper()
-	sup, err := sys.StartRoot(b.Context(), "tasks", otp.SupSpec{
-		Strategy: otp.Dynamic,
-		Children: []otp.ChildSpec{{
-			ID: "task", Restart: otp.Temporary, TaskArgs: sleeperWith,
-		}},
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	return sup
-}
-
-func BenchmarkGoroutine(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		done := make(chan struct{})
-		go close(done)
-		<-done
 	}
 }
 
@@ -230,19 +159,5 @@ func BenchmarkNativeRestart(b *testing.B) {
 		if _, err := sys.Root.RequestFuture(pid, 7, time.Second).Result(); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-// BenchmarkOTPDynamic starts 10 000 dynamic children and stops them.
-func BenchmarkOTPDynamic(b *testing.B) {
-	for b.Loop() {
-		sys := otp.New(otp.Options{OnEvent: func(otp.Event) {}})
-		sup := taskSupervisor(b, sys)
-		for range 10_000 {
-			if _, err := otp.StartDynamic(b.Context(), sup, nil); err != nil {
-				b.Fatal(err)
-			}
-		}
-		sys.Shutdown(b.Context())
 	}
 }

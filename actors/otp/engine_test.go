@@ -121,10 +121,7 @@ func TestFewFunctionsPerMessage(t *testing.T) {
 	p, err := s.Start("a", func() Server { return framer{stacks: stacks} })
 	require.NoError(t, err)
 	var sending []string
-	p.server.box.schedule = func(run func()) {
-		sending = append(ownFrames(), "Schedule")
-		s.engine.pool.Schedule(run)
-	}
+	p.server.box.schedule = func(run func()) { sending = append(ownFrames(), "Schedule"); s.engine.pool.Schedule(run) }
 	require.True(t, Cast(s.Ref("a"), 1))
 	passed := append(<-stacks, sending...)
 	require.LessOrEqual(t, len(passed), 10, passed)
@@ -151,4 +148,15 @@ func TestNobodyIsStartedAfterAKill(t *testing.T) {
 	require.ErrorIs(t, err, ErrKilled)
 	require.Zero(t, <-began)
 	<-root.Done()
+}
+
+func TestWindow(t *testing.T) {
+	t.Parallel()
+	w := window{limit: 2, period: 5}
+	for _, tc := range []struct {
+		now int64
+		ok  bool
+	}{{0, true}, {1, true}, {5, false}, {7, true}, {8, false}, {20, true}, {20, true}, {25, false}, {31, true}} {
+		require.Equal(t, tc.ok, w.add(tc.now), "at second %d", tc.now)
+	}
 }

@@ -27,10 +27,7 @@ func TestHang(t *testing.T) {
 			root := one(t, sys, child)
 			p := sys.Whereis("root/child")
 			told := make(chan error, 1)
-			go func() {
-				_, err := otp.Call[any](t.Context(), p, "now")
-				told <- err
-			}()
+			go func() { _, err := otp.Call[any](t.Context(), p, "now"); told <- err }()
 			synctest.Wait()
 
 			begin := time.Now()
@@ -122,10 +119,7 @@ func TestKillHonoured(t *testing.T) {
 		sys := otptest.New(t)
 		var cause error
 		root := one(t, sys, otp.ChildSpec{Shutdown: time.Second, Server: puppet{
-			terminate: func(c *otp.Ctx, _ error) {
-				<-c.Context().Done()
-				cause = context.Cause(c.Context())
-			},
+			terminate: func(c *otp.Ctx, _ error) { <-c.Context().Done(); cause = context.Cause(c.Context()) },
 		}.make})
 		require.NoError(t, otp.TerminateChild(t.Context(), root, "child"))
 		require.ErrorIs(t, cause, otp.ErrKilled)

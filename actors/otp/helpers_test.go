@@ -77,18 +77,14 @@ func startTask(tb testing.TB, sup otp.Target, label string, run func(ctx context
 	tb.Helper()
 	began, failed := make(chan struct{}), make(chan error, 1)
 	go func() {
-		failed <- runTask(tb.Context(), sup, text(label), func(ctx context.Context) error {
-			close(began)
-			return run(ctx)
-		})
+		failed <- runTask(tb.Context(), sup, text(label), func(ctx context.Context) error { close(began); return run(ctx) })
 	}()
 	select {
 	case <-began:
 	case err := <-failed:
 		require.NoError(tb, err)
 	}
-	infos, err := otp.WhichChildren(tb.Context(), sup)
-	require.NoError(tb, err)
+	infos := must(otp.WhichChildren(tb.Context(), sup))(tb)
 	return infos[0].Proc
 }
 
@@ -136,4 +132,13 @@ func (t text) String() string { return string(t) }
 func runTask(ctx context.Context, sup otp.Target, label text, fn func(ctx context.Context) error) error {
 	_, err := otp.RunTask(ctx, sup, label, nil, fn)
 	return err
+}
+
+// must returns a function that returns v and fails its test for an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"takt/actors/otp"
 	"takt/actors/otp/otptest"
@@ -72,8 +71,7 @@ func labour(t *testing.T, l *labourer, f func(sys *otp.System, at func(d time.Du
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		sys := otptest.New(t)
-		p, err := sys.Start("labourer", func() otp.Server { return l })
-		require.NoError(t, err)
+		p := must(sys.Start("labourer", func() otp.Server { return l }))(t)
 		begin := time.Now()
 		f(sys, func(d time.Duration, do func(c *otp.Ctx)) {
 			otptest.Advance(time.Until(begin.Add(d)))
@@ -179,10 +177,8 @@ func TestJob(t *testing.T) {
 			return func(context.Context) (int, error) { panic(errBoom) }
 		}},
 		"a panic of its handler is a crash": {
-			Begin: func() func(context.Context) (int, error) {
-				return func(context.Context) (int, error) { return 0, nil }
-			},
-			Done: func(*otp.Ctx, int, error) time.Duration { panic(errBoom) },
+			Begin: func() func(context.Context) (int, error) { return func(context.Context) (int, error) { return 0, nil } },
+			Done:  func(*otp.Ctx, int, error) time.Duration { panic(errBoom) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -195,62 +191,10 @@ func TestJob(t *testing.T) {
 		t.Parallel()
 		results := make(chan int, 1)
 		job := otp.Job[int]{
-			Begin: func() func(context.Context) (int, error) {
-				return func(context.Context) (int, error) { return 7, nil }
-			},
-			Done: func(_ *otp.Ctx, n int, _ error) time.Duration { results <- n; return 0 },
+			Begin: func() func(context.Context) (int, error) { return func(context.Context) (int, error) { return 7, nil } },
+			Done:  func(_ *otp.Ctx, n int, _ error) time.Duration { results <- n; return 0 },
 		}
-		otptest.Start(t, func() otp.Server {
-			return batchless{puppet{init: func(c *otp.Ctx) error { job.In(c, 1); return nil }}}
-		})
+		otptest.Start(t, func() otp.Server { return batchless{puppet{init: func(c *otp.Ctx) error { job.In(c, 1); return nil }}} })
 		require.Equal(t, 7, <-results)
-	})
-}
-
-// Whatever is requested when: runs never overlap (Begin panics), and each request is
-// followed by the beginning of a run, at once or when the run under way has ended.
-func TestJobServesEachRequest(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(r *rapid.T) {
-		type request struct {
-			at   time.Duration
-			kind int
-		}
-		var requests []request
-		var now time.Duration
-		for _, gap := range rapid.SliceOfN(rapid.IntRange(0, 9), 1, 40).Draw(r, "gaps") {
-			now += time.Duration(gap) * time.Second
-			requests = append(requests, request{now, rapid.IntRange(0, 2).Draw(r, "kind")})
-		}
-		l := &labourer{takes: time.Duration(rapid.IntRange(0, 7).Draw(r, "takes")) * time.Second}
-		labour(t, l, func(_ *otp.System, at func(time.Duration, func(*otp.Ctx))) {
-			for _, q := range requests {
-				at(q.at, func(c *otp.Ctx) {
-					switch q.kind {
-					case 0:
-						l.job.Start(c)
-					case 1:
-						l.job.Tick(c)
-					case 2:
-						l.job.In(c, l.takes/2)
-					}
-				})
-			}
-			at(now+time.Minute, func(*otp.Ctx) {})
-		})
-		for i := 1; i < len(l.begun); i++ {
-			require.GreaterOrEqual(r, l.begun[i]-l.begun[i-1], l.takes)
-		}
-		for _, q := range requests {
-			limit := q.at + l.takes // of the run under way
-			if q.kind == 2 {
-				limit += l.takes / 2
-			}
-			served := false
-			for _, b := range l.begun {
-				served = served || b >= q.at && b <= limit || q.kind == 1 && b <= q.at && b+l.takes >= q.at
-			}
-			require.True(r, served, "request of kind %d at %s, begun %v", q.kind, q.at, l.begun)
-		}
 	})
 }

@@ -2,7 +2,6 @@ package otp_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,42 +13,13 @@ import (
 	"takt/actors/otp/otptest"
 )
 
-func errorAs[T error](err error, target *T) bool { return errors.As(err, target) }
-
-func TestTimers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		sys := otptest.New(t)
-		begin := time.Now()
-		var got []string
-		var cancel func()
-		_, err := sys.Start("", puppet{
-			init: func(c *otp.Ctx) error {
-				c.SendAfter(2*time.Second, "once")
-				cancel = c.SendEvery(3*time.Second, "tick")
-				c.SendAfter(time.Second, "cancelled")()
-				return nil
-			},
-			info: func(c *otp.Ctx, msg any) {
-				got = append(got, msg.(string)+" "+time.Since(begin).String()) //nolint:forcetypeassert // ours
-				if time.Since(begin) >= 6*time.Second {
-					cancel()
-				}
-			},
-		}.make)
-		require.NoError(t, err)
-		otptest.Advance(time.Minute)
-		require.Equal(t, []string{"once 2s", "tick 3s", "tick 6s"}, got)
-	})
-}
-
 func TestTimersOfSlowServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sys := otptest.New(t)
 		ticks, cancelled := 0, false
 		var cancel func()
-		_, err := sys.Start("", puppet{
+		must(sys.Start("", puppet{
 			init: func(c *otp.Ctx) error {
 				c.SendEvery(time.Second, "tick")
 				cancel = c.SendAfter(5*time.Second, "gone")
@@ -67,8 +37,7 @@ func TestTimersOfSlowServer(t *testing.T) {
 					ticks++
 				}
 			},
-		}.make)
-		require.NoError(t, err)
+		}.make))(t)
 		otptest.Advance(11700 * time.Millisecond)
 		require.Equal(t, 2, ticks, "ticks that nobody handled are left out")
 		require.False(t, cancelled, "a cancelled message must not come, though it was queued")
@@ -96,15 +65,11 @@ func TestTimersDieWithTheIncarnation(t *testing.T) {
 func TestMonitor(t *testing.T) {
 	t.Parallel()
 	sys := otptest.New(t)
-	start := func() *otp.Proc {
-		p, err := sys.Start("", puppet{}.make)
-		require.NoError(t, err)
-		return p
-	}
+	start := func() *otp.Proc { return must(sys.Start("", puppet{}.make))(t) }
 	a, b, c := start(), start(), start()
 	otptest.Crash(t, b, errBoom)
 	downs := make(chan otp.Down, 10)
-	watcher, err := sys.Start("", puppet{
+	watcher := must(sys.Start("", puppet{
 		init: func(x *otp.Ctx) error {
 			x.Monitor(a)
 			x.Monitor(b)
@@ -113,8 +78,7 @@ func TestMonitor(t *testing.T) {
 			return nil
 		},
 		info: func(_ *otp.Ctx, msg any) { downs <- msg.(otp.Down) }, //nolint:forcetypeassert // nothing else comes
-	}.make)
-	require.NoError(t, err)
+	}.make))(t)
 	reasons := map[*otp.Proc]error{}
 	for range 2 {
 		down := <-downs
@@ -129,37 +93,6 @@ func TestMonitor(t *testing.T) {
 	require.ErrorIs(t, down.Reason, otp.ErrShutdown)
 	otptest.Crash(t, watcher, nil)
 	require.Empty(t, downs, "a demonitored process is not reported")
-}
-
-func TestAsync(t *testing.T) {
-	t.Parallel()
-	t.Run("the result arrives as a message", func(t *testing.T) {
-		t.Parallel()
-		sys := otptest.New(t)
-		got := make(chan any, 1)
-		_, err := sys.Start("", puppet{
-			init: func(c *otp.Ctx) error { c.Async(func(context.Context) any { return 7 }); return nil },
-			info: func(_ *otp.Ctx, msg any) { got <- msg },
-		}.make)
-		require.NoError(t, err)
-		require.Equal(t, 7, <-got)
-	})
-	t.Run("is cancelled with the reason, and waited for", func(t *testing.T) {
-		t.Parallel()
-		sys := otptest.New(t)
-		var cause error
-		p, err := sys.Start("", puppet{init: func(c *otp.Ctx) error {
-			c.Async(func(ctx context.Context) any {
-				<-ctx.Done()
-				cause = context.Cause(ctx)
-				return nil
-			})
-			return nil
-		}}.make)
-		require.NoError(t, err)
-		otptest.Crash(t, p, errBoom)
-		require.Equal(t, errBoom, cause)
-	})
 }
 
 func TestNames(t *testing.T) {
@@ -185,21 +118,18 @@ func TestNames(t *testing.T) {
 		sys, p := setup(t)
 		ref := sys.Ref("the child")
 		otptest.Crash(t, p, errBoom)
-		got, err := otp.CallWait[int](t.Context(), ref, time.Minute, 7)
-		require.NoError(t, err)
-		require.Equal(t, 7, got)
+		require.Equal(t, 7, must(otp.CallWait[int](t.Context(), ref, time.Minute, 7))(t))
 		require.NotSame(t, p, ref.Whereis())
 	})
 	t.Run("a name is not shown before Init has succeeded", func(t *testing.T) {
 		t.Parallel()
 		sys, _ := setup(t)
-		_, err := sys.Start("slow", puppet{init: func(*otp.Ctx) error {
+		must(sys.Start("slow", puppet{init: func(*otp.Ctx) error {
 			if sys.Whereis("slow") != nil {
 				return errBoom
 			}
 			return nil
-		}}.make)
-		require.NoError(t, err)
+		}}.make))(t)
 	})
 	t.Run("waiting ends with the context", func(t *testing.T) {
 		t.Parallel()
@@ -228,8 +158,7 @@ func TestSuspend(t *testing.T) {
 	}}.make})
 	child := func() otp.Node { return sys.Tree(false)[0].Children[0] }
 	for _, why := range []string{"database away", "database away", "", ""} {
-		_, err := otp.Call[any](t.Context(), sys.Ref("root/child"), why)
-		require.NoError(t, err)
+		must(otp.Call[any](t.Context(), sys.Ref("root/child"), why))(t)
 		require.Equal(t, why, child().Detail)
 		require.Equal(t, map[bool]otp.Status{true: otp.StatusRunning, false: otp.StatusSuspended}[why == ""], child().Status)
 	}
@@ -241,8 +170,7 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sys := otptest.New(t)
-		p, err := sys.Start("watched", puppet{}.make)
-		require.NoError(t, err)
+		p := must(sys.Start("watched", puppet{}.make))(t)
 		var seen []error
 		p.Watch(func(reason error) {
 			require.Nil(t, sys.Whereis("watched"), "the name is free")

@@ -56,8 +56,7 @@ func TestRestartRunningAppliesTheStrategy(t *testing.T) {
 			}
 			root := otptest.Tree(t, sys, spec)
 			seen.reset()
-			p, err := otp.RestartRunning(t.Context(), root, "b")
-			require.NoError(t, err)
+			p := must(otp.RestartRunning(t.Context(), root, "b"))(t)
 			require.Same(t, sys.Whereis("root/b"), p)
 			require.Equal(t, tc.stopped, seen.order(otp.EventExit))
 			require.Equal(t, tc.started, seen.order(otp.EventStarted))
@@ -77,33 +76,6 @@ func TestRestartRunningAppliesTheStrategy(t *testing.T) {
 	}
 }
 
-func TestRestartRunningOfASupervisor(t *testing.T) {
-	t.Parallel()
-	var seen journal
-	sys := otptest.New(t, seen.hook)
-	root := otptest.Tree(t, sys, otp.SupSpec{Period: time.Second, Children: []otp.ChildSpec{
-		{ID: "s", Supervisor: func() otp.SupSpec {
-			return otp.SupSpec{Children: []otp.ChildSpec{
-				{ID: "a", Server: puppet{}.make},
-				{ID: "deep", Supervisor: func() otp.SupSpec {
-					return otp.SupSpec{Children: []otp.ChildSpec{{ID: "b", Server: puppet{}.make}}}
-				}},
-			}}
-		}},
-		{ID: "other", Server: puppet{}.make},
-	}})
-	other := sys.Whereis("root/other")
-	seen.reset()
-	_, err := otp.RestartRunning(t.Context(), root, "s")
-	require.NoError(t, err)
-	require.Equal(t, []string{"root/s/deep/b", "root/s/deep", "root/s/a", "root/s"}, seen.order(otp.EventExit))
-	require.Equal(t, []string{"root/s/a", "root/s/deep/b", "root/s/deep", "root/s"}, seen.order(otp.EventStarted))
-	require.Same(t, other, sys.Whereis("root/other"))
-
-	_, err = otp.RestartRunning(t.Context(), sys.Ref("root/s/deep"), "b")
-	require.NoError(t, err, "it works below, too")
-}
-
 func TestRestartRunningOfAChildThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -118,8 +90,7 @@ func TestRestartRunningOfAChildThatHangs(t *testing.T) {
 		}}.make})
 		old := sys.Whereis("root/child")
 		begin := time.Now()
-		p, err := otp.RestartRunning(t.Context(), root, "child")
-		require.NoError(t, err)
+		p := must(otp.RestartRunning(t.Context(), root, "child"))(t)
 		require.Equal(t, time.Second+50*time.Millisecond, time.Since(begin), "its shutdown time and the grace")
 		require.Equal(t, otp.ErrKilled, old.Reason())
 		require.Same(t, p, sys.Whereis("root/child"))
@@ -147,9 +118,7 @@ func TestRestartRunningWhoseStartFails(t *testing.T) {
 		root := one(t, sys, spec)
 		_, err := otp.RestartRunning(t.Context(), root, "child")
 		require.ErrorIs(t, err, errBoom)
-		got, err := otp.CallWait[int](t.Context(), sys.Ref("root/child"), time.Minute, 7)
-		require.NoError(t, err)
-		require.Equal(t, 7, got)
+		require.Equal(t, 7, must(otp.CallWait[int](t.Context(), sys.Ref("root/child"), time.Minute, 7))(t))
 		require.Equal(t, 1, sys.Tree(false)[0].Children[0].Restarts)
 	})
 	t.Run("ends the supervisor when the retries are too many", func(t *testing.T) {
@@ -161,20 +130,6 @@ func TestRestartRunningWhoseStartFails(t *testing.T) {
 		require.ErrorIs(t, err, errBoom)
 		require.ErrorIs(t, otptest.Ended(t, root), otp.ErrShutdown)
 		require.Equal(t, 1+1+3, *starts, "once, by the operator, and three retries")
-	})
-	t.Run("is what it says when the child is not wanted", func(t *testing.T) {
-		t.Parallel()
-		sys := otptest.New(t)
-		starts := 0
-		root := one(t, sys, otp.ChildSpec{Server: puppet{init: func(*otp.Ctx) error {
-			if starts++; starts > 1 {
-				return otp.Ignore
-			}
-			return nil
-		}}.make})
-		_, err := otp.RestartRunning(t.Context(), root, "child")
-		require.ErrorIs(t, err, otp.Ignore)
-		require.Equal(t, otp.StatusTerminated, sys.Tree(false)[0].Children[0].Status)
 	})
 }
 

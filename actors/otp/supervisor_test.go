@@ -28,14 +28,11 @@ func TestMaxChildren(t *testing.T) {
 	sys := otptest.New(t)
 	root := otptest.Tree(t, sys, pool(otp.SupSpec{MaxChildren: 2}))
 	first := startTask(t, root, "a", waits)
+	must(otp.StartDynamic(t.Context(), root, nil))(t)
 	_, err := otp.StartDynamic(t.Context(), root, nil)
-	require.NoError(t, err)
-	_, err = otp.StartDynamic(t.Context(), root, nil)
 	require.ErrorIs(t, err, otp.ErrMaxChildren)
 	require.ErrorIs(t, runTask(t.Context(), root, "b", waits), otp.ErrMaxChildren)
-	infos, err := otp.WhichChildren(t.Context(), root)
-	require.NoError(t, err)
-	require.Len(t, infos, 2)
+	require.Len(t, must(otp.WhichChildren(t.Context(), root))(t), 2)
 	require.NoError(t, otp.TerminateProc(t.Context(), root, first))
 	startTask(t, root, "b", waits)
 }
@@ -49,16 +46,13 @@ func TestKeysNameInstances(t *testing.T) {
 			return puppet{call: func(*otp.Ctx, otp.From, any) (any, error) { return args, nil }}
 		},
 	}}})
-	p, err := otp.StartDynamic(t.Context(), root, 7)
-	require.NoError(t, err)
-	_, err = otp.StartDynamic(t.Context(), root, 7)
+	p := must(otp.StartDynamic(t.Context(), root, 7))(t)
+	_, err := otp.StartDynamic(t.Context(), root, 7)
 	var running *otp.AlreadyStartedError
 	require.ErrorAs(t, err, &running)
 	require.Same(t, p, running.Proc)
 	otptest.Crash(t, p, errBoom)
-	got, err := otp.CallWait[int](t.Context(), sys.Ref("root/7"), time.Minute, "args")
-	require.NoError(t, err)
-	require.Equal(t, 7, got)
+	require.Equal(t, 7, must(otp.CallWait[int](t.Context(), sys.Ref("root/7"), time.Minute, "args"))(t))
 }
 
 // TestOrphans kills a supervisor: its children get its reason, the successors
@@ -83,8 +77,7 @@ func TestOrphans(t *testing.T) {
 		}}}})
 		old, slow, deaf := sys.Whereis("root/s"), sys.Whereis("root/s/slow"), sys.Whereis("root/s/deep/deaf")
 		old.Kill()
-		next := otptest.Restarted(t, sys, old)
-		require.NotSame(t, old, next)
+		require.NotSame(t, old, otptest.Restarted(t, sys, old))
 		require.True(t, slow.Alive())
 		require.NotSame(t, slow, sys.Whereis("root/s/slow"))
 		require.ErrorIs(t, otptest.Ended(t, slow), otp.ErrKilled)
@@ -95,84 +88,6 @@ func TestOrphans(t *testing.T) {
 	})
 }
 
-// TestKilledWhileItWaits kills a supervisor that waits for a child: who asked is
-// told of its end, it starts and stops nobody any more, and the children get its
-// reason, not a kill.
-func TestKilledWhileItWaits(t *testing.T) {
-	t.Parallel()
-	stubborn := func(*otp.Ctx, error) { <-time.After(5 * time.Second) }
-	for name, tc := range map[string]struct {
-		strategy otp.Strategy
-		hold     otp.ChildSpec
-		wait     func(ctx context.Context, root *otp.Proc) error
-	}{
-		"for a start": {otp.OneForOne, otp.ChildSpec{Server: puppet{}.make}, func(ctx context.Context, root *otp.Proc) error {
-			_, err := otp.StartChild(ctx, root, otp.ChildSpec{ID: "late", Server: puppet{init: func(*otp.Ctx) error {
-				<-time.After(5 * time.Second)
-				return nil
-			}}.make})
-			return err
-		}},
-		"for a stop": {
-			otp.OneForOne,
-			otp.ChildSpec{Shutdown: otp.Infinity, Server: puppet{terminate: stubborn}.make},
-			func(ctx context.Context, root *otp.Proc) error { return otp.TerminateChild(ctx, root, "hold") },
-		},
-		"for a group": {
-			otp.OneForAll,
-			otp.ChildSpec{Shutdown: otp.Infinity, Server: puppet{terminate: stubborn}.make},
-			func(ctx context.Context, root *otp.Proc) error {
-				_, err := otp.RestartRunning(ctx, root, "hold")
-				return err
-			},
-		},
-		"for its own end": {
-			otp.OneForOne,
-			otp.ChildSpec{Shutdown: otp.Infinity, Server: puppet{terminate: stubborn}.make},
-			func(_ context.Context, root *otp.Proc) error {
-				root.Exit(otp.ErrShutdown)
-				<-root.Done()
-				return &otp.DownError{Reason: root.Reason()}
-			},
-		},
-	} {
-		otptest.Bubble(t, name, func(t otptest.T) {
-			var seen journal
-			sys := otptest.New(t, seen.hook)
-			var reasons []error
-			made := 0
-			tc.hold.ID = "hold"
-			root := otptest.Tree(t, sys, otp.SupSpec{Strategy: tc.strategy, Children: []otp.ChildSpec{
-				{ID: "a", Shutdown: otp.BrutalKill, Server: func() otp.Server {
-					made++
-					return puppet{terminate: func(_ *otp.Ctx, reason error) { reasons = append(reasons, reason) }}.make()
-				}},
-				tc.hold,
-			}})
-			a, hold := sys.Whereis("root/a"), sys.Whereis("root/hold")
-			told := make(chan error, 1)
-			go func() { told <- tc.wait(t.Context(), root) }()
-			otptest.Advance(time.Second)
-			started := len(seen.of(otp.EventStarted))
-			begin := time.Now()
-			root.Kill()
-			var down *otp.DownError
-			require.ErrorAs(t, <-told, &down)
-			require.ErrorIs(t, down, otp.ErrKilled)
-			require.Zero(t, time.Since(begin), "at once")
-			require.Equal(t, otp.ErrKilled, otptest.Ended(t, a))
-			require.Equal(t, []error{otp.ErrKilled}, reasons, "terminated, not killed")
-			_ = otptest.Ended(t, hold)
-			otptest.Advance(time.Minute)
-			require.Empty(t, sys.Names())
-			require.Len(t, seen.of(otp.EventStarted), started)
-			require.Equal(t, 1, made, "nobody is started again")
-			require.Empty(t, seen.of(otp.EventStartFailed))
-			require.Zero(t, sys.Leaked())
-		})
-	}
-}
-
 func TestShutdownReport(t *testing.T) {
 	t.Parallel()
 	t.Run("stops roots in reverse order", func(t *testing.T) {
@@ -180,8 +95,7 @@ func TestShutdownReport(t *testing.T) {
 		var seen journal
 		sys := otptest.New(t, seen.hook)
 		for _, name := range []string{"a", "b"} {
-			_, err := sys.StartRoot(t.Context(), name, otp.SupSpec{Children: []otp.ChildSpec{{ID: "x", Task: sleeper}}})
-			require.NoError(t, err)
+			must(sys.StartRoot(t.Context(), name, otp.SupSpec{Children: []otp.ChildSpec{{ID: "x", Task: sleeper}}}))(t)
 		}
 		require.Empty(t, sys.Shutdown(t.Context()))
 		var order []string
@@ -195,7 +109,7 @@ func TestShutdownReport(t *testing.T) {
 	otptest.Bubble(t, "kills what is left at the deadline and names it", func(t otptest.T) {
 		sys := otp.New(otp.Options{})
 		held := make(chan struct{})
-		_, err := sys.StartRoot(t.Context(), "root", otp.SupSpec{Children: []otp.ChildSpec{
+		must(sys.StartRoot(t.Context(), "root", otp.SupSpec{Children: []otp.ChildSpec{
 			{ID: "a", Task: sleeper},
 			{ID: "s", Supervisor: func() otp.SupSpec {
 				return otp.SupSpec{Children: []otp.ChildSpec{{
@@ -203,8 +117,7 @@ func TestShutdownReport(t *testing.T) {
 					Task: func(context.Context) error { <-held; return nil },
 				}}}
 			}},
-		}})
-		require.NoError(t, err)
+		}}))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin := time.Now()
@@ -227,8 +140,7 @@ func TestTree(t *testing.T) {
 	}})
 	otptest.Eventually(t, func() bool { return sys.Tree(false)[0].Children[2].Status == otp.StatusTerminated }, "once has ended")
 	otptest.Crash(t, sys.Whereis("root/a"), errBoom)
-	_, err := otp.CountChildren(t.Context(), root)
-	require.NoError(t, err)
+	must(otp.CountChildren(t.Context(), root))(t)
 	for i := range 3 {
 		startTask(t, sys.Ref("root/pool"), fmt.Sprint(i), waits)
 	}

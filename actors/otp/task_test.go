@@ -48,8 +48,7 @@ func (r *runner) start(fn func(ctx context.Context) error) (*otp.Proc, <-chan er
 	result := make(chan error, 1)
 	go func() { result <- r.run(fn) }()
 	synctest.Wait()
-	infos, err := otp.WhichChildren(r.Context(), r.root)
-	require.NoError(r, err)
+	infos := must(otp.WhichChildren(r.Context(), r.root))(r)
 	require.NotEmpty(r, infos)
 	return infos[0].Proc, result
 }
@@ -57,8 +56,7 @@ func (r *runner) start(fn func(ctx context.Context) error) (*otp.Proc, <-chan er
 // active returns how many tasks the supervisor counts.
 func (r *runner) active() int {
 	r.Helper()
-	n, err := otp.CountChildren(r.Context(), r.root)
-	require.NoError(r, err)
+	n := must(otp.CountChildren(r.Context(), r.root))(r)
 	return n.Active
 }
 
@@ -85,7 +83,7 @@ func TestRunTask(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), contextKey{}, "value"), time.Minute)
 		defer cancel()
 		var kept context.Context
-		err := runTask(ctx, r.root, "GET /", func(inner context.Context) error {
+		require.NoError(r, runTask(ctx, r.root, "GET /", func(inner context.Context) error {
 			kept = inner
 			require.Equal(r, "value", inner.Value(contextKey{}))
 			want, _ := ctx.Deadline()
@@ -99,8 +97,7 @@ func TestRunTask(t *testing.T) {
 			require.Equal(r, "root/GET /", node.Children[0].Path)
 			require.Equal(r, otp.StatusRunning, node.Children[0].Status)
 			return nil
-		})
-		require.NoError(r, err)
+		}))
 		require.Zero(r, r.active())
 		require.ErrorIs(r, context.Cause(kept), otp.ErrNormal)
 		require.Empty(r, r.seen.of(otp.EventExit), "an orderly end is not worth an event")
@@ -138,8 +135,7 @@ func TestRunTask(t *testing.T) {
 			after = true
 		}()
 		synctest.Wait()
-		infos, err := otp.WhichChildren(r.Context(), r.root)
-		require.NoError(r, err)
+		infos := must(otp.WhichChildren(r.Context(), r.root))(r)
 		close(held)
 		<-gone
 		require.False(r, after)
@@ -167,8 +163,7 @@ func TestRunTask(t *testing.T) {
 			var down *otp.DownError
 			require.ErrorAs(r, runTask(r.Context(), target, "late", never), &down)
 		}
-		_, err := r.sys.StartRoot(r.Context(), "other", otp.SupSpec{Children: []otp.ChildSpec{{ID: "a", Task: sleeper}}})
-		require.NoError(r, err)
+		must(r.sys.StartRoot(r.Context(), "other", otp.SupSpec{Children: []otp.ChildSpec{{ID: "a", Task: sleeper}}}))(r)
 		for _, name := range []string{"other", "other/a"} {
 			require.ErrorIs(r, runTask(r.Context(), r.sys.Ref(name), "x", never), otp.ErrNotSupervisor)
 		}
@@ -308,8 +303,7 @@ func TestRunTaskTells(t *testing.T) {
 				result <- err
 			}()
 			synctest.Wait()
-			infos, err := otp.WhichChildren(r.Context(), r.root)
-			require.NoError(r, err)
+			infos := must(otp.WhichChildren(r.Context(), r.root))(r)
 			proc := infos[0].Proc
 			require.Equal(r, "task", path.Base(proc.Path()))
 			if c.end != nil {
@@ -338,10 +332,7 @@ func TestStressRunTask(t *testing.T) {
 	for range 10 {
 		workers.Go(func() {
 			for range 500 {
-				err := runTask(t.Context(), ref, "x", func(ctx context.Context) error {
-					runtime.Gosched()
-					return ctx.Err()
-				})
+				err := runTask(t.Context(), ref, "x", func(ctx context.Context) error { runtime.Gosched(); return ctx.Err() })
 				var down *otp.DownError
 				var ended *otp.EndedError
 				if err != nil && !errors.As(err, &down) && !errors.As(err, &ended) && !errors.Is(err, otp.ErrMaxChildren) {
@@ -351,15 +342,11 @@ func TestStressRunTask(t *testing.T) {
 		})
 	}
 	for range 50 {
-		p, err := ref.Await(t.Context())
-		require.NoError(t, err)
+		p := must(ref.Await(t.Context()))(t)
 		p.Kill()
 		<-p.Done()
 	}
 	workers.Wait()
-	p, err := ref.Await(t.Context())
-	require.NoError(t, err)
-	n, err := otp.CountChildren(t.Context(), p)
-	require.NoError(t, err)
-	require.Equal(t, otp.Counts{Specs: 1}, n)
+	p := must(ref.Await(t.Context()))(t)
+	require.Equal(t, otp.Counts{Specs: 1}, must(otp.CountChildren(t.Context(), p))(t))
 }

@@ -17,14 +17,14 @@ const (
 // replay runs one scenario against the library and returns the first difference
 // to its trace.
 type replay struct {
-	*world
+	*recorder
 	sys  *otp.System
 	root *otp.Proc
 }
 
 func runScenario(ctx context.Context, sc *scenario) error {
-	w := newWorld()
-	r := &replay{world: w, sys: otp.New(otp.Options{OnEvent: w.onEvent})}
+	w := newRecorder()
+	r := &replay{recorder: w, sys: otp.New(otp.Options{OnEvent: w.onEvent})}
 	defer func() {
 		over, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 		cancel(nil) // whatever is left is killed
@@ -108,7 +108,7 @@ func (r *replay) childSpec(sup *ghost, sp *spec) otp.ChildSpec {
 	case sup.pool:
 		c.Key = func(a any) string { return a.(*args).Key } //nolint:forcetypeassert // ours
 		c.ServerArgs = func(a any) otp.Server {
-			return &worker{w: r.world, self: child(c.Key(a)), does: sp.Start.with(a.(*args))} //nolint:forcetypeassert // ours
+			return &worker{w: r.recorder, self: child(c.Key(a)), does: sp.Start.with(a.(*args))} //nolint:forcetypeassert // ours
 		}
 		if sp.Type == "supervisor" {
 			c.ServerArgs = nil
@@ -119,7 +119,7 @@ func (r *replay) childSpec(sup *ghost, sp *spec) otp.ChildSpec {
 	case sp.Type == "supervisor":
 		c.Supervisor = func() otp.SupSpec { return r.supervisor(child(sp.ID), sp.Start) }
 	default:
-		c.Server = func() otp.Server { return &worker{w: r.world, self: child(sp.ID), does: sp.Start} }
+		c.Server = func() otp.Server { return &worker{w: r.recorder, self: child(sp.ID), does: sp.Start} }
 	}
 	return c
 }

@@ -29,7 +29,7 @@ func reasonOf(word string) error {
 }
 
 // term writes a reason or an error as the file does.
-func (w *world) term(err error) string {
+func (w *recorder) term(err error) string {
 	var (
 		shutdown *otp.ShutdownError
 		spec     *otp.SpecError
@@ -47,14 +47,14 @@ func (w *world) term(err error) string {
 	}
 }
 
-func (w *world) shutdownTerm(term any) string {
+func (w *recorder) shutdownTerm(term any) string {
 	if child, ok := term.(*otp.ChildError); ok {
 		return "{failed_to_start_child," + child.ID + "," + w.term(child.Reason) + "}"
 	}
 	return fmt.Sprint(term)
 }
 
-func (w *world) complaint(e *otp.SpecError) string {
+func (w *recorder) complaint(e *otp.SpecError) string {
 	if e.Group == "bad_start_spec" {
 		ids, _ := e.Value.([]string)
 		specs := make([]string, len(ids))
@@ -71,7 +71,7 @@ func (w *world) complaint(e *otp.SpecError) string {
 }
 
 // invalid writes the value that was complained about.
-func (w *world) invalid(e *otp.SpecError) string {
+func (w *recorder) invalid(e *otp.SpecError) string {
 	if word, ok := w.words[e.Value]; ok {
 		return word
 	}
@@ -95,7 +95,7 @@ func (w *world) invalid(e *otp.SpecError) string {
 }
 
 // failure writes the error of a request.
-func (w *world) failure(err error) string {
+func (w *recorder) failure(err error) string {
 	var down *otp.DownError
 	var child *otp.ChildError
 	var shutdown *otp.ShutdownError
@@ -124,13 +124,13 @@ func isChildError(err error) bool {
 // restart, strategy, ...: what the files write, as our values. Unknown words
 // become values that must be refused, and are remembered for the complaint.
 
-func (w *world) restart(word string) otp.Restart {
+func (w *recorder) restart(word string) otp.Restart {
 	return lookup(w, word, otp.Restart(90), map[string]otp.Restart{
 		"": otp.Permanent, "permanent": otp.Permanent, "transient": otp.Transient, "temporary": otp.Temporary,
 	})
 }
 
-func (w *world) strategy(word *string) otp.Strategy {
+func (w *recorder) strategy(word *string) otp.Strategy {
 	if word == nil {
 		return otp.OneForOne
 	}
@@ -140,7 +140,7 @@ func (w *world) strategy(word *string) otp.Strategy {
 	})
 }
 
-func (w *world) autoShutdown(word *string) otp.AutoShutdown {
+func (w *recorder) autoShutdown(word *string) otp.AutoShutdown {
 	if word == nil {
 		return otp.Never
 	}
@@ -149,7 +149,7 @@ func (w *world) autoShutdown(word *string) otp.AutoShutdown {
 	})
 }
 
-func lookup[T comparable](w *world, word string, invalid T, known map[string]T) T {
+func lookup[T comparable](w *recorder, word string, invalid T, known map[string]T) T {
 	if v, ok := known[word]; ok {
 		return v
 	}

@@ -24,18 +24,15 @@ func vectorDir() string {
 // readScenario reads a file.
 func readScenario(t *testing.T, file string) *scenario {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	sc, err := parse(text)
-	require.NoError(t, err)
+	text := must(os.ReadFile(file))(t)
+	sc := must(parse(text))(t)
 	require.Equal(t, strings.TrimSuffix(filepath.Base(file), ".json"), sc.Name)
 	return sc
 }
 
 func vectorFiles(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(vectorDir(), "*.json"))
-	require.NoError(t, err)
+	files := must(filepath.Glob(filepath.Join(vectorDir(), "*.json")))(t)
 	require.NotEmpty(t, files, "no golden traces in %s", vectorDir())
 	return files
 }
@@ -110,8 +107,7 @@ func TestRunnerNoticesDifferences(t *testing.T) {
 			})
 		})
 	}
-	file, err := os.ReadFile(filepath.Join("testdata", "vectors", "one_for_all_crash_restarts_all.json"))
-	require.NoError(t, err)
+	file := must(os.ReadFile(filepath.Join("testdata", "vectors", "one_for_all_crash_restarts_all.json")))(t)
 	for problem, change := range map[string][2]string{
 		"the step is":   {`"op":"crash"`, `"op":"kill"`},
 		"unknown op":    {`"which_children"`, `"explode"`},

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-type bundle struct {
+type fixture struct {
 	*testing.T
 	sys  *otp.System
 	bus  pubsub.Bus
@@ -27,10 +27,10 @@ type bundle struct {
 }
 
 // inBubble runs f with a bus in a bubble of fake time.
-func inBubble(t *testing.T, name string, f func(b bundle)) {
+func inBubble(t *testing.T, name string, f func(b fixture)) {
 	t.Helper()
 	otptest.Bubble(t, name, func(t otptest.T) {
-		b := bundle{T: t.T, bus: pubsub.New(), logs: &bytes.Buffer{}}
+		b := fixture{T: t.T, bus: pubsub.New(), logs: &bytes.Buffer{}}
 		b.sys = otptest.New(t, func(o *otp.Options) { o.Logger = zerolog.New(zerolog.SyncWriter(b.logs)) })
 		_, err := b.sys.StartRoot(t.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{b.bus.Spec()}})
 		require.NoError(t, err)
@@ -39,7 +39,7 @@ func inBubble(t *testing.T, name string, f func(b bundle)) {
 }
 
 // crash ends the bus's process and waits for the next one.
-func (b bundle) crash() {
+func (b fixture) crash() {
 	b.Helper()
 	proc := b.sys.Whereis("takt/pubsub")
 	require.NotNil(b, proc)
@@ -94,7 +94,7 @@ func (h *listener) HandleCast(_ *otp.Ctx, msg any) {
 	h.list.add(msg)
 }
 
-func (b bundle) listener(name string) (*otp.Proc, *list) {
+func (b fixture) listener(name string) (*otp.Proc, *list) {
 	b.Helper()
 	l := &list{}
 	proc, err := b.sys.Start(name, func() otp.Server { return &listener{bus: b.bus, list: l} })
@@ -107,7 +107,7 @@ func changed(data any) pubsub.Event { return pubsub.Event{Topic: pubsub.Settings
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 
-	inBubble(t, "a process gets its topic's events from the moment in which Listen returns", func(b bundle) {
+	inBubble(t, "a process gets its topic's events from the moment in which Listen returns", func(b fixture) {
 		_, one := b.listener("one")
 		_, two := b.listener("two")
 		b.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
@@ -117,7 +117,7 @@ func TestProcesses(t *testing.T) {
 		require.Equal(b, want, two.take())
 	})
 
-	inBubble(t, "the events of each publisher arrive in their order", func(b bundle) {
+	inBubble(t, "the events of each publisher arrive in their order", func(b fixture) {
 		_, l := b.listener("one")
 		for publisher := range 4 {
 			go func() {
@@ -138,7 +138,7 @@ func TestProcesses(t *testing.T) {
 		require.Equal(b, [4]int{100, 100, 100, 100}, next)
 	})
 
-	inBubble(t, "a process that hangs hinders no publisher", func(b bundle) {
+	inBubble(t, "a process that hangs hinders no publisher", func(b fixture) {
 		_, slow := b.listener("slow")
 		gate := make(chan struct{})
 		b.bus.Publish(pubsub.SettingsChanged, gate)
@@ -153,7 +153,7 @@ func TestProcesses(t *testing.T) {
 		require.Len(b, slow.take(), 1001)
 	})
 
-	inBubble(t, "a restart of pubsub loses no subscriber and no event", func(b bundle) {
+	inBubble(t, "a restart of pubsub loses no subscriber and no event", func(b fixture) {
 		_, l := b.listener("one")
 		b.crash()
 		b.bus.Publish(pubsub.SettingsChanged, 1)
@@ -171,7 +171,7 @@ func TestProcesses(t *testing.T) {
 func TestFunctions(t *testing.T) {
 	t.Parallel()
 
-	inBubble(t, "a function gets its topics' events until it is ended, twice if one likes", func(b bundle) {
+	inBubble(t, "a function gets its topics' events until it is ended, twice if one likes", func(b fixture) {
 		one, two := &list{}, &list{}
 		end := b.bus.Subscribe(one.event, pubsub.QueueUpdated, pubsub.JobAvailable)
 		defer b.bus.Subscribe(two.event, pubsub.JobAvailable)()
@@ -196,7 +196,7 @@ func TestFunctions(t *testing.T) {
 		require.Equal(t, []any{pubsub.QueueUpdated, pubsub.JobAvailable}, all.got, "without a process too")
 	})
 
-	inBubble(t, "one that panics is told of and hurts neither its publisher nor others", func(b bundle) {
+	inBubble(t, "one that panics is told of and hurts neither its publisher nor others", func(b fixture) {
 		other := &list{}
 		defer b.bus.Subscribe(func(pubsub.Event) { panic("a defect") }, pubsub.QueueUpdated)()
 		defer b.bus.Subscribe(other.event, pubsub.QueueUpdated)()
@@ -205,7 +205,7 @@ func TestFunctions(t *testing.T) {
 		require.Contains(b, b.logs.String(), "a defect")
 	})
 
-	inBubble(t, "one may publish, subscribe and end while it is called", func(b bundle) {
+	inBubble(t, "one may publish, subscribe and end while it is called", func(b fixture) {
 		l := &list{}
 		var end func()
 		end = b.bus.Subscribe(func(pubsub.Event) {
@@ -221,7 +221,7 @@ func TestFunctions(t *testing.T) {
 
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
-	inBubble(t, "ten at once", func(b bundle) {
+	inBubble(t, "ten at once", func(b fixture) {
 		var wg sync.WaitGroup
 		_, l := b.listener("one")
 		for i := range 10 {

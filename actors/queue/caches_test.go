@@ -25,18 +25,14 @@ func (s *stage) wakesJust(polls ...*poll) {
 func TestWarmWorkersGoFirst(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a build wakes the worker that has its cache", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a build wakes the worker that has its cache", func(s *stage) {
 		s.parks("a")
 		b := s.parks("b")
 		s.caches.finished("b", "app", s.now)
 		s.appears(store.IOS, "app")
 		s.wakesJust(b)
 	})
-	t.Run("of several, the one that has been parked longest", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "of several, the one that has been parked longest", func(s *stage) {
 		s.parks("a")
 		b := s.parks("b")
 		s.parks("c")
@@ -45,9 +41,7 @@ func TestWarmWorkersGoFirst(t *testing.T) {
 		s.appears(store.IOS, "app")
 		s.wakesJust(b)
 	})
-	t.Run("nobody waits for a worker that is away, takes other builds or has no slot", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "nobody waits for a worker that is away, takes other builds or has no slot", func(s *stage) {
 		a := s.parks("a")
 		s.parks("b", store.Android)
 		full := s.parks("c")
@@ -76,9 +70,7 @@ func TestWarmWorkersGoFirst(t *testing.T) {
 			require.LessOrEqual(t, len(s.caches.workers), 1, name)
 		}
 	})
-	t.Run("labels of builds that woke nobody are forgotten", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "labels of builds that woke nobody are forgotten", func(s *stage) {
 		s.appears(store.IOS, "app")
 		s.wakesJust()
 		s.pending.claimed(ios)

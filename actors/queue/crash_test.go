@@ -77,10 +77,7 @@ func TestCrashInEveryMessage(t *testing.T) {
 		"poll", "leave", "expired", "enqueued", "freed", "batch", "recounted", "read", "showNow", "Event",
 	} {
 		for _, after := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, after it %t", at, after), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { crashAt(t, at, after) })
-			})
+			inTime(t, fmt.Sprintf("%s, after it %t", at, after), func(t bubbled) { crashAt(t.T, at, after) })
 		}
 	}
 }
@@ -97,20 +94,14 @@ func crashAt(t *testing.T, at string, after bool) {
 	spec.Server = func() otp.Server { return &shakyManager{manager: &manager{q: b.queue}, fuse: f} }
 	_, err := b.sys.StartRoot(t.Context(), "takt", otp.SupSpec{Intensity: 3, Children: []otp.ChildSpec{b.bus.Spec(), spec}})
 	require.NoError(t, err)
-	defer func() {
-		b.sys.Shutdown(context.Background())
-		synctest.Wait()
-	}()
+	defer func() { b.sys.Shutdown(context.Background()); synctest.Wait() }()
 	synctest.Wait()
 	first, bystander := b.sys.Whereis(managerName), b.sys.Whereis("takt/pubsub")
 	f.lit.Store(true)
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var fleet sync.WaitGroup
-	defer func() {
-		cancel(nil)
-		fleet.Wait()
-	}()
+	defer func() { cancel(nil); fleet.Wait() }()
 	for i := range workers {
 		id := fmt.Sprint("w", i)
 		b.db.worker(id)
@@ -188,10 +179,7 @@ func (s *shakyMonitor) Init(c *otp.Ctx) error {
 
 // sparks puts the fuse into the beginning of a job.
 func sparks[R any](f *fuse, name string, begin func() func(context.Context) (R, error)) func() func(context.Context) (R, error) {
-	return func() (work func(context.Context) (R, error)) {
-		f.burnAt(name, func() { work = begin() })
-		return work
-	}
+	return func() (work func(context.Context) (R, error)) { f.burnAt(name, func() { work = begin() }); return work }
 }
 
 func (s *shakyMonitor) HandleCall(c *otp.Ctx, from otp.From, req any) (reply any, err error) {
@@ -213,35 +201,32 @@ func TestMonitorCrashInEveryMessage(t *testing.T) {
 		"askTimeouts", "update", "pulse", "answered", "sweep", "swept", "Event", "found",
 		"written[takt/store.Timeouts]",
 	} {
-		t.Run(at, func(t *testing.T) {
-			t.Parallel()
-			onWatch(t, func(w *watch) {
-				f := &fuse{at: at}
-				f.lit.Store(true)
-				require.NoError(w, otp.TerminateChild(w.Context(), w.sys.Ref("takt"), "heartbeat_monitor"))
-				require.NoError(w, otp.DeleteChild(w.Context(), w.sys.Ref("takt"), "heartbeat_monitor"))
-				spec := w.monitor.Spec()
-				spec.Server = func() otp.Server { return &shakyMonitor{&heartbeatMonitor{m: w.monitor}, f} }
-				_, err := otp.StartChild(w.Context(), w.sys.Ref("takt"), spec)
-				require.NoError(w, err)
+		onWatch(t, at, func(w *watch) {
+			f := &fuse{at: at}
+			f.lit.Store(true)
+			require.NoError(w, otp.TerminateChild(w.Context(), w.sys.Ref("takt"), "heartbeat_monitor"))
+			require.NoError(w, otp.DeleteChild(w.Context(), w.sys.Ref("takt"), "heartbeat_monitor"))
+			spec := w.monitor.Spec()
+			spec.Server = func() otp.Server { return &shakyMonitor{&heartbeatMonitor{m: w.monitor}, f} }
+			_, err := otp.StartChild(w.Context(), w.sys.Ref("takt"), spec)
+			require.NoError(w, err)
 
-				mine := store.Timeouts{CheckInterval: time.Second, BuildTimeout: 5 * time.Second, WorkerTimeout: 5 * time.Second}
-				w.bus.Publish(pubsub.ListenerResumed, nil)
-				w.passes(12 * time.Second)
-				for range 10 { // until it is out
-					_, err = w.monitor.Timeouts(w.Context())
-					if err == nil {
-						err = w.monitor.Update(w.Context(), mine)
-					}
-					synctest.Wait()
+			mine := store.Timeouts{CheckInterval: time.Second, BuildTimeout: 5 * time.Second, WorkerTimeout: 5 * time.Second}
+			w.bus.Publish(pubsub.ListenerResumed, nil)
+			w.passes(12 * time.Second)
+			for range 10 { // until it is out
+				_, err = w.monitor.Timeouts(w.Context())
+				if err == nil {
+					err = w.monitor.Update(w.Context(), mine)
 				}
-				require.False(w, f.lit.Load(), "it crashed")
-				require.True(w, err == nil || store.CodeOf(err) == store.Unavailable)
-				require.NoError(w, w.monitor.Update(w.Context(), mine))
-				before := w.sweeps()
-				w.passes(12 * time.Second)
-				require.Greater(w, w.sweeps(), before)
-			})
+				synctest.Wait()
+			}
+			require.False(w, f.lit.Load(), "it crashed")
+			require.True(w, err == nil || store.CodeOf(err) == store.Unavailable)
+			require.NoError(w, w.monitor.Update(w.Context(), mine))
+			before := w.sweeps()
+			w.passes(12 * time.Second)
+			require.Greater(w, w.sweeps(), before)
 		})
 	}
 }

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -17,7 +16,6 @@ type fakeStore struct {
 	workers    map[string]*fakeWorker
 	pending    []*fakeBuild  // in order
 	err        error         // what every method fails with
-	refused    string        // Assign has no answer for this worker
 	locked     string        // another transaction has locked this worker's row
 	gate       chan struct{} // Assign waits for it
 	batched    map[string]bool
@@ -113,10 +111,6 @@ func (s *fakeStore) Assign(ctx context.Context, polls []store.Poll) ([]store.Pol
 	}
 	results := make([]store.PollResult, len(polls))
 	for i, p := range polls {
-		if s.refused != "" && names[i] == s.refused {
-			results[i] = store.PollResult{Outcome: store.PollFailed, Err: errors.New("bad row")}
-			continue
-		}
 		results[i] = s.assign(p)
 	}
 	return results, nil

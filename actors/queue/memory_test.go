@@ -31,6 +31,15 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
+// onStage runs f as a test of its own.
+func onStage(t *testing.T, name string, f func(s *stage)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		f(newStage(t))
+	})
+}
+
 // sends lets a worker poll.
 func (s *stage) sends(req store.PollRequest, wait time.Duration) *poll {
 	s.Helper()
@@ -137,107 +146,90 @@ func (s *stage) silent(polls ...*poll) {
 func TestMemoryBatches(t *testing.T) {
 	t.Parallel()
 
-	t.Run("polls share batches in order of arrival, no more than fit", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "polls share batches in order of arrival, no more than fit", func(s *stage) {
 		a, b, c := s.polls("a", 0), s.polls("b", 0), s.polls("c", 0)
-		require.Equal(t, []*poll{a, b}, s.take(2).polls)
-		require.Equal(t, []*poll{c}, s.take(2).polls)
-		require.Zero(t, s.waiting.Len())
+		require.Equal(s, []*poll{a, b}, s.take(2).polls)
+		require.Equal(s, []*poll{c}, s.take(2).polls)
+		require.Zero(s, s.waiting.Len())
 	})
 
-	t.Run("a newer poll supersedes one that waits", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a newer poll supersedes one that waits", func(s *stage) {
 		old, young := s.shows(1, 7, 0), s.shows(1, 7, 0)
-		require.Zero(t, s.answered(old).next, "it keeps the presented token")
-		require.Equal(t, []*poll{young}, s.take(9).polls)
+		require.Zero(s, s.answered(old).next, "it keeps the presented token")
+		require.Equal(s, []*poll{young}, s.take(9).polls)
 	})
 
-	t.Run("a newer poll waits for one in a batch and follows it", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a newer poll waits for one in a batch and follows it", func(s *stage) {
 		old := s.polls("w", time.Minute)
 		b := s.take(9)
 		second, young := s.polls("w", time.Minute), s.polls("w", time.Minute)
-		require.NoError(t, s.answered(second).err)
-		require.Zero(t, s.waiting.Len(), "the worker is in a batch already")
+		require.NoError(s, s.answered(second).err)
+		require.Zero(s, s.waiting.Len(), "the worker is in a batch already")
 		s.takesBack(b, nothing("w"))
-		require.Equal(t, answer{}, s.answered(old))
-		require.Equal(t, ended, old.state)
-		require.Equal(t, parked, young.state, "what the batch has learned is enough for it")
+		require.Equal(s, answer{}, s.answered(old))
+		require.Equal(s, ended, old.state)
+		require.Equal(s, parked, young.state, "what the batch has learned is enough for it")
 	})
 
-	t.Run("a token does not supersede the worker whose id comes with it", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a token does not supersede the worker whose id comes with it", func(s *stage) {
 		victim := s.parks("w")
 		s.sends(store.PollRequest{Token: store.WorkerToken{Worker: 1, Counter: 1}, WorkerID: "w"}, 0)
 		s.silent(victim)
 		s.takesBack(s.take(9), store.PollResult{Outcome: store.PollInvalidToken})
-		require.Equal(t, parked, victim.state)
+		require.Equal(s, parked, victim.state)
 	})
 
-	t.Run("an older token does not follow a newer one", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "an older token does not follow a newer one", func(s *stage) {
 		s.shows('w', 12, 0)
 		b := s.take(9)
 		older := s.shows('w', 11, 0)
 		r := nothing("w")
 		r.Session.Used = 12
 		s.takesBack(b, r)
-		require.Equal(t, store.InvalidToken, store.CodeOf(s.answered(older).err))
-		require.Zero(t, s.waiting.Len())
+		require.Equal(s, store.InvalidToken, store.CodeOf(s.answered(older).err))
+		require.Zero(s, s.waiting.Len())
 	})
 
-	t.Run("a batch that fails lets polls behind it go on", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a batch that fails lets polls behind it go on", func(s *stage) {
 		s.polls("w", 0)
 		b := s.take(9)
 		behind := s.polls("w", 0)
 		s.crashes(b, errors.New("a defect"))
-		require.Equal(t, []*poll{behind}, s.take(9).polls)
+		require.Equal(s, []*poll{behind}, s.take(9).polls)
 	})
 
-	t.Run("unknown workers leave nothing behind", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "unknown workers leave nothing behind", func(s *stage) {
 		s.polls("nobody", 0)
 		s.shows(9, 9, 0)
 		s.takesBack(s.take(9), store.PollResult{Outcome: store.PollUnknownWorker}, store.PollResult{Outcome: store.PollInvalidToken})
-		require.Empty(t, s.byID)
-		require.Empty(t, s.byNumber)
-		require.Zero(t, s.admitted)
+		require.Empty(s, s.byID)
+		require.Empty(s, s.byNumber)
+		require.Zero(s, s.admitted)
 	})
 }
 
 func TestMemoryJudges(t *testing.T) {
 	t.Parallel()
 	const w = uint32('w')
-	met := func(t *testing.T) *stage { // knows a worker that polled with 10
+	whenMet := func(t *testing.T, name string, f func(s *stage)) { // it knows a worker that polled with 10
 		t.Helper()
-		s := newStage(t)
-		s.shows(w, 10, 0)
-		s.takesBack(s.take(9), nothing("w"))
-		return s
+		onStage(t, name, func(s *stage) {
+			s.shows(w, 10, 0)
+			s.takesBack(s.take(9), nothing("w"))
+			f(s)
+		})
 	}
-	t.Run("a known worker that holds nothing is answered while nothing is pending", func(t *testing.T) {
-		t.Parallel()
-		s := met(t)
+	whenMet(t, "a known worker that holds nothing is answered while nothing is pending", func(s *stage) {
 		p := s.shows(w, 11, 0)
-		require.Equal(t, store.WorkerToken{Worker: w, Counter: 12}, s.answered(p).next)
+		require.Equal(s, store.WorkerToken{Worker: w, Counter: 12}, s.answered(p).next)
 		p = s.shows(w, 12, time.Minute)
-		require.Equal(t, parked, p.state)
-		require.Zero(t, s.waiting.Len())
+		require.Equal(s, parked, p.state)
+		require.Zero(s, s.waiting.Len())
 	})
-	t.Run("a superseded token is refused", func(t *testing.T) {
-		t.Parallel()
-		s := met(t)
-		require.Equal(t, store.InvalidToken, store.CodeOf(s.answered(s.shows(w, 9, 0)).err))
+	whenMet(t, "a superseded token is refused", func(s *stage) {
+		require.Equal(s, store.InvalidToken, store.CodeOf(s.answered(s.shows(w, 9, 0)).err))
 		s.answered(s.shows(w, 11, 0))
-		require.Equal(t, store.InvalidToken, store.CodeOf(s.answered(s.shows(w, 10, 0)).err))
+		require.Equal(s, store.InvalidToken, store.CodeOf(s.answered(s.shows(w, 10, 0)).err))
 	})
 	for name, c := range map[string]struct {
 		edit    func(s *stage)
@@ -251,35 +243,30 @@ func TestMemoryJudges(t *testing.T) {
 		"no count since the outage": {func(s *stage) { s.away = true }, 11},
 		"notifications were missed": {func(s *stage) { s.missed() }, 11},
 	} {
-		t.Run(name+" is for the database", func(t *testing.T) {
-			t.Parallel()
-			s := met(t)
+		whenMet(t, name+" is for the database", func(s *stage) {
 			c.edit(s)
 			p := s.shows(w, c.counter, 0)
 			s.silent(p)
-			require.Equal(t, []*poll{p}, s.take(9).polls)
+			require.Equal(s, []*poll{p}, s.take(9).polls)
 		})
 	}
 	// named polls as a process of worker w.
 	named := func(s *stage, instance string, counter uint64, wait time.Duration) *poll {
 		return s.sends(store.PollRequest{Token: store.WorkerToken{Worker: w, Counter: counter}, Presented: "presented", Instance: instance}, wait)
 	}
-	t.Run("another process is refused, and the parked poll stays", func(t *testing.T) {
-		t.Parallel()
-		s := met(t)
+	whenMet(t, "another process is refused, and the parked poll stays", func(s *stage) {
 		first := named(s, "a", 11, time.Minute)
-		require.Equal(t, []*poll{first}, s.take(9).polls, "whether it holds the worker, the database knows")
+		require.Equal(s, []*poll{first}, s.take(9).polls, "whether it holds the worker, the database knows")
 		s.takesBack(s.batches[0], nothing("w"))
-		require.Equal(t, parked, first.state)
+		require.Equal(s, parked, first.state)
 		s.byNumber[w].Used = 11
 		for _, counter := range []uint64{11, 10} {
-			require.Equal(t, store.DuplicateWorker, store.CodeOf(s.answered(named(s, "b", counter, 0)).err))
+			require.Equal(s, store.DuplicateWorker, store.CodeOf(s.answered(named(s, "b", counter, 0)).err))
 		}
-		require.Equal(t, parked, first.state)
-		require.Zero(t, s.waiting.Len())
-		second := named(s, "a", 12, time.Minute)
-		require.Equal(t, parked, second.state, "judged in memory")
-		require.Equal(t, store.InvalidToken, store.CodeOf(s.answered(named(s, "a", 11, 0)).err))
+		require.Equal(s, parked, first.state)
+		require.Zero(s, s.waiting.Len())
+		require.Equal(s, parked, named(s, "a", 12, time.Minute).state, "judged in memory")
+		require.Equal(s, store.InvalidToken, store.CodeOf(s.answered(named(s, "a", 11, 0)).err))
 	})
 	for name, edit := range map[string]func(s *stage){
 		"a notification": func(s *stage) { s.changed(s.byNumber[w]) },
@@ -290,73 +277,59 @@ func TestMemoryJudges(t *testing.T) {
 			s.corrected(after)
 		},
 	} {
-		t.Run("a take-over that "+name+" tells of is for the database", func(t *testing.T) {
-			t.Parallel()
-			s := met(t)
+		whenMet(t, "a take-over that "+name+" tells of is for the database", func(s *stage) {
 			p := named(s, "a", 11, time.Minute)
 			s.takesBack(s.take(9), nothing("w"))
 			edit(s)
-			require.Equal(t, []*poll{p}, s.take(9).polls)
+			require.Equal(s, []*poll{p}, s.take(9).polls)
 			s.takesBack(s.batches[0], store.PollResult{Outcome: store.PollDuplicateWorker})
-			require.Equal(t, store.DuplicateWorker, store.CodeOf(s.answered(p).err))
+			require.Equal(s, store.DuplicateWorker, store.CodeOf(s.answered(p).err))
 			p = named(s, "a", 11, 0)
-			require.Equal(t, []*poll{p}, s.take(9).polls)
+			require.Equal(s, []*poll{p}, s.take(9).polls)
 		})
 	}
-	t.Run("nothing is known to be pending until the next count", func(t *testing.T) {
-		t.Parallel()
-		s := met(t)
+	whenMet(t, "nothing is known to be pending until the next count", func(s *stage) {
 		s.missed()
 		s.shows(w, 11, 0)
 		s.takesBack(s.take(9), nothing("w"))
 		p := s.shows(w, 12, 0)
-		require.Equal(t, []*poll{p}, s.take(9).polls)
+		require.Equal(s, []*poll{p}, s.take(9).polls)
 	})
-	t.Run("a drained worker is answered whatever is pending", func(t *testing.T) {
-		t.Parallel()
-		s := met(t)
+	whenMet(t, "a drained worker is answered whatever is pending", func(s *stage) {
 		s.enqueues(ios, 3)
 		s.byNumber[w].Drained = true
 		a := s.answered(s.shows(w, 11, 0))
-		require.NotZero(t, a.next)
-		require.Equal(t, 3, a.QueueSize)
+		require.NotZero(s, a.next)
+		require.Equal(s, 3, a.QueueSize)
 	})
-	t.Run("a poll that reconciles is for the database", func(t *testing.T) {
-		t.Parallel()
-		s := met(t)
+	whenMet(t, "a poll that reconciles is for the database", func(s *stage) {
 		s.sends(store.PollRequest{Token: store.WorkerToken{Worker: w, Counter: 11}, Reconcile: true}, 0)
-		require.Equal(t, 1, s.waiting.Len())
+		require.Equal(s, 1, s.waiting.Len())
 	})
-	t.Run("a parked poll of a worker that changed is judged anew", func(t *testing.T) {
-		t.Parallel()
-		s := met(t)
+	whenMet(t, "a parked poll of a worker that changed is judged anew", func(s *stage) {
 		p := s.shows(w, 11, time.Minute)
 		s.changed(s.byNumber[w])
-		require.Equal(t, waiting, p.state)
+		require.Equal(s, waiting, p.state)
 		b := s.take(9)
-		require.True(t, b.work[0].Parked)
+		require.True(s, b.work[0].Parked)
 		s.changed(s.byNumber[w])
 		s.takesBack(b, nothing("w"))
-		require.Equal(t, waiting, p.state, "it changed while the batch ran")
+		require.Equal(s, waiting, p.state, "it changed while the batch ran")
 	})
 }
 
 func TestMemoryIsCorrected(t *testing.T) {
 	t.Parallel()
-	t.Run("a row that changed has its parked poll judged anew", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a row that changed has its parked poll judged anew", func(s *stage) {
 		p := s.parks("w")
 		s.known(s.now)
 		r := row("w")
 		r.Held = 1
 		s.corrected(r)
-		require.Equal(t, waiting, p.state)
-		require.Equal(t, 1, s.byID["w"].Held)
+		require.Equal(s, waiting, p.state)
+		require.Equal(s, 1, s.byID["w"].Held)
 	})
-	t.Run("what is known since counts more than what was read before", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "what is known since counts more than what was read before", func(s *stage) {
 		s.polls("w", 0)
 		s.takesBack(s.take(9), nothing("w"))
 		s.known(s.now)
@@ -364,31 +337,27 @@ func TestMemoryIsCorrected(t *testing.T) {
 		s.polls("w", 0)
 		s.takesBack(s.take(9), gives("w", "x", store.IOS))
 		s.corrected(row("w"))
-		require.Equal(t, 1, s.byID["w"].Held)
+		require.Equal(s, 1, s.byID["w"].Held)
 		s.gone('w')
-		require.NotNil(t, s.byID["w"])
+		require.NotNil(s, s.byID["w"])
 	})
-	t.Run("a worker that is gone is told so", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a worker that is gone is told so", func(s *stage) {
 		p := s.parks("w")
 		s.known(s.now)
 		s.gone('w')
-		require.Equal(t, []*poll{p}, s.take(9).polls, "the database says how")
+		require.Equal(s, []*poll{p}, s.take(9).polls, "the database says how")
 		s.takesBack(s.batches[0], store.PollResult{Outcome: store.PollUnknownWorker})
-		require.Equal(t, store.NotFound, store.CodeOf(s.answered(p).err))
-		require.Empty(t, s.byNumber)
+		require.Equal(s, store.NotFound, store.CodeOf(s.answered(p).err))
+		require.Empty(s, s.byNumber)
 	})
-	t.Run("silent workers are forgotten, parked ones are not silent", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "silent workers are forgotten, parked ones are not silent", func(s *stage) {
 		s.parks("p")
 		s.polls("w", 0)
 		s.takesBack(s.take(9), nothing("w"))
-		require.Len(t, s.known(s.now), 2)
+		require.Len(s, s.known(s.now), 2)
 		s.now = s.now.Add(silence + 1)
-		require.Len(t, s.known(s.now), 1)
-		require.Len(t, s.byID, 1)
+		require.Len(s, s.known(s.now), 1)
+		require.Len(s, s.byID, 1)
 	})
 }
 
@@ -491,13 +460,11 @@ func TestMemoryLearnsWorkers(t *testing.T) {
 		require.Equal(s, parked, byToken.state)
 		return byToken, s.polls("w", time.Minute)
 	}
-	t.Run("a poll by id supersedes the worker's poll by token", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a poll by id supersedes the worker's poll by token", func(s *stage) {
 		old, young := both(s)
-		require.NoError(t, s.answered(old).err)
-		require.Equal(t, parked, young.state)
-		require.Equal(t, 1, s.parkedPolls())
+		require.NoError(s, s.answered(old).err)
+		require.Equal(s, parked, young.state)
+		require.Equal(s, 1, s.parkedPolls())
 	})
 	t.Run("two sessions become one when both are known", func(t *testing.T) {
 		t.Parallel()
@@ -520,115 +487,99 @@ func TestMemoryLearnsWorkers(t *testing.T) {
 func TestMemoryWakes(t *testing.T) {
 	t.Parallel()
 
-	t.Run("one build wakes the longest parked match only", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "one build wakes the longest parked match only", func(s *stage) {
 		droid := s.parks("droid", store.Android)
 		both := s.parks("both")
 		apple := s.parks("apple", store.IOS)
 		s.enqueues(ios, 1)
-		require.Equal(t, 1, s.wakes())
-		require.Equal(t, waiting, both.state)
-		require.Equal(t, parked, droid.state)
-		require.Equal(t, parked, apple.state)
-		require.Zero(t, s.wakes(), "the build is being fetched")
+		require.Equal(s, 1, s.wakes())
+		require.Equal(s, waiting, both.state)
+		require.Equal(s, parked, droid.state)
+		require.Equal(s, parked, apple.state)
+		require.Zero(s, s.wakes(), "the build is being fetched")
 	})
 
-	t.Run("a woken poll that finds nothing keeps its position", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a woken poll that finds nothing keeps its position", func(s *stage) {
 		first, second := s.parks("first"), s.parks("second")
 		s.enqueues(ios, 1)
 		s.wakes()
 		s.takesBack(s.take(9), nothing("first"))
-		require.Zero(t, s.wakes(), "the build was gone")
+		require.Zero(s, s.wakes(), "the build was gone")
 		s.silent(first)
 		s.enqueues(android, 1)
 		s.wakes()
-		require.Equal(t, waiting, first.state)
-		require.Equal(t, parked, second.state)
+		require.Equal(s, waiting, first.state)
+		require.Equal(s, parked, second.state)
 	})
 
-	t.Run("a woken poll that fetched something else leaves the build to the next", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a woken poll that fetched something else leaves the build to the next", func(s *stage) {
 		s.parks("first")
 		second := s.parks("second")
 		s.enqueues(ios, 1)
 		s.wakes()
 		b := s.take(9)
 		s.enqueues(android, 1)
-		require.Equal(t, 1, s.wakes())
+		require.Equal(s, 1, s.wakes())
 		s.takesBack(b, gives("first", "x", store.Android))
-		require.Equal(t, waiting, second.state)
-		require.Equal(t, 1, s.pending.known(ios).n)
+		require.Equal(s, waiting, second.state)
+		require.Equal(s, 1, s.pending.known(ios).n)
 	})
 
-	t.Run("a build that appears while a batch is under way is fetched", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a build that appears while a batch is under way is fetched", func(s *stage) {
 		p := s.polls("w", time.Minute)
 		b := s.take(9)
 		s.enqueues(ios, 1)
 		s.takesBack(b, nothing("w"))
-		require.Equal(t, 1, s.wakes())
-		require.Equal(t, waiting, p.state)
+		require.Equal(s, 1, s.wakes())
+		require.Equal(s, waiting, p.state)
 	})
 
-	t.Run("a woken poll that leaves is replaced", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a woken poll that leaves is replaced", func(s *stage) {
 		first, second := s.parks("first"), s.parks("second")
 		s.enqueues(ios, 1)
 		s.wakes()
 		s.leave(first, false, s.now)
-		require.Equal(t, 1, s.wakes())
-		require.Equal(t, []*poll{second}, s.take(9).polls)
+		require.Equal(s, 1, s.wakes())
+		require.Equal(s, []*poll{second}, s.take(9).polls)
 	})
 
-	t.Run("a poll whose caller left is not parked", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a poll whose caller left is not parked", func(s *stage) {
 		p := s.polls("w", time.Minute)
 		b := s.take(9)
 		s.leave(p, false, s.now)
 		s.takesBack(b, nothing("w"))
-		require.Equal(t, ended, p.state)
-		require.Zero(t, s.parkedPolls())
-		require.Zero(t, s.admitted)
+		require.Equal(s, ended, p.state)
+		require.Zero(s, s.parkedPolls())
+		require.Zero(s, s.admitted)
 	})
 
-	t.Run("a worker without a free slot is not woken until it has one", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a worker without a free slot is not woken until it has one", func(s *stage) {
 		p := s.polls("w", time.Minute)
 		full := nothing("w")
 		full.Session.Held = 1
 		s.takesBack(s.take(9), full)
 		s.enqueues(ios, 1)
-		require.Zero(t, s.wakes())
+		require.Zero(s, s.wakes())
 		s.changed(s.byID["w"])
 		s.changed(s.byID["stranger"])
-		require.Equal(t, waiting, p.state)
+		require.Equal(s, waiting, p.state)
 		s.takesBack(s.take(9), gives("w", "x", store.IOS))
-		require.NotNil(t, s.answered(p).Job)
+		require.NotNil(s, s.answered(p).Job)
 	})
 
-	t.Run("an empty look beside another batch is in doubt", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "an empty look beside another batch is in doubt", func(s *stage) {
 		s.polls("other", 0)
 		other := s.take(9)
 		s.polls("w", time.Minute)
 		b := s.take(9)
 		s.pending.known(ios).set(3)
 		s.takesBack(b, nothing("w"))
-		require.Zero(t, s.pending.known(ios).n)
-		require.True(t, s.doubtful())
+		require.Zero(s, s.pending.known(ios).n)
+		require.True(s, s.doubtful())
 		s.takesBack(other, nothing("other"))
 		s.counts(1)
-		require.False(t, s.doubtful())
-		require.Equal(t, 1, s.wakes())
+		require.False(s, s.doubtful())
+		require.Equal(s, 1, s.wakes())
 	})
 }
 
@@ -649,10 +600,7 @@ func TestPendingShownIsWhatWasCounted(t *testing.T) {
 	c, ok := s.q.Counted()
 	require.True(t, ok)
 	require.Equal(t, map[store.Platform]int{store.IOS: 4, store.Android: 0}, c.Pending)
-	changes := func() uint64 {
-		c, _ := s.q.Counted()
-		return c.Changes
-	}
+	changes := func() uint64 { c, _ := s.q.Counted(); return c.Changes }
 	s.counts(4)
 	require.Equal(t, c.Changes, changes(), "counting alone changes nothing")
 	for _, change := range []func(){func() { s.enqueues(ios, 1) }, func() { s.pending.notified("android") }, func() { s.pending.notified("ios 99") }, s.missed} {
@@ -676,22 +624,18 @@ func TestMemoryKnowsClasses(t *testing.T) {
 		return p
 	}
 
-	t.Run("a build wakes a worker whose labels satisfy it", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a build wakes a worker whose labels satisfy it", func(s *stage) {
 		s.parks("a")
 		with := labelled(s, "b", store.Labels{"gpu": "a100"})
 		s.enqueued(enqueued{class: gpuClass, defined: true, n: 2}, s.now)
 		s.wakesJust(with)
-		require.Equal(t, 2, s.q.Stats().Pending)
+		require.Equal(s, 2, s.q.Stats().Pending)
 		late := s.polls("a", 0)
-		require.Zero(t, s.answered(late).QueueSize, "it can't take them")
+		require.Zero(s, s.answered(late).QueueSize, "it can't take them")
 		s.q.gauge.classes.Store(nil)
-		require.Zero(t, s.q.Stats().Pending)
+		require.Zero(s, s.q.Stats().Pending)
 	})
-	t.Run("a worker that registers with other labels is woken for other builds", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a worker that registers with other labels is woken for other builds", func(s *stage) {
 		p := s.parks("a")
 		s.enqueued(enqueued{class: gpuClass, defined: true, n: 1}, s.now)
 		s.wakesJust()
@@ -699,42 +643,38 @@ func TestMemoryKnowsClasses(t *testing.T) {
 		now.Labels = store.Labels{"gpu": ""}
 		s.known(s.now)
 		s.corrected(now)
-		require.Equal(t, waiting, p.state)
+		require.Equal(s, waiting, p.state)
 		s.known(s.now)
-		require.Len(t, s.profiles, 1)
+		require.Len(s, s.profiles, 1)
 	})
-	t.Run("a class of which only the number is known is counted at once", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a class of which only the number is known is counted at once", func(s *stage) {
 		p := labelled(s, "b", store.Labels{"gpu": ""})
 		for _, hear := range []func(){
 			func() { s.pending.notified(gpuClass.Event()) },
 			func() { s.enqueued(enqueued{class: store.Class{ID: gpu}, n: 1}, s.now) },
 			func() { s.pending.claimed(gpu) },
 		} {
-			require.False(t, s.doubtful())
+			require.False(s, s.doubtful())
 			hear()
-			require.True(t, s.doubtful())
-			require.Contains(t, s.pending.ids(), int32(gpu))
+			require.True(s, s.doubtful())
+			require.Contains(s, s.pending.ids(), int32(gpu))
 			s.counts(0)
 		}
 		s.pending.recount([]store.ClassCount{{Class: gpuClass, N: 1}}, s.pending.seen(), 10, s.now)
 		s.wakesJust(p)
 		s.pending.notified(gpuClass.Event())
-		require.Equal(t, 2, s.pending.known(gpu).n)
+		require.Equal(s, 2, s.pending.known(gpu).n)
 		s.counts(0)
-		require.NotNil(t, s.pending.known(gpu), "a poll was woken for it")
+		require.NotNil(s, s.pending.known(gpu), "a poll was woken for it")
 		with := nothing("b")
 		with.Session.Labels = store.Labels{"gpu": ""}
 		s.takesBack(s.batches[0], with)
-		require.Equal(t, parked, p.state)
+		require.Equal(s, parked, p.state)
 		s.counts(0)
-		require.Nil(t, s.pending.known(gpu))
-		require.NotNil(t, s.pending.known(android))
+		require.Nil(s, s.pending.known(gpu))
+		require.NotNil(s, s.pending.known(android))
 	})
-	t.Run("a build goes first to a worker that it prefers, of those that can take it", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a build goes first to a worker that it prefers, of those that can take it", func(s *stage) {
 		first := s.parks("a")
 		labelled(s, "b", store.Labels{"pool": "fast"}).session.Drained = true
 		fast := labelled(s, "c", store.Labels{"pool": "fast"})
@@ -747,9 +687,7 @@ func TestMemoryKnowsClasses(t *testing.T) {
 		s.wakesJust(first)
 	})
 
-	t.Run("not by the worker that had the build last, unless no other is parked", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "not by the worker that had the build last, unless no other is parked", func(s *stage) {
 		last, second, third := s.parks("a"), s.parks("b"), s.parks("c")
 		plain := store.Class{ID: ios, Platform: store.IOS}
 		s.enqueued(enqueued{class: plain, defined: true, n: 2, last: "a"}, s.now)
@@ -762,28 +700,24 @@ func TestMemoryKnowsClasses(t *testing.T) {
 func TestMemoryLimitsAndTime(t *testing.T) {
 	t.Parallel()
 
-	t.Run("polls beyond the limit wait neither for a batch nor for a build", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "polls beyond the limit wait neither for a batch nor for a build", func(s *stage) {
 		s.polls("known", 0)
 		s.takesBack(s.take(9), nothing("known"))
 		s.limit = 1
 		first, second := s.polls("a", 0), s.polls("b", time.Minute)
-		require.Equal(t, waiting, first.state)
-		require.Equal(t, store.Overloaded, store.CodeOf(s.answered(second).err))
-		require.NotZero(t, s.answered(s.polls("known", time.Minute)).next, "it is answered that there is no build")
+		require.Equal(s, waiting, first.state)
+		require.Equal(s, store.Overloaded, store.CodeOf(s.answered(second).err))
+		require.NotZero(s, s.answered(s.polls("known", time.Minute)).next, "it is answered that there is no build")
 		s.takesBack(s.take(9), nothing("a"))
-		require.Zero(t, s.admitted)
+		require.Zero(s, s.admitted)
 		third := s.polls("known", time.Minute)
-		require.Equal(t, parked, third.state)
-		require.Equal(t, store.Overloaded, store.CodeOf(s.answered(s.polls("b", 0)).err))
+		require.Equal(s, parked, third.state)
+		require.Equal(s, store.Overloaded, store.CodeOf(s.answered(s.polls("b", 0)).err))
 		s.leave(third, false, s.now)
-		require.Equal(t, waiting, s.polls("c", time.Minute).state)
+		require.Equal(s, waiting, s.polls("c", time.Minute).state)
 	})
 
-	t.Run("a parked poll whose time is up is answered, one that was woken when it comes back", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "a parked poll whose time is up is answered, one that was woken when it comes back", func(s *stage) {
 		asleep, woken := s.parks("asleep", store.Android), s.parks("woken", store.IOS)
 		s.enqueues(ios, 1)
 		s.wakes()
@@ -791,21 +725,19 @@ func TestMemoryLimitsAndTime(t *testing.T) {
 		s.now = s.now.Add(time.Minute)
 		s.pending.counted = s.now
 		s.expire(asleep, s.now)
-		require.EqualValues(t, 11, s.answered(asleep).next.Counter)
+		require.EqualValues(s, 11, s.answered(asleep).next.Counter)
 		s.expire(woken, s.now)
 		s.silent(woken)
 		s.takesBack(b, nothing("woken", store.IOS))
-		require.EqualValues(t, 11, s.answered(woken).next.Counter)
-		require.Zero(t, s.admitted)
+		require.EqualValues(s, 11, s.answered(woken).next.Counter)
+		require.Zero(s, s.admitted)
 	})
 }
 
 func TestMemoryWithoutADatabase(t *testing.T) {
 	t.Parallel()
 
-	t.Run("polls that need it fail at once and parked ones stay", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "polls that need it fail at once and parked ones stay", func(s *stage) {
 		asleep := s.parks("asleep")
 		first := s.polls("first", 0)
 		b := s.take(9)
@@ -815,29 +747,27 @@ func TestMemoryWithoutADatabase(t *testing.T) {
 		s.crashes(b, errAway)
 		s.fail(errAway, s.now)
 		s.away = true
-		require.ErrorIs(t, s.answered(first).err, errAway)
-		require.ErrorIs(t, s.answered(later).err, errAway)
+		require.ErrorIs(s, s.answered(first).err, errAway)
+		require.ErrorIs(s, s.answered(later).err, errAway)
 		s.silent(asleep)
-		require.Equal(t, parked, asleep.state)
-		require.Zero(t, s.wakes(), "not while the database is away")
+		require.Equal(s, parked, asleep.state)
+		require.Zero(s, s.wakes(), "not while the database is away")
 		s.away = false
-		require.Equal(t, 1, s.wakes())
+		require.Equal(s, 1, s.wakes())
 	})
 
-	t.Run("closing answers everything that is in no batch", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t)
+	onStage(t, "closing answers everything that is in no batch", func(s *stage) {
 		asleep := s.parks("asleep")
 		first := s.polls("first", 0)
 		b := s.take(9)
 		behind, later := s.polls("first", 0), s.polls("later", 0)
 		s.close(errAway)
-		require.NoError(t, s.answered(asleep).err)
-		require.ErrorIs(t, s.answered(behind).err, errAway)
-		require.ErrorIs(t, s.answered(later).err, errAway)
+		require.NoError(s, s.answered(asleep).err)
+		require.ErrorIs(s, s.answered(behind).err, errAway)
+		require.ErrorIs(s, s.answered(later).err, errAway)
 		s.silent(first)
 		s.takesBack(b, nothing("first"))
-		require.NoError(t, s.answered(first).err)
+		require.NoError(s, s.answered(first).err)
 	})
 }
 

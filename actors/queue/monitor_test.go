@@ -49,12 +49,12 @@ func (w *watch) readySince() (since time.Time, ready bool) {
 
 func (w *watch) now() time.Time { return time.Now().Add(time.Duration(w.skew.Load())) }
 
-// onWatch runs f with a HeartbeatMonitor that checks every second, after ten
-// seconds of silence, in a bubble of fake time.
-func onWatch(t *testing.T, f func(w *watch)) {
+// onWatch runs f as a test of its own, with a HeartbeatMonitor that checks every second,
+// after ten seconds of silence, in a bubble of fake time.
+func onWatch(t *testing.T, name string, f func(w *watch)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		w := &watch{T: t, bus: pubsub.New(), db: newFakeStore()}
+	inTime(t, name, func(t bubbled) {
+		w := &watch{T: t.T, bus: pubsub.New(), db: newFakeStore()}
 		w.sys = otp.New(otp.Options{Logger: zerolog.New(zerolog.SyncWriter(io.MultiWriter(t.Output(), &w.log)))})
 		w.isReady(true)
 		w.queue = New(w.sys, w.db, w.bus, store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)), Config{})
@@ -69,10 +69,7 @@ func onWatch(t *testing.T, f func(w *watch)) {
 			Children:  []otp.ChildSpec{w.bus.Spec(), w.queue.Spec(), w.monitor.Spec()},
 		})
 		require.NoError(t, err)
-		defer func() {
-			w.sys.Shutdown(context.Background())
-			synctest.Wait()
-		}()
+		defer func() { w.sys.Shutdown(context.Background()); synctest.Wait() }()
 		synctest.Wait()
 		f(w)
 	})
@@ -112,184 +109,154 @@ func TestASweepLogsLostBuildsApartFromOfflineWorkers(t *testing.T) {
 func TestSweeps(t *testing.T) {
 	t.Parallel()
 
-	t.Run("it sweeps at each check once it has listened for a whole timeout", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			w.passes(10*time.Second - time.Millisecond)
-			require.Zero(w, w.sweeps())
-			w.passes(2 * time.Second)
-			require.Equal(w, 2, w.sweeps())
-			require.NotZero(w, w.db.swept[0].Clock)
-			w.db.swept[0].Clock = store.ClockReading{}
-			require.Equal(w, store.Sweep{
-				Timeouts: w.monitor.cfg.Timeouts, Rule: w.monitor.cfg.Rule, Patience: 2500 * time.Millisecond,
-			}, w.db.swept[0])
-		})
+	onWatch(t, "it sweeps at each check once it has listened for a whole timeout", func(w *watch) {
+		w.passes(10*time.Second - time.Millisecond)
+		require.Zero(w, w.sweeps())
+		w.passes(2 * time.Second)
+		require.Equal(w, 2, w.sweeps())
+		require.NotZero(w, w.db.swept[0].Clock)
+		w.db.swept[0].Clock = store.ClockReading{}
+		require.Equal(w, store.Sweep{
+			Timeouts: w.monitor.cfg.Timeouts, Rule: w.monitor.cfg.Rule, Patience: 2500 * time.Millisecond,
+		}, w.db.swept[0])
 	})
 
-	t.Run("an interruption of readiness starts the waiting anew", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			w.passes(9 * time.Second)
-			w.isReady(false)
-			w.passes(time.Millisecond)
-			w.isReady(true)
-			w.passes(9 * time.Second)
-			require.Zero(w, w.sweeps())
-			w.passes(2 * time.Second)
-			require.Positive(w, w.sweeps())
-			w.isReady(false)
-			before := w.sweeps()
-			w.passes(time.Minute)
-			require.Equal(w, before, w.sweeps())
-		})
+	onWatch(t, "an interruption of readiness starts the waiting anew", func(w *watch) {
+		w.passes(9 * time.Second)
+		w.isReady(false)
+		w.passes(time.Millisecond)
+		w.isReady(true)
+		w.passes(9 * time.Second)
+		require.Zero(w, w.sweeps())
+		w.passes(2 * time.Second)
+		require.Positive(w, w.sweeps())
+		w.isReady(false)
+		before := w.sweeps()
+		w.passes(time.Minute)
+		require.Equal(w, before, w.sweeps())
 	})
 
-	t.Run("a suspended machine hears nothing", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			w.passes(12 * time.Second)
-			before := w.sweeps()
-			w.skew.Add(int64(time.Hour))
-			w.passes(9 * time.Second)
-			require.Equal(w, before, w.sweeps())
-			w.passes(2 * time.Second)
-			require.Greater(w, w.sweeps(), before)
-		})
+	onWatch(t, "a suspended machine hears nothing", func(w *watch) {
+		w.passes(12 * time.Second)
+		before := w.sweeps()
+		w.skew.Add(int64(time.Hour))
+		w.passes(9 * time.Second)
+		require.Equal(w, before, w.sweeps())
+		w.passes(2 * time.Second)
+		require.Greater(w, w.sweeps(), before)
 	})
 
-	t.Run("a forward step of the database's clock starts the waiting anew", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			steps := func(d time.Duration) { w.db.set(func(s *fakeStore) { s.ahead += d }) }
-			w.passes(12 * time.Second)
-			steps(4 * time.Second) // which is ignored
-			w.passes(2 * time.Second)
-			steps(-time.Hour)
-			w.passes(2 * time.Second)
-			before := w.sweeps()
-			require.Greater(w, before, 4)
-			steps(6 * time.Second)
-			w.passes(9 * time.Second)
-			require.LessOrEqual(w, w.sweeps(), before+1, "one that had begun finds the step itself")
-			w.passes(4 * time.Second)
-			require.Greater(w, w.sweeps(), before+1)
-		})
+	onWatch(t, "a forward step of the database's clock starts the waiting anew", func(w *watch) {
+		steps := func(d time.Duration) { w.db.set(func(s *fakeStore) { s.ahead += d }) }
+		w.passes(12 * time.Second)
+		steps(4 * time.Second) // which is ignored
+		w.passes(2 * time.Second)
+		steps(-time.Hour)
+		w.passes(2 * time.Second)
+		before := w.sweeps()
+		require.Greater(w, before, 4)
+		steps(6 * time.Second)
+		w.passes(9 * time.Second)
+		require.LessOrEqual(w, w.sweeps(), before+1, "one that had begun finds the step itself")
+		w.passes(4 * time.Second)
+		require.Greater(w, w.sweeps(), before+1)
 	})
 
-	t.Run("so does one that only the sweep sees", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			w.passes(10500 * time.Millisecond)
-			require.Equal(w, 1, w.sweeps())
-			w.db.set(func(s *fakeStore) { s.sweep = store.SweepResult{ClockStep: true} })
-			w.passes(time.Second)
-			require.Equal(w, 2, w.sweeps())
-			w.passes(9 * time.Second)
-			require.Equal(w, 2, w.sweeps())
-		})
+	onWatch(t, "so does one that only the sweep sees", func(w *watch) {
+		w.passes(10500 * time.Millisecond)
+		require.Equal(w, 1, w.sweeps())
+		w.db.set(func(s *fakeStore) { s.sweep = store.SweepResult{ClockStep: true} })
+		w.passes(time.Second)
+		require.Equal(w, 2, w.sweeps())
+		w.passes(9 * time.Second)
+		require.Equal(w, 2, w.sweeps())
 	})
 
-	t.Run("a database that was away starts the waiting anew", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			w.passes(12 * time.Second)
-			before := w.sweeps()
-			w.db.set(func(s *fakeStore) { s.err = errAway })
-			w.passes(time.Second)
-			w.db.set(func(s *fakeStore) { s.err = nil })
-			w.passes(9 * time.Second)
-			require.Equal(w, before, w.sweeps())
-			w.passes(3 * time.Second)
-			require.Greater(w, w.sweeps(), before)
-		})
+	onWatch(t, "a database that was away starts the waiting anew", func(w *watch) {
+		w.passes(12 * time.Second)
+		before := w.sweeps()
+		w.db.set(func(s *fakeStore) { s.err = errAway })
+		w.passes(time.Second)
+		w.db.set(func(s *fakeStore) { s.err = nil })
+		w.passes(9 * time.Second)
+		require.Equal(w, before, w.sweeps())
+		w.passes(3 * time.Second)
+		require.Greater(w, w.sweeps(), before)
 	})
 
-	t.Run("requeued builds reach the queue and everybody hears", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			events := make(chan pubsub.Event, 100)
-			defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.BuildUpdated, pubsub.WorkerUpdated)()
-			w.db.set(func(s *fakeStore) {
-				s.sweep = store.SweepResult{
-					Requeued: []store.BuildRef{{ID: "x", Platform: store.IOS, ClassID: ios, WorkerID: "w", Attempt: 1}},
-					Failed:   []store.BuildRef{{ID: "y", Platform: store.Android}},
-					Offline:  []string{"w"},
-				}
-			})
-			w.db.worker("parked")
-			parked, cancel := context.WithCancelCause(w.Context())
-			go func() { _, _ = w.queue.Poll(parked, store.PollRequest{WorkerID: "parked"}, time.Minute) }() // ends with its context
-			w.passes(10 * time.Second)
-			require.EqualValues(w, 1, w.queue.Stats().Woken, "it looked for the build that waits again")
-			cancel(context.Canceled)
-			require.Equal(w, store.BuildUpdate{
-				BuildID: "x", Platform: store.IOS, State: store.Pending,
-				Step: store.Step{What: store.StepLost, Attempt: 1, WorkerID: "w", Lost: store.LostSilent},
-				Was:  store.BuildRef{ID: "x", Platform: store.IOS, ClassID: ios, WorkerID: "w", Attempt: 1},
-			}, (<-events).Data)
-			require.Equal(w, store.BuildUpdate{
-				BuildID: "y", Platform: store.Android, State: store.Failed, Step: store.Step{What: store.StepLost, Lost: store.LostSilent},
-				Was: store.BuildRef{ID: "y", Platform: store.Android},
-			}, (<-events).Data)
-			require.Equal(w, store.WorkerUpdate{WorkerID: "w", Status: store.Offline, Step: store.Step{What: store.StepOffline}}, (<-events).Data)
+	onWatch(t, "requeued builds reach the queue and everybody hears", func(w *watch) {
+		events := make(chan pubsub.Event, 100)
+		defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.BuildUpdated, pubsub.WorkerUpdated)()
+		w.db.set(func(s *fakeStore) {
+			s.sweep = store.SweepResult{
+				Requeued: []store.BuildRef{{ID: "x", Platform: store.IOS, ClassID: ios, WorkerID: "w", Attempt: 1}},
+				Failed:   []store.BuildRef{{ID: "y", Platform: store.Android}},
+				Offline:  []string{"w"},
+			}
 		})
+		w.db.worker("parked")
+		parked, cancel := context.WithCancelCause(w.Context())
+		go func() { _, _ = w.queue.Poll(parked, store.PollRequest{WorkerID: "parked"}, time.Minute) }() // ends with its context
+		w.passes(10 * time.Second)
+		require.EqualValues(w, 1, w.queue.Stats().Woken, "it looked for the build that waits again")
+		cancel(context.Canceled)
+		require.Equal(w, store.BuildUpdate{
+			BuildID: "x", Platform: store.IOS, State: store.Pending,
+			Step: store.Step{What: store.StepLost, Attempt: 1, WorkerID: "w", Lost: store.LostSilent},
+			Was:  store.BuildRef{ID: "x", Platform: store.IOS, ClassID: ios, WorkerID: "w", Attempt: 1},
+		}, (<-events).Data)
+		require.Equal(w, store.BuildUpdate{
+			BuildID: "y", Platform: store.Android, State: store.Failed, Step: store.Step{What: store.StepLost, Lost: store.LostSilent},
+			Was: store.BuildRef{ID: "y", Platform: store.Android},
+		}, (<-events).Data)
+		require.Equal(w, store.WorkerUpdate{WorkerID: "w", Status: store.Offline, Step: store.Step{What: store.StepOffline}}, (<-events).Data)
 	})
 
-	t.Run("everybody hears of builds that failed because no worker could take them", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			events := make(chan pubsub.Event, 100)
-			defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.BuildUpdated)()
-			w.db.submit("z", "gpu")
-			w.passes(10 * time.Second)
-			was := store.BuildRef{ID: "z", Platform: store.IOS, ClassID: gpu}
-			require.Equal(w, store.BuildUpdate{BuildID: "z", Platform: store.IOS, State: store.Failed, Was: was}, (<-events).Data)
-			require.Contains(w, w.log.String(), "builds failed because no known worker could take them")
-		})
+	onWatch(t, "everybody hears of builds that failed because no worker could take them", func(w *watch) {
+		events := make(chan pubsub.Event, 100)
+		defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.BuildUpdated)()
+		w.db.submit("z", "gpu")
+		w.passes(10 * time.Second)
+		was := store.BuildRef{ID: "z", Platform: store.IOS, ClassID: gpu}
+		require.Equal(w, store.BuildUpdate{BuildID: "z", Platform: store.IOS, State: store.Failed, Was: was}, (<-events).Data)
+		require.Contains(w, w.log.String(), "builds failed because no known worker could take them")
 	})
 
-	t.Run("a sweep and the look for builds that no worker can take don't fail together", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			events := make(chan pubsub.Event, 100)
-			defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.BuildUpdated)()
-			silent := store.SweepResult{Requeued: []store.BuildRef{{ID: "x", Platform: store.IOS, ClassID: ios}}}
-			w.db.set(func(s *fakeStore) { s.sweep, s.classesErr = silent, errors.New("classes") })
-			w.db.submit("z", "gpu")
-			w.passes(10 * time.Second)
-			require.Len(w, events, 1)
-			require.Equal(w, "x", (<-events).Data.(store.BuildUpdate).BuildID) //nolint:forcetypeassert // by its topic
-			require.Contains(w, w.log.String(), "builds taken from silent workers")
-			require.Contains(w, w.log.String(), "looking for builds that no known worker can take failed")
-			require.NotContains(w, w.log.String(), "sweep failed")
+	onWatch(t, "a sweep and the look for builds that no worker can take don't fail together", func(w *watch) {
+		events := make(chan pubsub.Event, 100)
+		defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.BuildUpdated)()
+		silent := store.SweepResult{Requeued: []store.BuildRef{{ID: "x", Platform: store.IOS, ClassID: ios}}}
+		w.db.set(func(s *fakeStore) { s.sweep, s.classesErr = silent, errors.New("classes") })
+		w.db.submit("z", "gpu")
+		w.passes(10 * time.Second)
+		require.Len(w, events, 1)
+		require.Equal(w, "x", (<-events).Data.(store.BuildUpdate).BuildID) //nolint:forcetypeassert // by its topic
+		require.Contains(w, w.log.String(), "builds taken from silent workers")
+		require.Contains(w, w.log.String(), "looking for builds that no known worker can take failed")
+		require.NotContains(w, w.log.String(), "sweep failed")
 
-			// The database refuses to change the row of one worker.
-			w.db.set(func(s *fakeStore) { s.sweepErr, s.classesErr = errors.New("refused"), nil })
-			w.passes(time.Second)
-			require.Len(w, events, 2)
-			require.Equal(w, "x", (<-events).Data.(store.BuildUpdate).BuildID) //nolint:forcetypeassert // by its topic
-			require.Equal(w, "z", (<-events).Data.(store.BuildUpdate).BuildID) //nolint:forcetypeassert // by its topic
-			require.Contains(w, w.log.String(), "sweep failed")
-		})
+		// The database refuses to change the row of one worker.
+		w.db.set(func(s *fakeStore) { s.sweepErr, s.classesErr = errors.New("refused"), nil })
+		w.passes(time.Second)
+		require.Len(w, events, 2)
+		require.Equal(w, "x", (<-events).Data.(store.BuildUpdate).BuildID) //nolint:forcetypeassert // by its topic
+		require.Equal(w, "z", (<-events).Data.(store.BuildUpdate).BuildID) //nolint:forcetypeassert // by its topic
+		require.Contains(w, w.log.String(), "sweep failed")
 	})
 
-	t.Run("a crash loses nothing but the time it listened", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			saved := store.Timeouts{CheckInterval: time.Second, BuildTimeout: 20 * time.Second, WorkerTimeout: time.Minute}
-			require.NoError(w, w.monitor.Update(w.Context(), saved))
-			w.passes(19 * time.Second)
-			w.sys.Whereis(monitorName).Exit(errors.New("crashed"))
-			w.passes(time.Second)
-			got, err := w.monitor.Timeouts(w.Context())
-			require.NoError(w, err)
-			require.Equal(w, saved, got)
-			w.passes(18 * time.Second)
-			require.Zero(w, w.sweeps())
-			w.passes(3 * time.Second)
-			require.Positive(w, w.sweeps())
-		})
+	onWatch(t, "a crash loses nothing but the time it listened", func(w *watch) {
+		saved := store.Timeouts{CheckInterval: time.Second, BuildTimeout: 20 * time.Second, WorkerTimeout: time.Minute}
+		require.NoError(w, w.monitor.Update(w.Context(), saved))
+		w.passes(19 * time.Second)
+		w.sys.Whereis(monitorName).Exit(errors.New("crashed"))
+		w.passes(time.Second)
+		got, err := w.monitor.Timeouts(w.Context())
+		require.NoError(w, err)
+		require.Equal(w, saved, got)
+		w.passes(18 * time.Second)
+		require.Zero(w, w.sweeps())
+		w.passes(3 * time.Second)
+		require.Positive(w, w.sweeps())
 	})
 }
 
@@ -297,84 +264,66 @@ func TestTimeouts(t *testing.T) {
 	t.Parallel()
 	short := store.Timeouts{CheckInterval: 200 * time.Millisecond, BuildTimeout: time.Second, WorkerTimeout: 2 * time.Second}
 
-	t.Run("an update is saved and applied at once", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			w.passes(2 * time.Second)
-			require.NoError(w, w.monitor.Update(w.Context(), short))
-			require.Equal(w, &short, w.db.saved)
-			w.passes(200 * time.Millisecond)
-			require.Equal(w, 1, w.sweeps())
-			require.Equal(w, short, w.db.swept[0].Timeouts)
-		})
+	onWatch(t, "an update is saved and applied at once", func(w *watch) {
+		w.passes(2 * time.Second)
+		require.NoError(w, w.monitor.Update(w.Context(), short))
+		require.Equal(w, &short, w.db.saved)
+		w.passes(200 * time.Millisecond)
+		require.Equal(w, 1, w.sweeps())
+		require.Equal(w, short, w.db.swept[0].Timeouts)
 	})
 
-	t.Run("values out of bounds are refused by name", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			for text, edit := range map[string]func(*store.Timeouts){
-				"check_interval must be between 0.1 and 3600 seconds, not 0":    func(t *store.Timeouts) { t.CheckInterval = 0 },
-				"build_timeout must be between 1 and 86400 seconds, not -5":     func(t *store.Timeouts) { t.BuildTimeout = -5 * time.Second },
-				"worker_timeout must be between 1 and 86400 seconds, not 90000": func(t *store.Timeouts) { t.WorkerTimeout = 25 * time.Hour },
-			} {
-				bad := short
-				edit(&bad)
-				err := w.monitor.Update(w.Context(), bad)
-				require.Equal(w, store.InvalidArgument, store.CodeOf(err))
-				require.ErrorContains(w, err, text)
-			}
-			require.Nil(w, w.db.saved)
-		})
+	onWatch(t, "values out of bounds are refused by name", func(w *watch) {
+		for text, edit := range map[string]func(*store.Timeouts){
+			"check_interval must be between 0.1 and 3600 seconds, not 0":    func(t *store.Timeouts) { t.CheckInterval = 0 },
+			"build_timeout must be between 1 and 86400 seconds, not -5":     func(t *store.Timeouts) { t.BuildTimeout = -5 * time.Second },
+			"worker_timeout must be between 1 and 86400 seconds, not 90000": func(t *store.Timeouts) { t.WorkerTimeout = 25 * time.Hour },
+		} {
+			bad := short
+			edit(&bad)
+			err := w.monitor.Update(w.Context(), bad)
+			require.Equal(w, store.InvalidArgument, store.CodeOf(err))
+			require.ErrorContains(w, err, text)
+		}
+		require.Nil(w, w.db.saved)
 	})
 
-	t.Run("what can't be saved is not applied", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			w.db.set(func(s *fakeStore) { s.err = errAway })
-			require.ErrorIs(w, w.monitor.Update(w.Context(), short), errAway)
-			got, err := w.monitor.Timeouts(w.Context())
-			require.NoError(w, err)
-			require.Equal(w, w.monitor.cfg.Timeouts, got)
-		})
+	onWatch(t, "what can't be saved is not applied", func(w *watch) {
+		w.db.set(func(s *fakeStore) { s.err = errAway })
+		require.ErrorIs(w, w.monitor.Update(w.Context(), short), errAway)
+		got, err := w.monitor.Timeouts(w.Context())
+		require.NoError(w, err)
+		require.Equal(w, w.monitor.cfg.Timeouts, got)
 	})
 
-	t.Run("another controller's update is heard", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			w.db.set(func(s *fakeStore) { s.saved = &short })
-			w.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
-			synctest.Wait()
-			got, err := w.monitor.Timeouts(w.Context())
-			require.NoError(w, err)
-			require.Equal(w, short, got)
-		})
+	onWatch(t, "another controller's update is heard", func(w *watch) {
+		w.db.set(func(s *fakeStore) { s.saved = &short })
+		w.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
+		synctest.Wait()
+		got, err := w.monitor.Timeouts(w.Context())
+		require.NoError(w, err)
+		require.Equal(w, short, got)
 	})
 
-	t.Run("no sweep happens before the saved timeouts are known", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			w.db.set(func(s *fakeStore) {
-				s.err = errAway
-				s.saved = &store.Timeouts{CheckInterval: time.Second, BuildTimeout: time.Minute, WorkerTimeout: time.Minute}
-			})
-			w.sys.Whereis(monitorName).Exit(errors.New("crashed"))
-			w.passes(20 * time.Second)
-			w.db.set(func(s *fakeStore) { s.err = nil })
-			w.passes(20 * time.Second)
-			require.Zero(w, w.sweeps())
+	onWatch(t, "no sweep happens before the saved timeouts are known", func(w *watch) {
+		w.db.set(func(s *fakeStore) {
+			s.err = errAway
+			s.saved = &store.Timeouts{CheckInterval: time.Second, BuildTimeout: time.Minute, WorkerTimeout: time.Minute}
 		})
+		w.sys.Whereis(monitorName).Exit(errors.New("crashed"))
+		w.passes(20 * time.Second)
+		w.db.set(func(s *fakeStore) { s.err = nil })
+		w.passes(20 * time.Second)
+		require.Zero(w, w.sweeps())
 	})
 
-	t.Run("unusable saved timeouts fall back to the configured ones", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			w.db.set(func(s *fakeStore) { s.saved = &store.Timeouts{} })
-			w.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
-			synctest.Wait()
-			got, err := w.monitor.Timeouts(w.Context())
-			require.NoError(w, err)
-			require.Equal(w, w.monitor.cfg.Timeouts, got)
-		})
+	onWatch(t, "unusable saved timeouts fall back to the configured ones", func(w *watch) {
+		w.db.set(func(s *fakeStore) { s.saved = &store.Timeouts{} })
+		w.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
+		synctest.Wait()
+		got, err := w.monitor.Timeouts(w.Context())
+		require.NoError(w, err)
+		require.Equal(w, w.monitor.cfg.Timeouts, got)
 	})
 }
 

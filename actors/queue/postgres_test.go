@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +20,6 @@ import (
 	"takt/store"
 	"takt/store/postgres"
 	"takt/store/storetest"
-	"takt/store/storetest/needs"
 )
 
 // controller is one takt's QueueManager on a real database.
@@ -42,8 +40,6 @@ func (c *controller) next(tb testing.TB, req store.PollRequest, r store.PollRepl
 	require.NoError(tb, err)
 	return store.PollRequest{Token: token, Presented: r.Token}
 }
-
-const queueName = "takt/orchestration/queue_manager"
 
 func newController(tb testing.TB, db *postgres.DB) *controller {
 	tb.Helper()
@@ -79,7 +75,6 @@ type fleet struct {
 	mu       sync.Mutex                 // guards what follows
 	holders  map[string]map[string]bool // of each build, as the workers saw it
 	finished int
-	errs     map[store.Code]int
 	defects  []error
 }
 
@@ -87,7 +82,7 @@ func newFleet(tb testing.TB, db *postgres.DB, wait time.Duration, controllers ..
 	tb.Helper()
 	f := &fleet{
 		TB: tb, builds: postgres.NewBuilds(db, postgres.BuildsConfig{}), controllers: controllers, wait: wait,
-		holders: map[string]map[string]bool{}, errs: map[store.Code]int{},
+		holders: map[string]map[string]bool{},
 	}
 	f.ctx, f.stop = context.WithCancelCause(tb.Context())
 	return f
@@ -155,7 +150,6 @@ func (f *fleet) failed(err error) {
 		return
 	}
 	f.mu.Lock()
-	f.errs[store.CodeOf(err)]++
 	if store.CodeOf(err) != store.Unavailable {
 		f.defects = append(f.defects, err)
 	}
@@ -204,50 +198,6 @@ func workers(tb testing.TB, db *postgres.DB, n int) []storetest.RegisteredWorker
 	return list
 }
 
-func TestRaceForOneBuild(t *testing.T) {
-	t.Parallel()
-	const racers = 10
-	db := storetest.New(t)
-	c := newController(t, db.DB)
-	builds := postgres.NewBuilds(db.DB, postgres.BuildsConfig{})
-	fleet := workers(t, db.DB, racers)
-	reqs := make([]store.PollRequest, racers)
-	for i, w := range fleet {
-		reqs[i] = w.Request()
-	}
-	for round := range needs.Repeat(100, 1000) {
-		b := storetest.Build(t, db.DB)
-		c.queue.Enqueued(b) // as whoever submits here does, before it replies
-		var race sync.WaitGroup
-		replies, errs := make([]store.PollReply, racers), make([]error, racers)
-		start := make(chan struct{})
-		for i := range racers {
-			race.Go(func() {
-				<-start
-				replies[i], errs[i] = c.queue.Poll(t.Context(), reqs[i], 0)
-			})
-		}
-		close(start)
-		race.Wait()
-		winner := -1
-		for i, r := range replies {
-			require.NoError(t, errs[i])
-			reqs[i] = c.next(t, reqs[i], r)
-			if r.Job != nil {
-				require.Equal(t, -1, winner, "round %d: two workers have the build", round)
-				require.Equal(t, b.ID, r.Job.BuildID)
-				winner = i
-			}
-		}
-		require.NotEqual(t, -1, winner, "round %d: nobody has the build", round)
-		_, err := builds.Finish(t.Context(), store.Result{BuildID: b.ID, WorkerID: fleet[winner].ID, Attempt: 1})
-		require.NoError(t, err)
-	}
-	var twice int
-	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds WHERE attempt <> 1 OR state <> 'failed'`).Scan(&twice))
-	require.Zero(t, twice)
-}
-
 func TestTwoControllers(t *testing.T) {
 	t.Parallel()
 	const pollers, count = 50, 500
@@ -256,9 +206,7 @@ func TestTwoControllers(t *testing.T) {
 	f := newFleet(t, db.DB, 3*time.Second, one, two)
 	f.join(workers(t, db.DB, pollers)...)
 	for i := range count {
-		b := storetest.Build(t, db.DB, func(s *store.Submission) {
-			s.Platform = []store.Platform{store.IOS, store.Android}[i%2]
-		})
+		b := storetest.Build(t, db.DB, func(s *store.Submission) { s.Platform = []store.Platform{store.IOS, store.Android}[i%2] })
 		if i%3 > 0 { // nobody hears of the others: the count has to find them
 			one.queue.Enqueued(b)
 		}
@@ -266,213 +214,6 @@ func TestTwoControllers(t *testing.T) {
 	f.finishes(count)
 	f.leave()
 	f.check(db.Pool, count)
-}
-
-func TestCrashUnderLoad(t *testing.T) {
-	t.Parallel()
-	const pollers, count = 20, 300
-	db := storetest.New(t)
-	c := newController(t, db.DB)
-	bystander := c.sys.Whereis("takt/pubsub")
-	f := newFleet(t, db.DB, 3*time.Second, c)
-	f.join(workers(t, db.DB, pollers)...)
-	crashes := 0
-	for i := range count {
-		storetest.Build(t, db.DB)
-		c.queue.Enqueued(plain(store.IOS))
-		if i%10 == 5 {
-			if p := c.sys.Whereis(queueName); p != nil {
-				p.Exit(errors.New("crashed on purpose"))
-				crashes++
-			}
-		}
-	}
-	f.finishes(count)
-	f.leave()
-	f.check(db.Pool, count)
-	require.Greater(t, crashes, count/20)
-	require.Same(t, bystander, c.sys.Whereis("takt/pubsub"))
-}
-
-// Another session, such as one of a controller that stands still in a transaction, keeps
-// the rows of three of twenty workers locked. The others get their builds meanwhile.
-func TestLockedWorkersHoldUpNoOther(t *testing.T) {
-	t.Parallel()
-	db := storetest.New(t)
-	c := newController(t, db.DB)
-	all := workers(t, db.DB, 20)
-	for range all {
-		storetest.Build(t, db.DB)
-	}
-	var ids []string
-	for _, w := range all[:3] {
-		ids = append(ids, w.ID)
-	}
-	tx, err := db.Pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	_, err = tx.Exec(t.Context(), `SELECT FROM workers WHERE id = ANY ($1) FOR UPDATE`, ids)
-	require.NoError(t, err)
-	type result struct {
-		i     int
-		reply store.PollReply
-		err   error
-		took  time.Duration
-	}
-	results := make(chan result, len(all))
-	for i, w := range all {
-		go func() {
-			begun := time.Now()
-			reply, err := c.queue.Poll(t.Context(), store.PollRequest{Token: w.Token, Presented: "shown"}, time.Minute)
-			results <- result{i, reply, err, time.Since(begun)}
-		}()
-	}
-	slowest := time.Duration(0)
-	for range all[3:] {
-		r := <-results
-		require.NoError(t, r.err)
-		require.NotNil(t, r.reply.Job)
-		require.GreaterOrEqual(t, r.i, 3)
-		slowest = max(slowest, r.took)
-	}
-	t.Logf("the slowest of the others waited %s", slowest)
-	require.NoError(t, tx.Rollback(t.Context()))
-	for range ids {
-		r := <-results
-		require.NoError(t, r.err)
-		require.NotNil(t, r.reply.Job)
-	}
-}
-
-func TestLostReply(t *testing.T) {
-	t.Parallel()
-	db := storetest.New(t)
-	c := newController(t, db.DB)
-	w := storetest.Worker(t, db.DB)
-	for range 3 {
-		storetest.Build(t, db.DB)
-	}
-	req := w.Request()
-	lost, err := c.queue.Poll(t.Context(), req, 0)
-	require.NoError(t, err)
-	for range 3 {
-		again, err := c.queue.Poll(t.Context(), req, time.Second)
-		require.NoError(t, err)
-		require.Equal(t, lost.Job, again.Job)
-		require.True(t, again.Redelivered)
-	}
-
-	t.Run("also when the caller left while it was parked", func(t *testing.T) {
-		t.Parallel()
-		db := storetest.New(t)
-		c := newController(t, db.DB)
-		w := storetest.Worker(t, db.DB)
-		req := w.Request()
-		for range 20 {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			parked, err := c.queue.Arrive(ctx, req, time.Minute)
-			require.NoError(t, err)
-			b := storetest.Build(t, db.DB)
-			c.queue.Enqueued(plain(store.IOS))
-			cancel(errors.New("client disconnected"))
-			reply, err := parked(ctx, nil)
-			if err != nil {
-				reply, err = c.queue.Poll(t.Context(), req, time.Minute)
-				require.NoError(t, err)
-			}
-			require.Equal(t, b.ID, reply.Job.BuildID)
-			require.Equal(t, 1, reply.Job.Attempt)
-			req = c.next(t, req, reply)
-			_, err = postgres.NewBuilds(db.DB, postgres.BuildsConfig{}).
-				Finish(t.Context(), store.Result{BuildID: b.ID, WorkerID: w.ID, Attempt: 1})
-			require.NoError(t, err)
-		}
-	})
-}
-
-// apart returns db with connections of its own, which nobody ends.
-func apart(t *testing.T, db *storetest.Database) *storetest.Database {
-	t.Helper()
-	cfg := db.Config.Copy()
-	cfg.RuntimeParams["application_name"] = "apart"
-	return storetest.Another(t, &storetest.Database{Config: cfg})
-}
-
-func TestDatabaseLostUnderLoad(t *testing.T) {
-	t.Parallel()
-	for name, lose := range map[string]func(t *testing.T, db *storetest.Database){
-		"the pool is away": func(t *testing.T, db *storetest.Database) {
-			t.Helper()
-			db.DB.Drop(errors.New("database lost on purpose"))
-			<-time.After(200 * time.Millisecond)
-			db.DB.Use(db.Pool)
-		},
-		"connections die": func(t *testing.T, db *storetest.Database) {
-			t.Helper()
-			_, err := db.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-				WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name <> 'apart'`)
-			require.NoError(t, err)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const pollers, count, rounds = 20, 300, 3
-			db := storetest.New(t)
-			own := apart(t, db) // a connection that was ended while nobody used it fails its next user
-			c := newController(t, db.DB)
-			proc := c.sys.Whereis(queueName)
-			f := newFleet(t, db.DB, time.Second, c)
-			f.join(workers(t, db.DB, pollers)...)
-			for range rounds {
-				for range count / rounds {
-					storetest.Build(t, own.DB)
-					c.queue.Enqueued(plain(store.IOS))
-				}
-				lose(t, db)
-			}
-			f.finishes(count - 5*pollers) // what was lost in COMMITs may have been finished by their repeats
-			require.Eventually(t, func() bool {
-				var left int
-				err := own.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds WHERE state <> 'failed'`).Scan(&left)
-				return err == nil && left == 0
-			}, 60*time.Second, 20*time.Millisecond)
-			f.leave()
-			f.check(own.Pool, count)
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			require.Positive(t, f.errs[store.Unavailable], fmt.Sprint(f.errs))
-			require.Same(t, proc, c.sys.Whereis(queueName), "no restart was spent on it")
-		})
-	}
-}
-
-// The end of a rest changes no row and is announced by nobody, so the count finds it.
-func TestAParkedPollGetsABuildWhenItsWorkersRestEnds(t *testing.T) {
-	t.Parallel()
-	db := storetest.New(t)
-	c := newController(t, db.DB)
-	builds := postgres.NewBuilds(db.DB, postgres.BuildsConfig{})
-	w := workers(t, db.DB, 1)[0]
-	b := storetest.Build(t, db.DB)
-	req := w.Request()
-	r, err := c.queue.Poll(t.Context(), req, 0)
-	require.NoError(t, err)
-	require.Equal(t, b.ID, r.Job.BuildID)
-	back, err := builds.GiveBack(t.Context(), store.Result{BuildID: b.ID, WorkerID: w.ID, Attempt: 1, Fault: store.FaultEngine})
-	require.NoError(t, err)
-	require.Equal(t, store.Pending, back.State)
-	for range 3 {
-		req = c.next(t, req, r)
-		r, err = c.queue.Poll(t.Context(), req, 0)
-		require.NoError(t, err)
-		require.Nil(t, r.Job, "it rests")
-	}
-	_, err = db.Pool.Exec(t.Context(), `UPDATE workers SET rests_until = clock_timestamp() + interval '5 s'`)
-	require.NoError(t, err)
-	r, err = c.queue.Poll(t.Context(), c.next(t, req, r), 50*time.Second)
-	require.NoError(t, err)
-	require.NotNil(t, r.Job)
-	require.Equal(t, 2, r.Job.Attempt)
 }
 
 // A batch of one controller has locked a build that it then does not hand out, because its
@@ -598,8 +339,7 @@ func TestABuildThatComesBeforeOthersIsClaimedByTheOtherController(t *testing.T) 
 	for i := range 3 {
 		require.Equal(t, flood[i].ID, claimed())
 	}
-	late := submit(1)
-	require.Equal(t, late.ID, claimed())
+	require.Equal(t, submit(1).ID, claimed())
 	require.Equal(t, flood[3].ID, claimed())
 	_, err = postgres.NewBuilds(db.DB, postgres.BuildsConfig{}).SetPriority(t.Context(), flood[5].ID, 3)
 	require.NoError(t, err)
@@ -626,10 +366,7 @@ func TestTwoProcessesOfOneWorkerAtTwoControllers(t *testing.T) {
 	parked, err := one.queue.Arrive(t.Context(), first, time.Minute)
 	require.NoError(t, err)
 	ended := make(chan error, 1)
-	go func() {
-		_, err := parked(t.Context(), nil)
-		ended <- err
-	}()
+	go func() { _, err := parked(t.Context(), nil); ended <- err }()
 	require.Eventually(t, func() bool {
 		var recent bool
 		err := db.Pool.QueryRow(t.Context(), `SELECT last_seen_at > now() - interval '25 s' FROM workers`).Scan(&recent)

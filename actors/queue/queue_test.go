@@ -27,26 +27,42 @@ type bench struct {
 	tokens *store.WorkerTokens
 }
 
-// inBubble runs f with a QueueManager in a bubble of fake time.
-func inBubble(t *testing.T, cfg Config, f func(b *bench)) {
+// inBubble runs f as a test of its own, with a QueueManager in a bubble of fake time.
+func inBubble(t *testing.T, name string, cfg Config, f func(b *bench)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		b := &bench{T: t, sys: otp.New(otp.Options{Logger: zerolog.New(t.Output())}), bus: pubsub.New(), db: newFakeStore()}
-		b.tokens = store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32))
-		b.queue = New(b.sys, b.db, b.bus, b.tokens, cfg)
-		_, err := b.sys.StartRoot(t.Context(), "takt", otp.SupSpec{
-			Intensity: 100,
-			Children:  []otp.ChildSpec{b.bus.Spec(), b.queue.Spec()},
-		})
-		require.NoError(t, err)
-		defer func() {
-			b.sys.Shutdown(context.Background())
-			synctest.Wait()
-		}()
-		synctest.Wait()
-		f(b)
-		require.Empty(t, b.db.broken)
+	inTime(t, name, func(t bubbled) { run(t.T, cfg, f) })
+}
+
+type bubbled struct{ *testing.T }
+
+// inTime runs f as a test of its own in a bubble of fake time.
+func inTime(t *testing.T, name string, f func(t bubbled)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) { f(bubbled{t}) })
 	})
+}
+
+func bubble(t *testing.T, cfg Config, f func(b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { run(t, cfg, f) })
+}
+
+func run(t *testing.T, cfg Config, f func(b *bench)) {
+	t.Helper()
+	b := &bench{T: t, sys: otp.New(otp.Options{Logger: zerolog.New(t.Output())}), bus: pubsub.New(), db: newFakeStore()}
+	b.tokens = store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32))
+	b.queue = New(b.sys, b.db, b.bus, b.tokens, cfg)
+	_, err := b.sys.StartRoot(t.Context(), "takt", otp.SupSpec{
+		Intensity: 100,
+		Children:  []otp.ChildSpec{b.bus.Spec(), b.queue.Spec()},
+	})
+	require.NoError(t, err)
+	defer func() { b.sys.Shutdown(context.Background()); synctest.Wait() }()
+	synctest.Wait()
+	f(b)
+	require.Empty(t, b.db.broken)
 }
 
 // asked is a poll under way.
@@ -124,335 +140,181 @@ func (b *bench) gotNothing(a *asked) {
 func TestPoll(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a poll gets a build and a new token", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			b.db.worker("w")
-			b.db.submit("x", store.IOS)
-			a := b.sends(b.db.shows("w"), 0)
-			b.gotJob(a, "x")
-			require.Len(b, a.reply.Token, 32)
-			b.db.finish("w")
-			b.gotNothing(b.sends(b.shows(a.reply), 0))
-		})
+	inBubble(t, "a poll gets a build and a new token", Config{}, func(b *bench) {
+		b.db.worker("w")
+		b.db.submit("x", store.IOS)
+		a := b.sends(b.db.shows("w"), 0)
+		b.gotJob(a, "x")
+		require.Len(b, a.reply.Token, 32)
+		b.db.finish("w")
+		b.gotNothing(b.sends(b.shows(a.reply), 0))
 	})
 
-	t.Run("unknown tokens and workers are refused", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			require.Equal(b, store.InvalidToken, store.CodeOf(b.sends(store.PollRequest{Token: store.WorkerToken{Worker: 9, Counter: 9}}, time.Minute).err))
-			require.Equal(b, store.NotFound, store.CodeOf(b.asks("nobody", time.Minute).err))
-			require.Equal(b, 0, b.queue.Stats().Parked)
-		})
+	inBubble(t, "polls that come while transactions run share the next one", Config{}, func(b *bench) {
+		gate := make(chan struct{})
+		b.db.set(func(s *fakeStore) { s.gate = gate })
+		for i := range 9 {
+			b.db.worker(fmt.Sprint(i))
+			b.asks(fmt.Sprint(i), 0)
+		}
+		require.Equal(b, 7, b.queue.Stats().Waiting)
+		close(gate)
+		synctest.Wait()
+		require.Equal(b, [][]string{{"0"}, {"1"}, {"2", "3", "4", "5", "6", "7", "8"}}, b.db.batches)
 	})
 
-	t.Run("polls that come while transactions run share the next one", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			gate := make(chan struct{})
-			b.db.set(func(s *fakeStore) { s.gate = gate })
-			for i := range 9 {
-				b.db.worker(fmt.Sprint(i))
-				b.asks(fmt.Sprint(i), 0)
-			}
-			require.Equal(b, 7, b.queue.Stats().Waiting)
-			close(gate)
-			synctest.Wait()
-			require.Equal(b, [][]string{{"0"}, {"1"}, {"2", "3", "4", "5", "6", "7", "8"}}, b.db.batches)
-		})
-	})
-
-	t.Run("a batch is bounded", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{BatchSize: 2, Batches: 1}, func(b *bench) {
-			gate := make(chan struct{})
-			b.db.set(func(s *fakeStore) { s.gate = gate })
-			for i := range 4 {
-				b.db.worker(fmt.Sprint(i))
-				b.asks(fmt.Sprint(i), 0)
-			}
-			close(gate)
-			synctest.Wait()
-			require.Equal(b, [][]string{{"0"}, {"1", "2"}, {"3"}}, b.db.batches)
-		})
-	})
-
-	t.Run("a poll that the store could not serve is told so, the others not", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{Batches: 1}, func(b *bench) {
-			gate := make(chan struct{})
-			b.db.set(func(s *fakeStore) { s.gate, s.refused = gate, "1" })
-			polls := make([]*asked, 3)
-			for i := range polls {
-				b.db.worker(fmt.Sprint(i))
-				polls[i] = b.asks(fmt.Sprint(i), 0)
-			}
-			close(gate)
-			synctest.Wait()
-			for i, a := range polls {
-				require.True(b, a.done())
-				require.Equal(b, i == 1, a.err != nil, "worker %d", i)
-			}
-		})
-	})
-
-	t.Run("a lost reply is delivered again", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			b.db.worker("w")
-			b.db.submit("x", store.IOS)
-			first := b.sends(b.db.shows("w"), 0)
-			b.gotJob(first, "x")
-			second := b.sends(b.db.shows("w"), 0)
-			b.gotJob(second, "x")
-			require.True(b, second.reply.Redelivered)
-			require.Equal(b, 1, second.reply.Job.Attempt)
-			require.Equal(b, 1, b.db.handed["x"])
-		})
-	})
-
-	t.Run("replies and statistics show the queue", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			b.db.worker("w", store.Android)
-			for i := range 3 {
-				b.submits(fmt.Sprint("ios", i), store.IOS)
-			}
-			b.submits("android", store.Android)
-			require.Equal(b, 4, b.queue.Stats().Pending)
-			a := b.asks("w", 0)
-			b.gotJob(a, "android")
-			require.Zero(b, a.reply.QueueSize, "it took the only one that it could")
-			require.Equal(b, 3, b.queue.Stats().Pending)
-			require.Equal(b, int64(1), b.queue.Stats().Assigned)
-		})
+	inBubble(t, "replies and statistics show the queue", Config{}, func(b *bench) {
+		b.db.worker("w", store.Android)
+		for i := range 3 {
+			b.submits(fmt.Sprint("ios", i), store.IOS)
+		}
+		b.submits("android", store.Android)
+		require.Equal(b, 4, b.queue.Stats().Pending)
+		a := b.asks("w", 0)
+		b.gotJob(a, "android")
+		require.Zero(b, a.reply.QueueSize, "it took the only one that it could")
+		require.Equal(b, 3, b.queue.Stats().Pending)
+		require.Equal(b, int64(1), b.queue.Stats().Assigned)
 	})
 }
 
 func TestParkedPoll(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a submit wakes the longest parked match at once", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			b.db.worker("droid", store.Android)
-			b.db.worker("first")
-			b.db.worker("second")
-			droid, first, second := b.asks("droid", time.Minute), b.asks("first", time.Minute), b.asks("second", time.Minute)
-			require.Equal(b, 3, b.queue.Stats().Parked)
-			before := time.Now()
-			b.submits("x", store.IOS)
-			b.gotJob(first, "x")
-			require.Equal(b, before, first.at)
-			require.False(b, droid.done() || second.done())
-			b.submits("y", store.IOS)
-			b.gotJob(second, "y")
-			b.submits("z", store.Android)
-			b.gotJob(droid, "z")
-			require.Equal(b, int64(3), b.queue.Stats().Woken)
-		})
+	inBubble(t, "a submit wakes the longest parked match at once", Config{}, func(b *bench) {
+		b.db.worker("droid", store.Android)
+		b.db.worker("first")
+		b.db.worker("second")
+		droid, first, second := b.asks("droid", time.Minute), b.asks("first", time.Minute), b.asks("second", time.Minute)
+		require.Equal(b, 3, b.queue.Stats().Parked)
+		before := time.Now()
+		b.submits("x", store.IOS)
+		b.gotJob(first, "x")
+		require.Equal(b, before, first.at)
+		require.False(b, droid.done() || second.done())
+		b.submits("y", store.IOS)
+		b.gotJob(second, "y")
+		b.submits("z", store.Android)
+		b.gotJob(droid, "z")
+		require.Equal(b, int64(3), b.queue.Stats().Woken)
 	})
 
-	t.Run("a notification of another controller wakes one", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			b.db.worker("w")
-			b.db.worker("v")
-			w, v := b.asks("w", time.Minute), b.asks("v", time.Minute)
-			b.db.submit("x", store.IOS)
-			b.bus.PublishRemote(pubsub.JobAvailable, "ios")
-			synctest.Wait()
-			b.gotJob(w, "x")
-			require.False(b, v.done())
-			require.Equal(b, int64(1), b.queue.Stats().Woken)
-		})
+	inBubble(t, "a notification of another controller wakes one", Config{}, func(b *bench) {
+		b.db.worker("w")
+		b.db.worker("v")
+		w, v := b.asks("w", time.Minute), b.asks("v", time.Minute)
+		b.db.submit("x", store.IOS)
+		b.bus.PublishRemote(pubsub.JobAvailable, "ios")
+		synctest.Wait()
+		b.gotJob(w, "x")
+		require.False(b, v.done())
+		require.Equal(b, int64(1), b.queue.Stats().Woken)
 	})
 
-	t.Run("the echo of a submission wakes nobody", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			b.db.worker("w")
-			b.db.worker("v")
-			b.asks("w", time.Minute)
-			b.asks("v", time.Minute)
-			b.submits("x", store.IOS)
-			b.bus.PublishRemote(pubsub.JobAvailable, "ios")
-			synctest.Wait()
-			require.Equal(b, int64(1), b.queue.Stats().Woken)
-		})
+	inBubble(t, "the echo of a submission wakes nobody", Config{}, func(b *bench) {
+		b.db.worker("w")
+		b.db.worker("v")
+		b.asks("w", time.Minute)
+		b.asks("v", time.Minute)
+		b.submits("x", store.IOS)
+		b.bus.PublishRemote(pubsub.JobAvailable, "ios")
+		synctest.Wait()
+		require.Equal(b, int64(1), b.queue.Stats().Woken)
 	})
 
-	t.Run("requeued builds wake as many", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			for i := range 3 {
-				b.db.worker(fmt.Sprint(i))
-				b.asks(fmt.Sprint(i), time.Minute)
-			}
-			b.db.submit("x", store.IOS)
-			b.db.submit("y", store.Android)
-			b.queue.Requeued([]store.BuildRef{{ID: "x", Platform: store.IOS, ClassID: ios}, {ID: "y", Platform: store.Android, ClassID: android}})
-			b.queue.Requeued(nil)
-			synctest.Wait()
-			require.Equal(b, 1, b.queue.Stats().Parked)
-		})
+	inBubble(t, "requeued builds wake as many", Config{}, func(b *bench) {
+		for i := range 3 {
+			b.db.worker(fmt.Sprint(i))
+			b.asks(fmt.Sprint(i), time.Minute)
+		}
+		b.db.submit("x", store.IOS)
+		b.db.submit("y", store.Android)
+		b.queue.Requeued([]store.BuildRef{{ID: "x", Platform: store.IOS, ClassID: ios}, {ID: "y", Platform: store.Android, ClassID: android}})
+		b.queue.Requeued(nil)
+		synctest.Wait()
+		require.Equal(b, 1, b.queue.Stats().Parked)
 	})
 
-	t.Run("without any word the count finds the build", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			b.db.worker("w")
-			for i := range 50 {
-				b.db.worker(fmt.Sprint(i), store.Android)
-				b.asks(fmt.Sprint(i), time.Minute)
-			}
-			w := b.asks("w", time.Minute)
-			before := time.Now()
-			b.db.submit("x", store.IOS)
-			b.db.set(func(s *fakeStore) { s.counts = 0 })
-			b.passes(2 * time.Second)
-			b.gotJob(w, "x")
-			require.LessOrEqual(b, w.at.Sub(before), 2*time.Second)
-			require.Equal(b, 1, b.db.counts, "one count for all")
-		})
+	inBubble(t, "a poll whose time is up gets a new token and no build", Config{}, func(b *bench) {
+		b.db.worker("w")
+		before := time.Now()
+		a := b.sends(b.db.shows("w"), 30*time.Second)
+		b.passes(29 * time.Second)
+		require.False(b, a.done())
+		b.passes(time.Second)
+		b.gotNothing(a)
+		require.Equal(b, 30*time.Second, a.at.Sub(before))
+		require.NotEqual(b, "token-w", a.reply.Token)
+		b.gotNothing(b.sends(b.shows(a.reply), 0))
 	})
 
-	t.Run("a poll whose time is up gets a new token and no build", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			b.db.worker("w")
-			before := time.Now()
-			a := b.sends(b.db.shows("w"), 30*time.Second)
-			b.passes(29 * time.Second)
-			require.False(b, a.done())
-			b.passes(time.Second)
-			b.gotNothing(a)
-			require.Equal(b, 30*time.Second, a.at.Sub(before))
-			require.NotEqual(b, "token-w", a.reply.Token)
-			b.gotNothing(b.sends(b.shows(a.reply), 0))
-		})
+	inBubble(t, "a caller that leaves is replaced and loses nothing", Config{}, func(b *bench) {
+		b.db.worker("gone")
+		b.db.worker("w")
+		gone := b.sends(b.db.shows("gone"), time.Minute)
+		w := b.asks("w", time.Minute)
+		reason := errors.New("client disconnected")
+		gone.cancel(reason)
+		synctest.Wait()
+		require.ErrorIs(b, gone.err, reason)
+		b.submits("x", store.IOS)
+		b.gotJob(w, "x")
+		require.Zero(b, b.queue.Stats().Parked)
 	})
 
-	t.Run("a newer poll supersedes the parked one", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			b.db.worker("w")
-			old := b.sends(b.db.shows("w"), time.Minute)
-			young := b.sends(b.db.shows("w"), time.Minute)
-			b.gotNothing(old)
-			require.Equal(b, "token-w", old.reply.Token)
-			b.submits("x", store.IOS)
-			b.gotJob(young, "x")
-		})
+	inBubble(t, "a build that was assigned to a caller that left comes with the next poll", Config{}, func(b *bench) {
+		b.db.worker("w")
+		a := b.sends(b.db.shows("w"), time.Minute)
+		gate := make(chan struct{})
+		b.db.set(func(s *fakeStore) { s.gate = gate })
+		b.submits("x", store.IOS)
+		a.cancel(errors.New("client disconnected"))
+		synctest.Wait()
+		require.True(b, a.done())
+		close(gate)
+		synctest.Wait()
+		again := b.sends(b.db.shows("w"), time.Minute)
+		b.gotJob(again, "x")
+		require.Equal(b, 1, b.db.handed["x"])
 	})
 
-	t.Run("a poll on another controller supersedes the parked one when it is woken", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			b.db.worker("w")
-			b.db.worker("v")
-			old, other := b.sends(b.db.shows("w"), time.Minute), b.asks("v", time.Minute)
-			b.db.set(func(s *fakeStore) { s.workers["w"].Handed++ })
-			b.submits("x", store.IOS)
-			b.gotNothing(old)
-			require.Equal(b, "token-w", old.reply.Token)
-			b.gotJob(other, "x")
-		})
+	inBubble(t, "a busy worker's poll is woken once its slot is free", Config{}, func(b *bench) {
+		b.db.worker("w")
+		b.db.submit("x", store.IOS)
+		b.gotJob(b.asks("w", 0), "x")
+		b.db.set(func(s *fakeStore) { s.workers["w"].holds[0].building = true })
+		a := b.asks("w", time.Minute)
+		b.submits("y", store.IOS)
+		require.False(b, a.done())
+		b.db.finish("w")
+		b.queue.Freed("w")
+		synctest.Wait()
+		b.gotJob(a, "y")
 	})
 
-	t.Run("a caller that leaves is replaced and loses nothing", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			b.db.worker("gone")
-			b.db.worker("w")
-			gone := b.sends(b.db.shows("gone"), time.Minute)
-			w := b.asks("w", time.Minute)
-			reason := errors.New("client disconnected")
-			gone.cancel(reason)
-			synctest.Wait()
-			require.ErrorIs(b, gone.err, reason)
-			b.submits("x", store.IOS)
-			b.gotJob(w, "x")
-			require.Zero(b, b.queue.Stats().Parked)
-		})
-	})
-
-	t.Run("a build that was assigned to a caller that left comes with the next poll", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			b.db.worker("w")
-			a := b.sends(b.db.shows("w"), time.Minute)
-			gate := make(chan struct{})
-			b.db.set(func(s *fakeStore) { s.gate = gate })
-			b.submits("x", store.IOS)
-			a.cancel(errors.New("client disconnected"))
-			synctest.Wait()
-			require.True(b, a.done())
-			close(gate)
-			synctest.Wait()
-			again := b.sends(b.db.shows("w"), time.Minute)
-			b.gotJob(again, "x")
-			require.Equal(b, 1, b.db.handed["x"])
-		})
-	})
-
-	t.Run("one too many is answered at once", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{MaxParked: 2}, func(b *bench) {
-			for i := range 4 {
-				b.db.worker(fmt.Sprint(i))
-			}
-			b.gotNothing(b.asks("2", 0))
-			b.asks("0", time.Minute)
-			b.asks("1", time.Minute)
-			b.gotNothing(b.asks("2", time.Minute))
-			require.Equal(b, store.Overloaded, store.CodeOf(b.asks("3", 0).err), "the database would have to be asked")
-		})
-	})
-
-	t.Run("a busy worker's poll is woken once its slot is free", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			b.db.worker("w")
-			b.db.submit("x", store.IOS)
-			b.gotJob(b.asks("w", 0), "x")
-			b.db.set(func(s *fakeStore) { s.workers["w"].holds[0].building = true })
-			a := b.asks("w", time.Minute)
-			b.submits("y", store.IOS)
-			require.False(b, a.done())
-			b.db.finish("w")
-			b.queue.Freed("w")
-			synctest.Wait()
-			b.gotJob(a, "y")
-		})
-	})
-
-	t.Run("events are published and come in bunches", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			events := make(chan pubsub.Event, 100)
-			defer b.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.QueueUpdated, pubsub.BuildAssigned)()
-			for i := range 5 {
-				b.submits(fmt.Sprint(i), store.IOS)
-			}
-			b.passes(time.Second)
-			require.Equal(b, Updated{Pending: 5, PendingIOS: 5, ByPlatform: map[store.Platform]int{store.IOS: 5}}, (<-events).Data)
-			b.db.worker("w")
-			b.asks("w", 0)
-			assigned, _ := (<-events).Data.(Assigned)
-			require.Positive(b, assigned.Waited)
-			assigned.Waited = 0
-			require.Equal(b, Assigned{BuildID: "0", WorkerID: "w", Platform: store.IOS, Attempt: 1}, assigned)
-			b.passes(time.Second)
-			require.Equal(b, Updated{Pending: 4, PendingIOS: 4, ByPlatform: map[store.Platform]int{store.IOS: 4}}, (<-events).Data)
-			require.Empty(b, events)
-		})
+	inBubble(t, "events are published and come in bunches", Config{}, func(b *bench) {
+		events := make(chan pubsub.Event, 100)
+		defer b.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.QueueUpdated, pubsub.BuildAssigned)()
+		for i := range 5 {
+			b.submits(fmt.Sprint(i), store.IOS)
+		}
+		b.passes(time.Second)
+		require.Equal(b, Updated{Pending: 5, PendingIOS: 5, ByPlatform: map[store.Platform]int{store.IOS: 5}}, (<-events).Data)
+		b.db.worker("w")
+		b.asks("w", 0)
+		assigned, _ := (<-events).Data.(Assigned)
+		require.Positive(b, assigned.Waited)
+		assigned.Waited = 0
+		require.Equal(b, Assigned{BuildID: "0", WorkerID: "w", Platform: store.IOS, Attempt: 1}, assigned)
+		b.passes(time.Second)
+		require.Equal(b, Updated{Pending: 4, PendingIOS: 4, ByPlatform: map[store.Platform]int{store.IOS: 4}}, (<-events).Data)
+		require.Empty(b, events)
 	})
 }
 
 func TestABuildWakesTheWorkerWithItsCache(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, func(b *bench) {
+	bubble(t, Config{}, func(b *bench) {
 		b.db.worker("cold")
 		b.db.worker("warm")
 		cold, warm := b.asks("cold", time.Minute), b.asks("warm", time.Minute)
@@ -478,26 +340,20 @@ func TestSessions(t *testing.T) {
 		b.gotNothing(a)
 		return b.shows(a.reply)
 	}
-	batches := func(b *bench) (n int) {
-		b.db.set(func(s *fakeStore) { n = len(s.batches) })
-		return n
-	}
+	batches := func(b *bench) (n int) { b.db.set(func(s *fakeStore) { n = len(s.batches) }); return n }
 
-	t.Run("polls of a known worker need no database while nothing is pending", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			req := meets(b)
-			for range 50 {
-				a := b.sends(req, 0)
-				b.gotNothing(a)
-				req = b.shows(a.reply)
-			}
-			require.Equal(b, 1, batches(b))
-			require.EqualValues(b, 50, b.queue.Stats().Idle)
-			require.Equal(b, 1, b.queue.Stats().Sessions)
-			b.submits("x", store.IOS)
-			b.gotJob(b.sends(req, 0), "x")
-		})
+	inBubble(t, "polls of a known worker need no database while nothing is pending", Config{}, func(b *bench) {
+		req := meets(b)
+		for range 50 {
+			a := b.sends(req, 0)
+			b.gotNothing(a)
+			req = b.shows(a.reply)
+		}
+		require.Equal(b, 1, batches(b))
+		require.EqualValues(b, 50, b.queue.Stats().Idle)
+		require.Equal(b, 1, b.queue.Stats().Sessions)
+		b.submits("x", store.IOS)
+		b.gotJob(b.sends(req, 0), "x")
 	})
 
 	t.Run("presence is written every 30 s, or a quarter of the worker time-out, or 10 s", func(t *testing.T) {
@@ -507,7 +363,7 @@ func TestSessions(t *testing.T) {
 			instance    string
 			least, most int // in two minutes: a look every 2 s writes what is due
 		}{"long": {5 * time.Minute, "", 4, 5}, "short": {20 * time.Second, "", 20, 25}, "of a process that names itself": {5 * time.Minute, "a", 10, 13}} {
-			inBubble(t, Config{}, func(b *bench) {
+			bubble(t, Config{}, func(b *bench) {
 				b.queue.keepPresence(c.timeout)
 				req := meets(b)
 				for range 120 {
@@ -525,19 +381,10 @@ func TestSessions(t *testing.T) {
 		}
 	})
 
-	t.Run("a parked worker is present", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			b.sends(meets(b), time.Minute)
-			b.passes(59 * time.Second)
-			b.db.set(func(s *fakeStore) { require.GreaterOrEqual(b, s.beats, 2) })
-		})
-	})
-
 	t.Run("what changed is read anew, at once when told and else within 2 s", func(t *testing.T) {
 		t.Parallel()
 		for _, told := range []bool{true, false} {
-			inBubble(t, Config{}, func(b *bench) {
+			bubble(t, Config{}, func(b *bench) {
 				a := b.sends(meets(b), time.Minute)
 				b.db.set(func(s *fakeStore) {
 					s.workers["w"].Used += 1 << 20 // as when it unregisters elsewhere
@@ -554,37 +401,31 @@ func TestSessions(t *testing.T) {
 		}
 	})
 
-	t.Run("a worker that was deleted is refused", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			a := b.sends(meets(b), time.Minute)
-			b.db.set(func(s *fakeStore) { delete(s.workers, "w") })
-			b.passes(2 * time.Second)
-			require.Equal(b, store.InvalidToken, store.CodeOf(a.err))
-			require.Zero(b, b.queue.Stats().Sessions)
-		})
+	inBubble(t, "a worker that was deleted is refused", Config{}, func(b *bench) {
+		a := b.sends(meets(b), time.Minute)
+		b.db.set(func(s *fakeStore) { delete(s.workers, "w") })
+		b.passes(2 * time.Second)
+		require.Equal(b, store.InvalidToken, store.CodeOf(a.err))
+		require.Zero(b, b.queue.Stats().Sessions)
 	})
 
-	t.Run("nothing is judged from memory once notifications may have been missed", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, Config{}, func(b *bench) {
-			req := meets(b)
-			gate := make(chan struct{})
-			b.bus.Publish(pubsub.ListenerResumed, nil)
-			b.db.set(func(s *fakeStore) { s.gate = gate })
-			synctest.Wait()
-			a := b.sends(req, 0)
-			require.False(b, a.done(), "it asks the database")
-			close(gate)
-			synctest.Wait()
-			b.gotNothing(a)
-		})
+	inBubble(t, "nothing is judged from memory once notifications may have been missed", Config{}, func(b *bench) {
+		req := meets(b)
+		gate := make(chan struct{})
+		b.bus.Publish(pubsub.ListenerResumed, nil)
+		b.db.set(func(s *fakeStore) { s.gate = gate })
+		synctest.Wait()
+		a := b.sends(req, 0)
+		require.False(b, a.done(), "it asks the database")
+		close(gate)
+		synctest.Wait()
+		b.gotNothing(a)
 	})
 }
 
 func TestAQueueThatNobodyUsesIsCountedHalfAsOften(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, func(b *bench) {
+	bubble(t, Config{}, func(b *bench) {
 		counts := func(d time.Duration) (n int) {
 			b.db.set(func(s *fakeStore) { s.counts = 0 })
 			b.passes(d)

@@ -54,12 +54,6 @@ func inBubble(t *testing.T, name string, f func(b *bubble)) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 
-	inBubble(t, "the function's error is the caller's and no crash", func(b *bubble) {
-		refused := store.NewError(store.NotFound, "Build not found")
-		require.Equal(b, refused, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return refused }))
-		require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }))
-	})
-
 	inBubble(t, "a panic costs its own request only", func(b *bubble) {
 		sup := b.sys.Whereis("takt/request_sup/fleet")
 		var wg sync.WaitGroup
@@ -82,17 +76,6 @@ func TestRun(t *testing.T) {
 		require.Same(b, sup, b.sys.Whereis("takt/request_sup/fleet"))
 	})
 
-	inBubble(t, "a function that ends its goroutine costs its own request only", func(b *bubble) {
-		over := make(chan struct{})
-		go func() {
-			defer close(over)
-			_ = b.requests.Run(b.Context(), pool, &store.Work{Route: "exits"}, func(context.Context) error { runtime.Goexit(); return nil })
-			b.Error("it has ended")
-		}()
-		<-over
-		require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }))
-	})
-
 	inBubble(t, "an error of the function that looks like a missing supervisor is not tried again", func(b *bubble) {
 		runs, down := 0, &otp.DownError{Name: "takt/request_sup/fleet", Reason: otp.ErrNoProc}
 		require.Equal(b, down, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { runs++; return down }))
@@ -113,19 +96,6 @@ func TestRun(t *testing.T) {
 			require.Equal(b, time.Now(), pools[0].Children[0].StartedAt)
 			return nil
 		}))
-	})
-
-	inBubble(t, "the caller's values and cancellation reach the function", func(b *bubble) {
-		type id struct{}
-		gone := errors.New("client disconnected")
-		ctx, cancel := context.WithCancelCause(context.WithValue(b.Context(), id{}, 7))
-		time.AfterFunc(time.Second, func() { cancel(gone) })
-		err := b.requests.Run(ctx, pool, &store.Work{Route: "r"}, func(ctx context.Context) error {
-			require.Equal(b, 7, ctx.Value(id{}))
-			<-ctx.Done()
-			return context.Cause(ctx)
-		})
-		require.ErrorIs(b, err, gone)
 	})
 
 	inBubble(t, "a stop of the supervisor ends running requests, and new ones are refused", func(b *bubble) {
@@ -179,40 +149,5 @@ func TestRun(t *testing.T) {
 		require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }))
 		require.Equal(b, request.RestartGap/2, time.Since(before))
 		require.Equal(b, store.Unavailable, store.CodeOf(<-result))
-	})
-
-	inBubble(t, "a function that ignores its end is awaited", func(b *bubble) {
-		var ended atomic.Bool
-		result, gate := make(chan error, 1), make(chan struct{})
-		go func() {
-			result <- b.requests.Run(b.Context(), pool, &store.Work{Route: "stuck"}, func(context.Context) error {
-				<-gate
-				ended.Store(true)
-				return nil
-			})
-		}()
-		synctest.Wait()
-		before := time.Now()
-		require.NoError(b, otp.TerminateChild(b.Context(), b.sys.Ref("takt"), "request_sup"))
-		require.Less(b, time.Since(before), 10*time.Second, "the tree does not wait for it")
-		require.Equal(b, 1, b.sys.Leaked())
-		require.Empty(b, result)
-		close(gate)
-		require.Equal(b, store.Unavailable, store.CodeOf(<-result))
-		require.True(b, ended.Load())
-	})
-}
-
-func BenchmarkRun(b *testing.B) {
-	sys, requests := setup(b)
-	defer sys.Shutdown(context.Background())
-	ctx := b.Context()
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if err := requests.Run(ctx, pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }); err != nil {
-				b.Error(err)
-			}
-		}
 	})
 }

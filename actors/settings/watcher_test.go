@@ -64,7 +64,7 @@ func (s *saved) write(value int) func(context.Context) (int, error) {
 // keeper is an actor with a setting.
 type keeper struct {
 	otp.Base
-	w       *world
+	w       *fixture
 	watcher settings.Watcher[int]
 }
 
@@ -92,8 +92,8 @@ func (k *keeper) HandleCast(c *otp.Ctx, msg any) {
 
 func (k *keeper) HandleInfo(c *otp.Ctx, msg any) { k.HandleCast(c, msg) }
 
-// world is a keeper at work.
-type world struct {
+// fixture is a keeper at work.
+type fixture struct {
 	*testing.T
 	bus     pubsub.Bus
 	db      saved
@@ -102,17 +102,17 @@ type world struct {
 	others  []any
 }
 
-func inBubble(t *testing.T, name string, f func(w *world)) {
+func inBubble(t *testing.T, name string, f func(w *fixture)) {
 	t.Helper()
 	otptest.Bubble(t, name, func(t otptest.T) {
-		w := &world{T: t.T, bus: pubsub.New(), db: saved{value: 1, takes: 100 * time.Millisecond}}
+		w := &fixture{T: t.T, bus: pubsub.New(), db: saved{value: 1, takes: 100 * time.Millisecond}}
 		w.proc = otptest.Start(t, func() otp.Server { return &keeper{w: w} })
 		f(w)
 	})
 }
 
 // passes returns what was applied within d.
-func (w *world) passes(d time.Duration) (applied []int) {
+func (w *fixture) passes(d time.Duration) (applied []int) {
 	<-time.After(d)
 	synctest.Wait()
 	w.db.set(func() { applied, w.applied = w.applied, nil })
@@ -120,7 +120,7 @@ func (w *world) passes(d time.Duration) (applied []int) {
 }
 
 // save is another controller's change.
-func (w *world) save(value int) {
+func (w *fixture) save(value int) {
 	w.db.set(func() { w.db.value = value })
 	w.bus.PublishRemote(pubsub.SettingsChanged, "keeper")
 }
@@ -128,7 +128,7 @@ func (w *world) save(value int) {
 func TestWatcher(t *testing.T) {
 	t.Parallel()
 
-	inBubble(t, "what is saved is read at the start and after each change", func(w *world) {
+	inBubble(t, "what is saved is read at the start and after each change", func(w *fixture) {
 		require.Equal(w, []int{1}, w.passes(time.Second))
 		w.save(2)
 		require.Equal(w, []int{2}, w.passes(time.Second))
@@ -138,14 +138,14 @@ func TestWatcher(t *testing.T) {
 		require.Empty(w, w.others)
 	})
 
-	inBubble(t, "missed notifications have it read", func(w *world) {
+	inBubble(t, "missed notifications have it read", func(w *fixture) {
 		w.passes(time.Second)
 		w.db.set(func() { w.db.value = 2 })
 		w.bus.Publish(pubsub.ListenerResumed, nil)
 		require.Equal(w, []int{2}, w.passes(time.Second))
 	})
 
-	inBubble(t, "a change while it is being read has it read again, and the old one is not applied", func(w *world) {
+	inBubble(t, "a change while it is being read has it read again, and the old one is not applied", func(w *fixture) {
 		for i := range 5 { // during the first read
 			w.save(2 + i)
 		}
@@ -153,7 +153,7 @@ func TestWatcher(t *testing.T) {
 		require.Equal(w, 2, w.db.reads)
 	})
 
-	inBubble(t, "an outage is outlasted with what is in force", func(w *world) {
+	inBubble(t, "an outage is outlasted with what is in force", func(w *fixture) {
 		w.passes(time.Second)
 		for _, err := range []error{store.NewError(store.Unavailable, "away"), errors.New("a defect")} {
 			w.db.set(func() { w.db.err = err })
@@ -169,7 +169,7 @@ func TestWatcher(t *testing.T) {
 		require.Equal(w, []int{9}, w.passes(2*time.Second))
 	})
 
-	inBubble(t, "what the actor changes is in force when it is answered", func(w *world) {
+	inBubble(t, "what the actor changes is in force when it is answered", func(w *fixture) {
 		w.passes(time.Second)
 		_, err := otp.Call[any](w.Context(), w.proc, 7)
 		require.NoError(w, err)
@@ -177,7 +177,7 @@ func TestWatcher(t *testing.T) {
 		require.Equal(w, []int{7}, w.passes(time.Second), "and read back")
 	})
 
-	inBubble(t, "of two changes at once the later one to be saved counts", func(w *world) {
+	inBubble(t, "of two changes at once the later one to be saved counts", func(w *fixture) {
 		w.passes(time.Second)
 		_, err := otp.Call[any](w.Context(), w.proc, 7)
 		require.NoError(w, err)
@@ -185,7 +185,7 @@ func TestWatcher(t *testing.T) {
 		require.Equal(w, []int{7, 8}, w.passes(time.Second))
 	})
 
-	inBubble(t, "a change that fails changes nothing and says so", func(w *world) {
+	inBubble(t, "a change that fails changes nothing and says so", func(w *fixture) {
 		w.passes(time.Second)
 		away := store.NewError(store.Unavailable, "away")
 		w.db.set(func() { w.db.err = away })
@@ -194,7 +194,7 @@ func TestWatcher(t *testing.T) {
 		require.Empty(w, w.passes(time.Second))
 	})
 
-	inBubble(t, "what is not its own is left to the actor", func(w *world) {
+	inBubble(t, "what is not its own is left to the actor", func(w *fixture) {
 		other := pubsub.Event{Topic: pubsub.JobAvailable, Data: "keeper"}
 		otp.Cast(w.proc, other)
 		otp.Cast(w.proc, "what")

@@ -94,10 +94,11 @@ func (b *bundle) rate(most int, unit store.TimeUnit) {
 // send hands actions 0 to n of a workflow over, many at once.
 func (b *bundle) send(portal int64, workflow, n int) {
 	b.tb.Helper()
+	const senders = 64
 	var wg sync.WaitGroup
-	for c := range intakeClients {
+	for c := range senders {
 		wg.Go(func() {
-			for i := c; i < n; i += intakeClients {
+			for i := c; i < n; i += senders {
 				a := actionOf(workflow, i)
 				a.Queue.PortalID = portal
 				if _, err := b.Accept(b.tb.Context(), a); err != nil {

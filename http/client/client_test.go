@@ -20,10 +20,8 @@ func TestNew(t *testing.T) {
 		_, err := client.New(client.Config{BaseURL: bad})
 		require.Error(t, err, bad)
 	}
-	c, err := client.New(client.Config{BaseURL: "https://host/prefix/"})
-	require.NoError(t, err)
-	require.Equal(t, "https://host/prefix", c.BaseURL())
-	_, err = client.New(client.Config{BaseURL: "http://h", APIKey: "a\r\nX-Admin-Key: b"})
+	require.Equal(t, "https://host/prefix", must(client.New(client.Config{BaseURL: "https://host/prefix/"}))(t).BaseURL())
+	_, err := client.New(client.Config{BaseURL: "http://h", APIKey: "a\r\nX-Admin-Key: b"})
 	require.ErrorContains(t, err, "API key")
 	require.NotContains(t, err.Error(), "X-Admin")
 }
@@ -35,88 +33,76 @@ func TestCallsOnTheWire(t *testing.T) {
 	tests := []struct {
 		name  string
 		reply string
-		call  func(context.Context, *client.Client) error
+		call  func(context.Context, *client.Client) (any, error)
 		want  string
 		head  map[string]string
 	}{
 		{
 			"status with a build token", `{"id":"b1"}`,
-			func(ctx context.Context, c *client.Client) error {
-				_, err := c.Status(ctx, "b1", client.BuildAuth{Token: "tok"})
-				return err
+			func(ctx context.Context, c *client.Client) (any, error) {
+				return c.Status(ctx, "b1", client.BuildAuth{Token: "tok"})
 			}, "GET /api/builds/b1/status",
 			map[string]string{"X-Api-Key": apiKey, "X-Build-Token": "tok", "X-Admin-Key": ""},
 		},
 		{
 			"logs after a line", `{}`,
-			func(ctx context.Context, c *client.Client) error {
-				_, err := c.Logs(ctx, "b1", client.BuildAuth{}, client.LogsAfter{Seq: 9, Limit: 100})
-				return err
+			func(ctx context.Context, c *client.Client) (any, error) {
+				return c.Logs(ctx, "b1", client.BuildAuth{}, client.LogsAfter{Seq: 9, Limit: 100})
 			}, "GET /api/builds/b1/logs?after=9&limit=100",
 			map[string]string{"X-Build-Token": ""},
 		},
 		{
 			"post logs", `{"success":true,"count":1}`,
-			func(ctx context.Context, c *client.Client) error {
-				_, err := c.PostLogs(ctx, held, []api.LogMessage{{Level: "info", Message: "hi"}})
-				return err
+			func(ctx context.Context, c *client.Client) (any, error) {
+				return c.PostLogs(ctx, held, []api.LogMessage{{Level: "info", Message: "hi"}})
 			}, `POST /api/builds/b1/logs {"logs":[{"level":"info","message":"hi"}]}`,
 			map[string]string{"X-Worker-Id": "w1", "X-Build-Id": "b1", "X-Build-Attempt": "2", "Content-Type": "application/json"},
 		},
 		{
 			"heartbeat", `{"status":"ok"}`,
-			func(ctx context.Context, c *client.Client) error {
-				_, err := c.Heartbeat(ctx, held, &half)
-				return err
-			}, `POST /api/builds/b1/heartbeat?worker_id=w1 {"progress":50}`,
+			func(ctx context.Context, c *client.Client) (any, error) { return c.Heartbeat(ctx, held, &half) }, `POST /api/builds/b1/heartbeat?worker_id=w1 {"progress":50}`,
 			map[string]string{"X-Build-Attempt": "2"},
 		},
 		{
 			"poll with a token", `{"job":null}`,
-			func(ctx context.Context, c *client.Client) error {
-				_, err := c.Poll(ctx, client.Poll{Token: "wt", WorkerID: "w1", Wait: 1500 * time.Millisecond, Active: []string{"a", "b"}})
-				return err
+			func(ctx context.Context, c *client.Client) (any, error) {
+				return c.Poll(ctx, client.Poll{Token: "wt", WorkerID: "w1", Wait: 1500 * time.Millisecond, Active: []string{"a", "b"}})
 			}, "POST /api/workers/poll?active=a%2Cb&wait=1",
 			map[string]string{"X-Worker-Token": "wt"},
 		},
 		{
 			"poll without a token, nothing active", `{"job":null}`,
-			func(ctx context.Context, c *client.Client) error {
-				_, err := c.Poll(ctx, client.Poll{WorkerID: "w1", Active: []string{}})
-				return err
+			func(ctx context.Context, c *client.Client) (any, error) {
+				return c.Poll(ctx, client.Poll{WorkerID: "w1", Active: []string{}})
 			}, "POST /api/workers/poll?active=&worker_id=w1",
 			map[string]string{"X-Worker-Token": ""},
 		},
 		{
 			"health carries no key", `{"status":"ok"}`,
-			func(ctx context.Context, c *client.Client) error {
-				_, err := client.Call(ctx, c, api.ShowHealth, api.None{})
-				return err
+			func(ctx context.Context, c *client.Client) (any, error) {
+				return client.Call(ctx, c, api.ShowHealth, api.None{})
 			},
 			"GET /health",
 			map[string]string{"X-Api-Key": "", "X-Admin-Key": ""},
 		},
 		{
 			"tree carries the admin key only", `{}`,
-			func(ctx context.Context, c *client.Client) error {
-				_, err := c.Tree(ctx, client.TreeOptions{Path: "database/pool", All: true})
-				return err
+			func(ctx context.Context, c *client.Client) (any, error) {
+				return c.Tree(ctx, client.TreeOptions{Path: "database/pool", All: true})
 			}, "GET /admin/tree/database/pool?children=all",
 			map[string]string{"X-Api-Key": "", "X-Admin-Key": "an-admin-key"},
 		},
 		{
 			"restart waits as long as it says", `{}`,
-			func(ctx context.Context, c *client.Client) error {
-				_, err := c.Operate(ctx, client.Order{Action: "restart", Path: "database/pool", Reason: "why", Force: true, Timeout: 1500 * time.Millisecond})
-				return err
+			func(ctx context.Context, c *client.Client) (any, error) {
+				return c.Operate(ctx, client.Order{Action: "restart", Path: "database/pool", Reason: "why", Force: true, Timeout: 1500 * time.Millisecond})
 			}, `POST /admin/tree/database/pool/restart?force=1&timeout=1.5 {"reason":"why"}`,
 			map[string]string{"X-Api-Key": "", "X-Admin-Key": "an-admin-key"},
 		},
 		{
 			"plan changes nothing", `{"action":"start"}`,
-			func(ctx context.Context, c *client.Client) error {
-				_, err := c.Plan(ctx, client.Order{Action: "start", Path: "database"})
-				return err
+			func(ctx context.Context, c *client.Client) (any, error) {
+				return c.Plan(ctx, client.Order{Action: "start", Path: "database"})
 			}, `POST /admin/tree/database/start?dry_run=1 {}`,
 			map[string]string{"X-Admin-Key": "an-admin-key"},
 		},
@@ -132,7 +118,7 @@ func TestCallsOnTheWire(t *testing.T) {
 				}
 				reply(200, tt.reply)(w, r)
 			})
-			require.NoError(t, tt.call(t.Context(), c))
+			must(tt.call(t.Context(), c))(t)
 			require.Equal(t, tt.want, got)
 			for name, value := range tt.head {
 				require.Equal(t, value, rec.last(t).Header.Get(name), name)
@@ -154,8 +140,7 @@ func TestCallRefusesAnIDThatIsNoPathSegment(t *testing.T) {
 func TestCallKeepsAPathPrefix(t *testing.T) {
 	t.Parallel()
 	c, rec := setup(t, reply(200, `{}`), func(cfg *client.Config) { cfg.BaseURL += "/takt/" })
-	_, err := client.Call(t.Context(), c, api.ShowHealth, api.None{})
-	require.NoError(t, err)
+	must(client.Call(t.Context(), c, api.ShowHealth, api.None{}))(t)
 	require.Equal(t, "/takt/health", rec.last(t).URL.Path)
 }
 
@@ -191,10 +176,7 @@ func TestCallTimesOut(t *testing.T) {
 func TestCallReturnsTheCallersOwnCause(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	c, _ := setup(t, func(_ http.ResponseWriter, r *http.Request) {
-		cancel(context.DeadlineExceeded)
-		<-r.Context().Done()
-	})
+	c, _ := setup(t, func(_ http.ResponseWriter, r *http.Request) { cancel(context.DeadlineExceeded); <-r.Context().Done() })
 	_, err := client.Call(ctx, c, api.ShowHealth, api.None{})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.False(t, client.Temporary(err))

@@ -94,9 +94,8 @@ func TestReplyCutShortIsTemporary(t *testing.T) {
 
 func TestNobodyListens(t *testing.T) {
 	t.Parallel()
-	c, err := client.New(client.Config{BaseURL: "http://127.0.0.1:1", APIKey: apiKey})
-	require.NoError(t, err)
-	_, err = client.Call(t.Context(), c, api.ShowHealth, api.None{})
+	c := must(client.New(client.Config{BaseURL: "http://127.0.0.1:1", APIKey: apiKey}))(t)
+	_, err := client.Call(t.Context(), c, api.ShowHealth, api.None{})
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 	require.Zero(t, client.StatusOf(err))
 	require.True(t, client.Temporary(err))

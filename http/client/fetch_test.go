@@ -74,8 +74,7 @@ func fetch(t *testing.T, s *shelf, before string, o client.FetchOptions) (client
 	c, _ := setup(t, s.ServeHTTP)
 	path := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(path, []byte(before), 0o600))
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	require.NoError(t, err)
+	f := must(os.OpenFile(path, os.O_RDWR, 0))(t)
 	defer f.Close()
 	if o.Retry.Attempts == 0 {
 		o.Retry = quick()
@@ -188,8 +187,7 @@ func TestFetch(t *testing.T) {
 
 func target(t *testing.T) *os.File {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "target"))
-	require.NoError(t, err)
+	f := must(os.Create(filepath.Join(t.TempDir(), "target")))(t)
 	t.Cleanup(func() { _ = f.Close() })
 	return f
 }
@@ -212,10 +210,8 @@ func TestFetchThatStallsResumes(t *testing.T) {
 		_, _ = io.WriteString(w, "def")
 	}, func(cfg *client.Config) { cfg.StallTimeout = 50 * time.Millisecond })
 	f := target(t)
-	_, err := c.Download(t.Context(), "b1", client.BuildAuth{}, f, client.FetchOptions{Retry: quick()})
-	require.NoError(t, err)
-	got, err := os.ReadFile(f.Name())
-	require.NoError(t, err)
+	must(c.Download(t.Context(), "b1", client.BuildAuth{}, f, client.FetchOptions{Retry: quick()}))(t)
+	got := must(os.ReadFile(f.Name()))(t)
 	require.Equal(t, "abcdef", string(got))
 	require.Equal(t, `"v"`, rec.last(t).Header.Get("If-Range"))
 }

@@ -49,10 +49,7 @@ func (r *recorder) count() int {
 func setup(t *testing.T, h http.HandlerFunc, edit ...func(*client.Config)) (*client.Client, *recorder) {
 	t.Helper()
 	rec := &recorder{}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec.add(r)
-		h(w, r)
-	}))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { rec.add(r); h(w, r) }))
 	cfg := client.Config{
 		BaseURL: server.URL, APIKey: apiKey, AdminKey: "an-admin-key",
 		HTTPClient: &http.Client{Transport: client.NewTransport()},
@@ -60,12 +57,8 @@ func setup(t *testing.T, h http.HandlerFunc, edit ...func(*client.Config)) (*cli
 	for _, f := range edit {
 		f(&cfg)
 	}
-	c, err := client.New(cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		c.CloseIdle()
-		server.Close()
-	})
+	c := must(client.New(cfg))(t)
+	t.Cleanup(func() { c.CloseIdle(); server.Close() })
 	return c, rec
 }
 
@@ -79,5 +72,14 @@ func reply(status int, body string) http.HandlerFunc {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(body))
+	}
+}
+
+// must returns a function that returns v and fails its test for an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
 	}
 }

@@ -48,8 +48,7 @@ func TestListsFollowLinks(t *testing.T) {
 				}
 				_, _ = fmt.Fprintf(w, "[%s]", body[min(1, len(body)):])
 			})
-			list, err := c.List(t.Context(), client.Filter{Limit: tt.limit, Status: "pending"})
-			require.NoError(t, err)
+			list := must(c.List(t.Context(), client.Filter{Limit: tt.limit, Status: "pending"}))(t)
 			require.Len(t, list, tt.got)
 			for i, b := range list {
 				require.Equal(t, fmt.Sprintf("b%d", i), b.ID)

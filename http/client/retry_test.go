@@ -23,14 +23,13 @@ func TestRetry(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			began, calls := time.Now(), 0
-			err := client.Retry{}.Do(t.Context(), func(context.Context) error {
+			require.NoError(t, client.Retry{}.Do(t.Context(), func(context.Context) error {
 				calls++
 				if calls == 3 {
 					return nil
 				}
 				return temporary(5 * time.Second)
-			})
-			require.NoError(t, err)
+			}))
 			require.GreaterOrEqual(t, time.Since(began), 10*time.Second)
 			require.Less(t, time.Since(began), 11*time.Second)
 		})

@@ -19,8 +19,7 @@ import (
 
 func readAll(t *testing.T, r io.Reader) string {
 	t.Helper()
-	b, err := io.ReadAll(r)
-	require.NoError(t, err)
+	b := must(io.ReadAll(r))(t)
 	return string(b)
 }
 
@@ -65,15 +64,13 @@ func TestSubmitOnTheWire(t *testing.T) {
 	})
 	path := filepath.Join(t.TempDir(), "s.zip")
 	require.NoError(t, os.WriteFile(path, []byte(big), 0o600))
-	source, err := client.File(path)
-	require.NoError(t, err)
+	source := must(client.File(path))(t)
 	certs := client.Bytes([]byte("c"))
 	var done, total int64
-	got, err := c.Submit(t.Context(), client.Submit{
+	got := must(c.Submit(t.Context(), client.Submit{
 		Platform: store.IOS, Source: source, Certs: &certs,
 		Progress: func(d, n int64) { done, total = d, n },
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Equal(t, []string{"source@source.zip=" + big, "certs@certs.zip=c", "platform=ios"}, seen)
 	require.Equal(t, "tok", got.AccessToken)
 	require.Equal(t, "POST", rec.last(t).Method)
@@ -106,8 +103,7 @@ func TestUploadOnTheWire(t *testing.T) {
 				seen = parts(r)
 				reply(200, `{"success":true,"status":"success"}`)(w, r)
 			})
-			_, err := c.Upload(t.Context(), tt.in)
-			require.NoError(t, err)
+			must(c.Upload(t.Context(), tt.in))(t)
 			require.Equal(t, tt.want, seen)
 			head := rec.last(t).Header
 			require.Equal(t, "b1", head.Get("X-Build-Id"))
@@ -121,10 +117,7 @@ func TestUploadRefusedBeforeItsBody(t *testing.T) {
 	t.Parallel()
 	c, _ := setup(t, reply(503, `{"error":"Build queue full, try again later","code":"queue_full"}`))
 	opened := false
-	source := client.Content{Size: 1 << 30, Open: func() (io.ReadCloser, error) {
-		opened = true
-		return nil, errors.New("not to be read")
-	}}
+	source := client.Content{Size: 1 << 30, Open: func() (io.ReadCloser, error) { opened = true; return nil, errors.New("not to be read") }}
 	_, err := c.Submit(t.Context(), client.Submit{Platform: store.IOS, Source: source})
 	require.Equal(t, store.QueueFull, store.CodeOf(err))
 	require.False(t, opened)
@@ -154,8 +147,7 @@ func TestUploadReplyMayTakeLongerThanAStall(t *testing.T) {
 		reply(200, `{}`)(w, r)
 	}, func(cfg *client.Config) { cfg.StallTimeout = time.Second })
 	result := client.Bytes([]byte("x"))
-	_, err := c.Upload(t.Context(), client.Upload{Held: client.Held{BuildID: "b"}, Success: true, Result: &result})
-	require.NoError(t, err)
+	must(c.Upload(t.Context(), client.Upload{Held: client.Held{BuildID: "b"}, Success: true, Result: &result}))(t)
 }
 
 type zeros struct{}

@@ -64,13 +64,11 @@ func TestWireSamples(t *testing.T) {
 	for name, value := range samples {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "wire", name+".json"))
-			require.NoError(t, err)
+			raw := must(os.ReadFile(filepath.Join("..", "..", "testdata", "wire", name+".json")))(t)
 			dec := json.NewDecoder(bytes.NewReader(raw))
 			dec.DisallowUnknownFields()
 			require.NoError(t, dec.Decode(value))
-			again, err := json.Marshal(value)
-			require.NoError(t, err)
+			again := must(json.Marshal(value))(t)
 			require.JSONEq(t, string(raw), string(again))
 		})
 	}

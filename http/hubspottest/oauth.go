@@ -79,25 +79,6 @@ func (h *HubSpot) about(secrets ...string) string {
 	return ": " + strings.Join(secrets, ", ")
 }
 
-// hold delays a refresh's answer while HoldRefreshes is in effect.
-func (h *HubSpot) hold(r *http.Request) {
-	h.mu.Lock()
-	held := h.held
-	if held == nil {
-		h.mu.Unlock()
-		return
-	}
-	h.waiting++
-	h.mu.Unlock()
-	select {
-	case <-held:
-	case <-r.Context().Done():
-	}
-	h.mu.Lock()
-	h.waiting--
-	h.mu.Unlock()
-}
-
 // token issues tokens for a code or a refresh token.
 func (h *HubSpot) token(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
@@ -106,9 +87,6 @@ func (h *HubSpot) token(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f := r.PostForm
-	if f.Get("grant_type") == "refresh_token" {
-		defer h.hold(r) // runs after the refresh and delays only the answer
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f.Get("client_id") != h.cfg.ClientID || subtle.ConstantTimeCompare([]byte(f.Get("client_secret")), []byte(h.cfg.ClientSecret)) != 1 {

@@ -73,8 +73,6 @@ type HubSpot struct {
 	codes   map[string]grant
 	record  []Completion
 	begun   map[string]int // completions per callback
-	held    chan struct{}  // if not nil, refreshes wait until it is closed
-	waiting int            // number of waiting refreshes
 	given   []string       // all secrets ever issued
 }
 
@@ -190,27 +188,6 @@ func (h *HubSpot) Calls(portal int64) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.portals[portal].total
-}
-
-// HoldRefreshes delays the answers to refreshes until release is called.
-func (h *HubSpot) HoldRefreshes() (release func()) {
-	held := make(chan struct{})
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.held = held
-	return sync.OnceFunc(func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.held = nil
-		close(held)
-	})
-}
-
-// Held returns how many refreshes are waiting for their answers.
-func (h *HubSpot) Held() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.waiting
 }
 
 // Tokens returns all secrets that were ever issued, so that tests can search for them

@@ -23,8 +23,8 @@ import (
 
 func TestMain(m *testing.M) { storetest.Main(m) }
 
-// house is a database, a disk and an S3 server with files in them.
-type house struct {
+// fixture is a database, a disk and an S3 server with files in them.
+type fixture struct {
 	*storetest.Database
 	t      *testing.T
 	dir    string
@@ -35,9 +35,9 @@ type house struct {
 	inventory.Inventory
 }
 
-func open(t *testing.T) *house {
+func open(t *testing.T) *fixture {
 	t.Helper()
-	h := &house{Database: storetest.New(t), t: t, dir: t.TempDir(), server: s3test.Start(t)}
+	h := &fixture{Database: storetest.New(t), t: t, dir: t.TempDir(), server: s3test.Start(t)}
 	var err error
 	h.s3, err = storage.OpenS3(storage.S3Config{
 		Endpoint: h.server.Endpoint, Bucket: s3test.Bucket, AccessKey: s3test.AccessKey, SecretKey: s3test.SecretKey,
@@ -53,7 +53,7 @@ func open(t *testing.T) *house {
 	return h
 }
 
-func (h *house) files(mode storage.Mode) *storage.Files {
+func (h *fixture) files(mode storage.Mode) *storage.Files {
 	h.t.Helper()
 	f, err := storage.NewFiles(mode, h.local, h.s3)
 	require.NoError(h.t, err)
@@ -61,7 +61,7 @@ func (h *house) files(mode storage.Mode) *storage.Files {
 }
 
 // submit stores builds with a source and sealed certs each.
-func (h *house) submit(mode storage.Mode, n int) {
+func (h *fixture) submit(mode storage.Mode, n int) {
 	h.t.Helper()
 	files := h.files(mode)
 	for i := range n {
@@ -83,7 +83,7 @@ func (h *house) submit(mode storage.Mode, n int) {
 }
 
 // all returns every row; each has to be at location.
-func (h *house) all(location store.Location) []store.FileRow {
+func (h *fixture) all(location store.Location) []store.FileRow {
 	h.t.Helper()
 	rows, err := h.rows.Page(h.t.Context(), store.FileKey{}, 1000)
 	require.NoError(h.t, err)
@@ -93,7 +93,7 @@ func (h *house) all(location store.Location) []store.FileRow {
 	return rows
 }
 
-func (h *house) verify(o inventory.VerifyOptions) (inventory.Verified, map[string]inventory.Problem) {
+func (h *fixture) verify(o inventory.VerifyOptions) (inventory.Verified, map[string]inventory.Problem) {
 	h.t.Helper()
 	found := map[string]inventory.Problem{}
 	sum, err := h.Verify(h.t.Context(), o, func(f inventory.Finding) { found[string(f.Location)+" "+f.Name] = f.Problem })
@@ -101,7 +101,7 @@ func (h *house) verify(o inventory.VerifyOptions) (inventory.Verified, map[strin
 	return sum, found
 }
 
-func (h *house) migrate(to storage.Mode, prune bool) inventory.Migrated {
+func (h *fixture) migrate(to storage.Mode, prune bool) inventory.Migrated {
 	h.t.Helper()
 	sum, err := h.Migrate(h.t.Context(), inventory.MigrateOptions{To: to, Prune: prune}, func(f inventory.Finding) {
 		h.t.Errorf("unexpected: %+v", f)
@@ -113,7 +113,7 @@ func (h *house) migrate(to storage.Mode, prune bool) inventory.Migrated {
 }
 
 // overwrite changes what lies in storage behind everybody's back.
-func (h *house) overwrite(path, content string) {
+func (h *fixture) overwrite(path, content string) {
 	h.t.Helper()
 	require.NoError(h.t, os.WriteFile(path, []byte(content), 0o600))
 }
@@ -193,8 +193,7 @@ func TestMigrateThereAndBack(t *testing.T) {
 	h.submit(storage.ModeLocal, 3)
 	var last, most int64
 	h.Progress = func(done, total int64) { last, most = done, total }
-	sum := h.migrate(storage.ModeDual, false)
-	require.EqualValues(t, 6, sum.Copied)
+	require.EqualValues(t, 6, h.migrate(storage.ModeDual, false).Copied)
 	require.Equal(t, most, last)
 	require.Positive(t, last)
 	h.all(store.InBoth)

@@ -246,15 +246,3 @@ func TestPace(t *testing.T) {
 		})
 	}
 }
-
-func BenchmarkDo(b *testing.B) {
-	c := batching.New(batching.Config[int]{Commit: func([]int) error { return nil }, Pace: batching.Pace{Parallel: 2, Most: 500, Least: 16}})
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if err := c.Do(b.Context(), 1); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}

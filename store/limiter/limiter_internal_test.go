@@ -115,10 +115,7 @@ func TestAKeyLeavesUnitsToOthers(t *testing.T) {
 func TestACredentialLeavesUnitsToOthers(t *testing.T) {
 	t.Parallel()
 	l := New(Limit{Most: 80, Fair: true})
-	take := func(who store.Share) error {
-		_, err := l.Take(t.Context(), who, nil)
-		return err
-	}
+	take := func(who store.Share) error { _, err := l.Take(t.Context(), who, nil); return err }
 	got := 0
 	for i := range 200 {
 		if take(store.Share{Credential: "low", Part: strconv.Itoa(i)}) == nil {
@@ -143,10 +140,7 @@ func TestUnitsAreGivenInTurnBetweenCredentials(t *testing.T) {
 		var group sync.WaitGroup
 		for _, who := range []store.Share{{Credential: "low", Part: "1"}, {Credential: "low", Part: "2"}, {Credential: "low", Part: "1"}, {Credential: "b", Part: "1"}, {Credential: "b", Part: "1"}} {
 			group.Go(func() {
-				_ = l.Do(t.Context(), who, func() error {
-					order = append(order, who.Credential+who.Part)
-					return nil
-				})
+				_ = l.Do(t.Context(), who, func() error { order = append(order, who.Credential+who.Part); return nil })
 			})
 			synctest.Wait()
 		}

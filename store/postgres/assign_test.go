@@ -42,7 +42,7 @@ func TestAssignAnswersAtTheIndexOfThePoll(t *testing.T) {
 	b := setup(t)
 	build := b.build(on(store.Android))
 	ios, android := b.worker(takes(store.IOS)), b.worker(takes(store.Android))
-	stranger := &client{bundle: b, number: 4711, shown: 1}
+	stranger := &client{fixture: b, number: 4711, shown: 1}
 
 	got := b.assign(
 		stranger.request(), ios.request(), store.Poll{WorkerID: "nobody"}, android.request(),
@@ -59,20 +59,6 @@ func TestAssignAnswersAtTheIndexOfThePoll(t *testing.T) {
 	require.Equal(t, store.PollUnknownWorker, got[4].Outcome)
 }
 
-func TestAssignMatchesPlatforms(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	a1, i1, a2, i2 := b.build(on(store.Android)), b.build(), b.build(on(store.Android)), b.build()
-	ios, android := b.worker(takes(store.IOS)), b.worker(takes(store.Android))
-	both, every := b.worker(takes(store.Android, store.IOS)), b.worker()
-	none := b.worker(takes("amiga"))
-
-	got := b.assign(every.request(), none.request(), both.request(), ios.request(), android.request())
-	jobs := []string{jobID(got[0]), jobID(got[1]), jobID(got[2]), jobID(got[3]), jobID(got[4])}
-	require.Equal(t, []string{a2.ID, "", i2.ID, i1.ID, a1.ID}, jobs,
-		"workers of one platform first, then those that take all, in the order of submission")
-}
-
 func TestAssignRespectsSlots(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -87,30 +73,6 @@ func TestAssignRespectsSlots(t *testing.T) {
 	w.finishes(one.ID)
 	require.Equal(t, store.Busy, w.find().Status, "it still holds a build")
 	require.NotEmpty(t, jobID(w.poll()))
-}
-
-func TestAssignTakesAnOfflineWorkerBack(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	w := b.worker()
-	b.exec(`UPDATE workers SET status = 'offline', last_seen_at = now() - interval '1 hour'`)
-	w.gets("")
-	require.Equal(t, store.Idle, w.find().Status)
-	require.WithinDuration(t, time.Now(), w.find().LastSeenAt, time.Minute)
-}
-
-// Of several polls of one worker the last counts; the queue manager sends one.
-func TestAssignSurvivesAWorkerTwiceInABatch(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	old := w.request()
-	got := b.assign(old, w.request(), w.request(w.byID()))
-	require.Equal(t, store.PollSuperseded, got[0].Outcome)
-	require.Equal(t, store.PollSuperseded, got[1].Outcome)
-	require.Equal(t, build.ID, jobID(got[2]))
-	require.Empty(t, got[0].Session.ID, "nothing is learned from it")
 }
 
 func TestAssignRefusesTooManyPolls(t *testing.T) {
@@ -135,63 +97,6 @@ func TestAPollThatFindsNothingWritesNothing(t *testing.T) {
 	require.Equal(t, before, after)
 }
 
-func TestParkedPolls(t *testing.T) {
-	t.Parallel()
-	t.Run("one that is woken gets the build", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		w := b.worker()
-		r := w.lost()
-		build := b.build()
-		w.gets(build.ID, parked(r))
-		w.finishes(build.ID)
-		w.gets("")
-	})
-	t.Run("a hand-out since then supersedes it", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		w := b.worker(slots(2))
-		r := w.lost()
-		one, two := b.build(), b.build()
-		w.gets(one.ID)
-		stale := w.request(parked(r))
-		stale.Used = 0
-		require.Equal(t, store.PollSuperseded, b.assign(stale)[0].Outcome)
-		require.Equal(t, store.Pending, b.find(two.ID).State)
-		w.gets(two.ID)
-	})
-	t.Run("a newer poll that was written supersedes it", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		w := b.worker()
-		r := w.lost()
-		must(b.queue.RecordPresence(t.Context(), []store.Presence{{Number: w.number, Used: w.shown + 1}}))(t)
-		b.build()
-		require.Equal(t, store.PollSuperseded, w.lost(parked(r)).Outcome)
-	})
-	t.Run("registering and unregistering supersede it", func(t *testing.T) {
-		t.Parallel()
-		for name, end := range map[string]func(b *bundle, w *client) error{
-			"unregistering": func(b *bundle, w *client) error {
-				_, err := b.workers.UnregisterID(t.Context(), w.id, "")
-				return err
-			},
-			"registering": func(b *bundle, w *client) error {
-				_, err := b.workers.Register(t.Context(), store.Registration{ID: w.id, Name: "n"})
-				return err
-			},
-		} {
-			b := setup(t)
-			w := b.worker()
-			r := w.lost()
-			require.NoError(t, end(b, w), name)
-			b.build()
-			require.Equal(t, store.PollSuperseded, w.lost(parked(r)).Outcome, name)
-			require.Equal(t, store.PollInvalidToken, w.lost().Outcome, name)
-		}
-	})
-}
-
 func TestRecordPresence(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -213,9 +118,7 @@ func TestRecordPresence(t *testing.T) {
 		require.Equal(t, store.Offline, w.find().Status, "a late beat brings nobody back")
 	}
 
-	t.Run("a row that the database refuses to change holds up no other", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
+	inDatabase(t, "a row that the database refuses to change holds up no other", func(b *fixture) {
 		var beats []store.Presence
 		var bad *client
 		for i := range 20 {
@@ -226,9 +129,9 @@ func TestRecordPresence(t *testing.T) {
 			beats = append(beats, store.Presence{Number: w.number, Used: w.shown})
 		}
 		b.raise("workers", `OLD.id = '`+bad.id+`'`)
-		written := must(b.queue.RecordPresence(t.Context(), beats))(t)
-		require.Len(t, written, 20)
-		require.Contains(t, written, bad.number, "it is not tried again with the next beats")
+		written := must(b.queue.RecordPresence(b.t.Context(), beats))(b.t)
+		require.Len(b.t, written, 20)
+		require.Contains(b.t, written, bad.number, "it is not tried again with the next beats")
 	})
 }
 
@@ -287,9 +190,7 @@ func TestAKnownWorkerIsServedAsItIsNow(t *testing.T) {
 		"its row is anywhere":        {change: `UPDATE workers SET last_seen_at = now() WHERE id = $1`, gets: true},
 		"it polled elsewhere before": {change: `UPDATE workers SET used = used + 1, handed = handed + 1 WHERE id = $1`, gets: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
+		inDatabase(t, name, func(b *fixture) {
 			b.except = []string{"worker_held", "worker_status"}
 			b.queue = postgres.NewQueue(b.DB, postgres.QueueConfig{SpareCritical: true})
 			w, other := b.worker(), b.worker(takes(store.Android))

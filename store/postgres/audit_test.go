@@ -15,14 +15,12 @@ func TestAuditIsListedNewestFirst(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	audit := postgres.NewAudit(b.DB)
-	none := listed(audit.List(t.Context(), "", store.Page{}))(t)
-	require.Empty(t, none)
+	require.Empty(t, listed(audit.List(t.Context(), "", store.Page{}))(t))
 
 	begun := time.Now()
-	first, err := audit.Append(t.Context(), store.AuditEntry{
+	first := must(audit.Append(t.Context(), store.AuditEntry{
 		Actor: "admin@::1", Action: "restart", Target: "takt/database", Reason: "a\x00b", Detail: json.RawMessage(`{"force": true}`),
-	})
-	require.NoError(t, err)
+	}))(t)
 	late := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	second := must(audit.Append(t.Context(), store.AuditEntry{At: late, Actor: "x", Action: "heartbeat", Target: "y", Outcome: "done"}))(t)
 	require.Greater(t, second, first)

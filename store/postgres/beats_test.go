@@ -49,10 +49,7 @@ func TestAccess(t *testing.T) {
 
 func TestAnOlderAttemptIsStale(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	b.exec(ageAssignment, build.ID)
 	b.sweep()
 	w.gets(build.ID)
@@ -67,10 +64,7 @@ func TestAnOlderAttemptIsStale(t *testing.T) {
 
 func TestTouchAcknowledgesAtOnceAndThenSeldomWrites(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	must(b.builds.Held(t.Context(), w.beat(build.ID)))(t)
 	require.Equal(t, store.Assigned, b.find(build.ID).State, "Held leaves no trace")
 
@@ -93,10 +87,7 @@ func TestTouchAcknowledgesAtOnceAndThenSeldomWrites(t *testing.T) {
 
 func TestLateLogsOfAnEndedBuildAreKept(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	w.finishes(build.ID)
 	before := b.find(build.ID)
 	beat := w.beat(build.ID)
@@ -109,32 +100,29 @@ func TestLateLogsOfAnEndedBuildAreKept(t *testing.T) {
 func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		before    func(b *bundle, w *client, build string)
+		before    func(b *fixture, w *client, build string)
 		cancelled bool
 		code      store.Code
 	}{
 		"of a build that runs":      {},
-		"of a cancelled build":      {before: func(b *bundle, _ *client, build string) { require.NoError(t, b.builds.Cancel(t.Context(), build)) }, cancelled: true},
-		"of a build that completed": {before: func(_ *bundle, w *client, build string) { w.finishes(build) }},
-		"of a build that was given up": {before: func(b *bundle, _ *client, build string) {
+		"of a cancelled build":      {before: func(b *fixture, _ *client, build string) { require.NoError(t, b.builds.Cancel(t.Context(), build)) }, cancelled: true},
+		"of a build that completed": {before: func(_ *fixture, w *client, build string) { w.finishes(build) }},
+		"of a build that was given up": {before: func(b *fixture, _ *client, build string) {
 			b.exec(ageAssignment, build)
 			b.sweep(func(s *store.Sweep) { s.Rule.MaxAttempts = 1 })
 		}, cancelled: true},
-		"of a build that waits again": {before: func(b *bundle, _ *client, build string) { b.exec(ageAssignment, build); b.sweep() }},
-		"of a build that somebody else got": {before: func(b *bundle, _ *client, build string) {
+		"of a build that waits again": {before: func(b *fixture, _ *client, build string) { b.exec(ageAssignment, build); b.sweep() }},
+		"of a build that somebody else got": {before: func(b *fixture, _ *client, build string) {
 			b.exec(ageAssignment, build)
 			b.sweep()
 			b.worker().gets(build)
 		}, cancelled: true},
-		"of a build that was never this worker's": {before: func(b *bundle, w *client, _ string) { w.id = b.worker().id }, code: store.NotAssigned},
-		"of an unknown worker":                    {before: func(_ *bundle, w *client, _ string) { w.id = "none" }, code: store.NotAssigned},
+		"of a build that was never this worker's": {before: func(b *fixture, w *client, _ string) { w.id = b.worker().id }, code: store.NotAssigned},
+		"of an unknown worker":                    {before: func(_ *fixture, w *client, _ string) { w.id = "none" }, code: store.NotAssigned},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			build := b.build()
-			w := b.worker()
-			w.gets(build.ID)
+			b, build, w := holding(t)
 			if c.before != nil {
 				c.before(b, w, build.ID)
 			}
@@ -150,10 +138,8 @@ func TestHeartbeat(t *testing.T) {
 			}
 		})
 	}
-	t.Run("of an unknown build", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		require.Equal(t, store.NotFound, codeOf(b.builds.Heartbeat(t.Context(), b.worker().beat("none"))))
+	inDatabase(t, "of an unknown build", func(b *fixture) {
+		require.Equal(b.t, store.NotFound, codeOf(b.builds.Heartbeat(b.t.Context(), b.worker().beat("none"))))
 	})
 }
 
@@ -161,15 +147,11 @@ func TestHeartbeat(t *testing.T) {
 // line is not kept.
 func TestBeatOfABuildThatIsTakenAwayMeanwhile(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	tx := must(b.Pool.Begin(t.Context()))(t)
 	defer tx.Rollback(t.Context()) //nolint:errcheck // committed below
-	_, err := tx.Exec(t.Context(), `WITH w AS (UPDATE workers SET held = 0, status = 'idle')
-		UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = worker_id, started_at = NULL, last_seen_at = NULL`)
-	require.NoError(t, err)
+	must(tx.Exec(t.Context(), `WITH w AS (UPDATE workers SET held = 0, status = 'idle')
+		UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = worker_id, started_at = NULL, last_seen_at = NULL`))(t)
 	done := make(chan error, 1)
 	beat := w.beat(build.ID)
 	beat.Logs = []store.LogLine{{Level: store.Info, Message: "too late"}}
@@ -185,10 +167,7 @@ func TestBeatOfABuildThatIsTakenAwayMeanwhile(t *testing.T) {
 // once, in the attempt that its row names.
 func TestOfBeatsThatArriveTogetherOneBeginsTheBuild(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	tx := must(b.Pool.Begin(t.Context()))(t)
 	defer tx.Rollback(t.Context()) //nolint:errcheck // ends the lock
 	must(tx.Exec(t.Context(), `SELECT FROM workers FOR UPDATE`))(t)
@@ -199,14 +178,8 @@ func TestOfBeatsThatArriveTogetherOneBeginsTheBuild(t *testing.T) {
 	}
 	results := make(chan result)
 	for range each {
-		go func() {
-			reply, err := b.builds.Heartbeat(t.Context(), w.beat(build.ID))
-			results <- result{reply, err}
-		}()
-		go func() {
-			reply, err := b.builds.Touch(t.Context(), w.beat(build.ID))
-			results <- result{reply, err}
-		}()
+		go func() { reply, err := b.builds.Heartbeat(t.Context(), w.beat(build.ID)); results <- result{reply, err} }()
+		go func() { reply, err := b.builds.Touch(t.Context(), w.beat(build.ID)); results <- result{reply, err} }()
 	}
 	b.waits(2 * each)
 	require.NoError(t, tx.Rollback(t.Context()))
@@ -226,10 +199,7 @@ func TestOfBeatsThatArriveTogetherOneBeginsTheBuild(t *testing.T) {
 // writers there are.
 func TestLogsBecomeVisibleInOrder(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	const writers, each = 6, 30
 	var wg sync.WaitGroup
 	for i := range writers {

@@ -101,10 +101,9 @@ func TestControllersFindEachOthersClasses(t *testing.T) {
 	require.Equal(t, []store.ClassCount{{Class: build.Class(), N: 1}}, must(queue.Recount(t.Context(), 10, nil, []int32{build.ClassID}))(t).Pending)
 	require.Equal(t, build.ID, poll())
 
-	next, err := postgres.NewBuilds(there.DB, postgres.BuildsConfig{}).Submit(t.Context(), store.Submission{
+	next := must(postgres.NewBuilds(there.DB, postgres.BuildsConfig{}).Submit(t.Context(), store.Submission{
 		ID: "next", Platform: store.IOS, Require: store.StoredRequire("gpu"), Source: storetest.File("builds/next/source.zip", "s"),
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Equal(t, build.ClassID, next.ClassID)
 }
 

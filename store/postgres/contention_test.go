@@ -17,7 +17,7 @@ import (
 
 // locks runs a query in a transaction that stays open until the returned function is
 // called.
-func (b *bundle) locks(sql string, args ...any) (release func()) {
+func (b *fixture) locks(sql string, args ...any) (release func()) {
 	b.t.Helper()
 	tx := must(b.Pool.Begin(b.t.Context()))(b.t)
 	b.t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(b.t.Context())) })
@@ -28,7 +28,7 @@ func (b *bundle) locks(sql string, args ...any) (release func()) {
 const lockWorkers = `SELECT FROM workers WHERE id = ANY ($1) FOR UPDATE`
 
 // sessions replaces the handle's pool by one whose sessions have a setting.
-func (b *bundle) sessions(setting, value string) {
+func (b *fixture) sessions(setting, value string) {
 	b.t.Helper()
 	cfg := b.Pool.Config()
 	cfg.ConnConfig.RuntimeParams[setting] = value
@@ -101,7 +101,7 @@ func TestPresenceAndSweepPassOverLockedRows(t *testing.T) {
 
 // disturb makes the database end the first n changes of a table with a SQLSTATE. The
 // returned function reports how many changes were tried.
-func (b *bundle) disturb(table, state string, n int) (tried func() int) {
+func (b *fixture) disturb(table, state string, n int) (tried func() int) {
 	b.t.Helper()
 	b.exec(`DROP TRIGGER IF EXISTS disturb ON ` + table)
 	b.exec(`DROP SEQUENCE IF EXISTS tries`)
@@ -120,35 +120,35 @@ func TestContentionIsTriedAgainAndIsNoOutage(t *testing.T) {
 	t.Parallel()
 	operations := map[string]struct {
 		table string
-		do    func(ctx context.Context, b *bundle, w *client) error
+		do    func(ctx context.Context, b *fixture, w *client) error
 	}{
-		"assign": {"builds", func(ctx context.Context, b *bundle, w *client) error {
+		"assign": {"builds", func(ctx context.Context, b *fixture, w *client) error {
 			results, err := b.queue.Assign(ctx, []store.Poll{w.request(), b.worker().request()})
 			if err == nil {
 				require.NotEmpty(b.t, jobID(results[0]), results[0].Err)
 			}
 			return err
 		}},
-		"register": {"workers", func(ctx context.Context, b *bundle, w *client) error {
+		"register": {"workers", func(ctx context.Context, b *fixture, w *client) error {
 			_, err := b.workers.Register(ctx, store.Registration{ID: w.id, Name: "again"})
 			return err
 		}},
-		"sweep": {"builds", func(ctx context.Context, b *bundle, _ *client) error {
+		"sweep": {"builds", func(ctx context.Context, b *fixture, _ *client) error {
 			r, err := b.queue.Sweep(ctx, sweep())
 			if err == nil {
 				require.Len(b.t, r.Requeued, 1)
 			}
 			return err
 		}},
-		"submit with a count": {"builds", func(ctx context.Context, b *bundle, _ *client) error {
+		"submit with a count": {"builds", func(ctx context.Context, b *fixture, _ *client) error {
 			_, err := postgres.NewBuilds(b.DB, postgres.BuildsConfig{QueueLimit: 1}).Submit(ctx, submission(b.t))
 			return err
 		}},
-		"submit": {"builds", func(ctx context.Context, b *bundle, _ *client) error {
+		"submit": {"builds", func(ctx context.Context, b *fixture, _ *client) error {
 			_, err := b.builds.Submit(ctx, submission(b.t))
 			return err
 		}},
-		"unregister": {"builds", func(ctx context.Context, b *bundle, w *client) error {
+		"unregister": {"builds", func(ctx context.Context, b *fixture, w *client) error {
 			gone, err := b.workers.UnregisterID(ctx, "holder", "")
 			if err == nil {
 				require.Len(b.t, gone.Requeued, 1)
@@ -158,13 +158,11 @@ func TestContentionIsTriedAgainAndIsNoOutage(t *testing.T) {
 	}
 	for name, o := range operations {
 		for _, state := range []string{"55P03", "40P01", "40001"} {
-			t.Run(name+" "+state, func(t *testing.T) {
-				t.Parallel()
-				b := setup(t)
+			inDatabase(t, name+" "+state, func(b *fixture) {
 				var lost atomic.Int32
 				b.DB.OnLost(func(error) { lost.Add(1) })
 				b.queue = postgres.NewQueue(b.DB, postgres.QueueConfig{Quarantined: func(r store.BuildRef, cause error) {
-					t.Errorf("build %s was quarantined: %v", r.ID, cause)
+					b.t.Errorf("build %s was quarantined: %v", r.ID, cause)
 				}})
 				held := b.build()
 				holder := b.worker(func(r *store.Registration) { r.ID = "holder" })
@@ -173,21 +171,21 @@ func TestContentionIsTriedAgainAndIsNoOutage(t *testing.T) {
 				pending, w := b.build(), b.worker()
 
 				tried := b.disturb(o.table, state, 1_000_000)
-				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // enough for several tries
+				ctx, cancel := context.WithTimeout(b.t.Context(), 3*time.Second) // enough for several tries
 				defer cancel()
 				if !strings.HasPrefix(name, "submit") { // whose transaction is bound to no caller
 					err := o.do(ctx, b, w)
-					require.ErrorIs(t, err, store.ErrContention)
-					require.Equal(t, store.Unavailable, store.CodeOf(err))
-					require.False(t, store.IsOutage(err))
-					require.Greater(t, tried(), 1)
+					require.ErrorIs(b.t, err, store.ErrContention)
+					require.Equal(b.t, store.Unavailable, store.CodeOf(err))
+					require.False(b.t, store.IsOutage(err))
+					require.Greater(b.t, tried(), 1)
 				}
-				require.Equal(t, store.Pending, b.find(pending.ID).State)
+				require.Equal(b.t, store.Pending, b.find(pending.ID).State)
 
 				tried = b.disturb(o.table, state, 2)
-				require.NoError(t, o.do(t.Context(), b, w))
-				require.Greater(t, tried(), 2)
-				require.Zero(t, lost.Load())
+				require.NoError(b.t, o.do(b.t.Context(), b, w))
+				require.Greater(b.t, tried(), 2)
+				require.Zero(b.t, lost.Load())
 			})
 		}
 	}
@@ -206,10 +204,7 @@ func TestALockThatIsHeldLongIsContention(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrContention)
 
 	registered := make(chan error, 1)
-	go func() {
-		_, err := b.workers.Register(t.Context(), registration)
-		registered <- err
-	}()
+	go func() { _, err := b.workers.Register(t.Context(), registration); registered <- err }()
 	b.waits(1)
 	b.waits(0) // its first try has ended
 	release()
@@ -220,9 +215,7 @@ func TestALockThatIsHeldLongIsContention(t *testing.T) {
 // it does not run again.
 func TestATransactionThatStoodStillIsNoOutage(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build, w := b.build(), b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	b.sessions("idle_in_transaction_session_timeout", "50")
 	commits := 0
 	_, err := b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error {
@@ -244,9 +237,7 @@ func TestATransactionThatStoodStillIsNoOutage(t *testing.T) {
 
 func TestAFileGetsItsNameOnce(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build, w := b.build(), b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	b.disturb("build_files", "40001", 1)
 	commits := 0
 	commit := func() error { commits++; return nil }

@@ -331,7 +331,7 @@ func TestThrottleQueuesAreOrdered(t *testing.T) {
 	}
 }
 
-func summaries(t *testing.T, b *bundle) []store.FleetSummary {
+func summaries(t *testing.T, b *fixture) []store.FleetSummary {
 	t.Helper()
 	all, _, err := postgres.NewDashboard(b.DB).FleetSummary(t.Context())
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 )
 
 // methods calls every method of the package once.
-func (b *bundle) methods(ctx context.Context) map[string]error {
+func (b *fixture) methods(ctx context.Context) map[string]error {
 	s := store.Beat{BuildID: "b", WorkerID: "w"}
 	errs := map[string]error{}
 	_, errs["Submit"] = b.builds.Submit(ctx, submission(b.t))
@@ -69,18 +69,6 @@ func TestWithoutAPoolEveryMethodFailsAtOnce(t *testing.T) {
 	closed := must(pgxpool.NewWithConfig(t.Context(), b.Pool.Config()))(t)
 	closed.Close()
 	b.DB.Use(closed)
-	requireUnavailable(t, b.methods(t.Context()), nil)
-	b.DB.Use(b.Pool)
-}
-
-func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	cfg := b.Pool.Config()
-	cfg.ConnConfig.Host = t.TempDir() // no socket here
-	away := must(pgxpool.NewWithConfig(t.Context(), cfg))(t)
-	defer away.Close()
-	b.DB.Use(away)
 	requireUnavailable(t, b.methods(t.Context()), nil)
 	b.DB.Use(b.Pool)
 }
@@ -138,7 +126,7 @@ func (c *cutter) Read(p []byte) (int, error) {
 
 // through makes the handle use a pool whose next request with that text is
 // answered into the void.
-func (b *bundle) through() (cut func(text string)) {
+func (b *fixture) through() (cut func(text string)) {
 	b.t.Helper()
 	armed := &atomic.Pointer[string]{}
 	cfg := b.Pool.Config()
@@ -157,10 +145,7 @@ func (b *bundle) through() (cut func(text string)) {
 
 func TestALostAnswerToACommitIsSaidToBeUnknown(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	cut := b.through()
 
 	cut("commit")
@@ -209,9 +194,7 @@ func TestALostAnswerToABatchLosesNothing(t *testing.T) {
 func TestWorkersAreFoundAndRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	w := b.worker(takes(store.IOS), slots(3), func(r *store.Registration) {
-		r.Capabilities = []byte(`{"cpu": {"cores": 8}}`)
-	})
+	w := b.worker(takes(store.IOS), slots(3), func(r *store.Registration) { r.Capabilities = []byte(`{"cpu": {"cores": 8}}`) })
 	found := w.find()
 	require.Equal(t, "test worker", found.Name)
 	require.JSONEq(t, `{"cpu": {"cores": 8}}`, string(found.Capabilities))

@@ -38,10 +38,7 @@ SELECT pg_catalog.setval('public.audit_id_seq', 1, false);
 func TestDumpsAreReadRowByRow(t *testing.T) {
 	t.Parallel()
 	var rows []store.FileRow
-	take := func(row store.FileRow) error {
-		rows = append(rows, row)
-		return nil
-	}
+	take := func(row store.FileRow) error { rows = append(rows, row); return nil }
 	check, err := ReadDump(strings.NewReader(someDump), take)
 	require.NoError(t, err)
 	require.Equal(t, "tkt", string(check))

@@ -21,7 +21,7 @@ func by(key string, priority int) func(*store.Submission) {
 }
 
 // turns has a worker take n builds, and counts those of each submitter.
-func turns(b *bundle, n int) map[string]int {
+func turns(b *fixture, n int) map[string]int {
 	w, got := b.worker(slots(n)), map[string]int{}
 	for range n {
 		got[b.find(jobID(w.poll())).Submitter]++
@@ -30,7 +30,7 @@ func turns(b *bundle, n int) map[string]int {
 }
 
 // flood makes a thousand builds of one key pending, or ten thousand.
-func flood(b *bundle) {
+func flood(b *fixture) {
 	// As 0.1.0 inserts, one by one through the trigger.
 	b.exec(`WITH b AS (INSERT INTO builds (id, platform, priority, token_hash, has_certs, log_lines, submitter) SELECT 'flood' || i, 'ios', 0, '\x00', false, 0, 'flood' FROM generate_series(1, $1) i RETURNING id, seq),
 		n AS (INSERT INTO build_ids (id, seq) SELECT id, seq FROM b)
@@ -39,7 +39,7 @@ func flood(b *bundle) {
 
 // twoControllers has a worker at each of two controllers, which take builds in turn: claim
 // returns the submitter of the next build.
-func twoControllers(b *bundle) (claim func() string) {
+func twoControllers(b *fixture) (claim func() string) {
 	other := *b
 	other.Database = storetest.Another(b.t, b.Database)
 	other.queue = postgres.NewQueue(other.DB, postgres.QueueConfig{})

@@ -177,8 +177,7 @@ func TestChoresAreDoneByOne(t *testing.T) {
 	b := setup(t)
 	files := postgres.NewFiles(b.DB)
 	for _, want := range []bool{true, false, false} {
-		mine := must(files.ClaimChores(t.Context(), time.Hour))(t)
-		require.Equal(t, want, mine)
+		require.Equal(t, want, must(files.ClaimChores(t.Context(), time.Hour))(t))
 	}
 	b.exec(`UPDATE settings SET updated_at = now() - interval '1 hour' WHERE key = 'chores'`)
 	require.True(t, must(files.ClaimChores(t.Context(), time.Hour))(t))

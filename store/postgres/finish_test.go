@@ -14,10 +14,7 @@ import (
 
 func TestFinishRecordsSuccess(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	placed := 0
 	repeat := must(b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error { placed++; return nil })))(t)
 	require.False(t, repeat)
@@ -38,10 +35,7 @@ func TestFinishRecordsSuccess(t *testing.T) {
 
 func TestFinishRecordsFailure(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	r := store.Result{BuildID: build.ID, WorkerID: w.id}
 	must(b.builds.Finish(t.Context(), r, staged(func() error { return errors.New("not called") })))(t)
 	got := b.find(build.ID)
@@ -54,39 +48,33 @@ func TestFinishRecordsFailure(t *testing.T) {
 
 func TestFinishRules(t *testing.T) {
 	t.Parallel()
-	type world struct {
-		*bundle
+	type scenario struct {
+		*fixture
 		build         store.Build
 		worker, other *client
 	}
-	assigned := func(w world) { w.worker.gets(w.build.ID) }
-	lost := func(w world) {
-		assigned(w)
-		must(w.workers.UnregisterID(t.Context(), w.worker.id, ""))(t)
+	assigned := func(w scenario) { w.worker.gets(w.build.ID) }
+	lost := func(w scenario) { assigned(w); must(w.workers.UnregisterID(t.Context(), w.worker.id, ""))(t) }
+	reassigned := func(w scenario) { lost(w); w.other.gets(w.build.ID) }
+	ended := func(r func(build, worker string) store.Result) func(scenario) {
+		return func(w scenario) { assigned(w); must(w.builds.Finish(t.Context(), r(w.build.ID, w.worker.id)))(t) }
 	}
-	reassigned := func(w world) { lost(w); w.other.gets(w.build.ID) }
-	ended := func(r func(build, worker string) store.Result) func(world) {
-		return func(w world) {
-			assigned(w)
-			must(w.builds.Finish(t.Context(), r(w.build.ID, w.worker.id)))(t)
-		}
-	}
-	by := func(edit func(w world, r *store.Result)) func(world) store.Result {
-		return func(w world) store.Result {
+	by := func(edit func(w scenario, r *store.Result)) func(scenario) store.Result {
+		return func(w scenario) store.Result {
 			r := success(w.build.ID, w.worker.id)
 			edit(w, &r)
 			return r
 		}
 	}
-	holder := by(func(world, *store.Result) {})
-	other := by(func(w world, r *store.Result) { r.WorkerID = w.other.id })
-	attempt := func(n int) func(world) store.Result {
-		return by(func(_ world, r *store.Result) { r.Attempt = n })
+	holder := by(func(scenario, *store.Result) {})
+	other := by(func(w scenario, r *store.Result) { r.WorkerID = w.other.id })
+	attempt := func(n int) func(scenario) store.Result {
+		return by(func(_ scenario, r *store.Result) { r.Attempt = n })
 	}
-	failed := by(func(_ world, r *store.Result) { r.Success, r.File = false, nil })
+	failed := by(func(_ scenario, r *store.Result) { r.Success, r.File = false, nil })
 	for name, c := range map[string]struct {
-		before func(world)
-		result func(world) store.Result
+		before func(scenario)
+		result func(scenario) store.Result
 		code   store.Code // "" means accepted
 		repeat bool
 	}{
@@ -94,9 +82,9 @@ func TestFinishRules(t *testing.T) {
 		"the holder":                                    {before: assigned, result: holder},
 		"the holder, with its attempt":                  {before: assigned, result: attempt(1)},
 		"another worker":                                {before: assigned, result: other, code: store.NotAssigned},
-		"an unknown build":                              {result: by(func(_ world, r *store.Result) { r.BuildID = "none" }), code: store.NotFound},
-		"an unknown worker":                             {result: by(func(_ world, r *store.Result) { r.WorkerID = "none" }), code: store.NotFound},
-		"a success without a file":                      {before: assigned, result: by(func(_ world, r *store.Result) { r.File = nil }), code: store.InvalidArgument},
+		"an unknown build":                              {result: by(func(_ scenario, r *store.Result) { r.BuildID = "none" }), code: store.NotFound},
+		"an unknown worker":                             {result: by(func(_ scenario, r *store.Result) { r.WorkerID = "none" }), code: store.NotFound},
+		"a success without a file":                      {before: assigned, result: by(func(_ scenario, r *store.Result) { r.File = nil }), code: store.InvalidArgument},
 		"pending again, by the last holder":             {before: lost, result: attempt(1)},
 		"pending again, by somebody else":               {before: lost, result: other, code: store.NotAssigned},
 		"reassigned, by the old holder":                 {before: reassigned, result: holder, code: store.NotAssigned},
@@ -106,31 +94,29 @@ func TestFinishRules(t *testing.T) {
 		"a failure after success":                       {before: ended(success), result: failed, code: store.Conflict},
 		"a success after failure":                       {before: ended(failure), result: holder, code: store.Conflict},
 		"the same success by another worker":            {before: ended(success), result: other, code: store.Conflict},
-		"a success after the build was cancelled":       {before: func(w world) { assigned(w); require.NoError(t, w.builds.Cancel(t.Context(), w.build.ID)) }, result: holder, code: store.Conflict},
-		"a failure after the build was cancelled":       {before: func(w world) { assigned(w); require.NoError(t, w.builds.Cancel(t.Context(), w.build.ID)) }, result: failed, code: store.Conflict},
-		"a success after a pending build was cancelled": {before: func(w world) { require.NoError(t, w.builds.Cancel(t.Context(), w.build.ID)) }, result: holder, code: store.Conflict},
+		"a success after the build was cancelled":       {before: func(w scenario) { assigned(w); require.NoError(t, w.builds.Cancel(t.Context(), w.build.ID)) }, result: holder, code: store.Conflict},
+		"a failure after the build was cancelled":       {before: func(w scenario) { assigned(w); require.NoError(t, w.builds.Cancel(t.Context(), w.build.ID)) }, result: failed, code: store.Conflict},
+		"a success after a pending build was cancelled": {before: func(w scenario) { require.NoError(t, w.builds.Cancel(t.Context(), w.build.ID)) }, result: holder, code: store.Conflict},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			w := world{bundle: b, build: b.build(), worker: b.worker(), other: b.worker()}
+		inDatabase(t, name, func(b *fixture) {
+			w := scenario{fixture: b, build: b.build(), worker: b.worker(), other: b.worker()}
 			if c.before != nil {
 				c.before(w)
 			}
 			before := b.find(w.build.ID)
 			placed := false
 			r := c.result(w)
-			repeat, err := b.builds.Finish(t.Context(), r, staged(func() error { placed = true; return nil }))
-			require.Equal(t, c.code, store.CodeOf(err), "%v", err)
-			require.Equal(t, c.repeat, repeat)
-			require.Equal(t, c.code == "" && !c.repeat, placed)
+			repeat, err := b.builds.Finish(b.t.Context(), r, staged(func() error { placed = true; return nil }))
+			require.Equal(b.t, c.code, store.CodeOf(err), "%v", err)
+			require.Equal(b.t, c.repeat, repeat)
+			require.Equal(b.t, c.code == "" && !c.repeat, placed)
 			after := b.find(w.build.ID)
 			if c.code != "" || c.repeat {
-				require.Equal(t, before, after, "a refused result changes nothing")
+				require.Equal(b.t, before, after, "a refused result changes nothing")
 				return
 			}
-			require.Equal(t, store.Completed, after.State)
-			require.Equal(t, r.WorkerID, after.WorkerID)
+			require.Equal(b.t, store.Completed, after.State)
+			require.Equal(b.t, r.WorkerID, after.WorkerID)
 			b.worker().gets("")
 		})
 	}
@@ -138,10 +124,7 @@ func TestFinishRules(t *testing.T) {
 
 func TestFinishTakesAllBackWhenTheFileCannotBePlaced(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	full := store.NewError(store.DiskFull, "Disk full")
 	_, err := b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error { return full }))
 	require.ErrorIs(t, err, full)
@@ -183,66 +166,55 @@ func TestOneEndCounts(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	t.Run("a pending build leaves the queue", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
+	inDatabase(t, "a pending build leaves the queue", func(b *fixture) {
 		build := b.build()
-		require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
+		require.NoError(b.t, b.builds.Cancel(b.t.Context(), build.ID))
 		got := b.find(build.ID)
-		require.Equal(t, store.Cancelled, got.State)
-		require.Equal(t, store.MessageCancelled, got.ErrorMessage)
-		require.Equal(t, []string{"Build submitted", "Build cancelled"}, b.logs(build.ID))
+		require.Equal(b.t, store.Cancelled, got.State)
+		require.Equal(b.t, store.MessageCancelled, got.ErrorMessage)
+		require.Equal(b.t, []string{"Build submitted", "Build cancelled"}, b.logs(build.ID))
 		b.worker().gets("")
 	})
-	t.Run("a held build frees its worker", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
+	inDatabase(t, "a held build frees its worker", func(b *fixture) {
 		build, next := b.build(), b.build()
 		w := b.worker()
 		w.gets(build.ID)
-		require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
-		require.Equal(t, store.Idle, w.find().Status)
+		require.NoError(b.t, b.builds.Cancel(b.t.Context(), build.ID))
+		require.Equal(b.t, store.Idle, w.find().Status)
 		w.gets(next.ID)
 	})
-	t.Run("an ended build stays as it is", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
+	inDatabase(t, "an ended build stays as it is", func(b *fixture) {
 		build := b.build()
-		require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
-		require.Equal(t, store.InvalidState, store.CodeOf(b.builds.Cancel(t.Context(), build.ID)))
-		require.Equal(t, store.NotFound, store.CodeOf(b.builds.Cancel(t.Context(), store.NewID())))
+		require.NoError(b.t, b.builds.Cancel(b.t.Context(), build.ID))
+		require.Equal(b.t, store.InvalidState, store.CodeOf(b.builds.Cancel(b.t.Context(), build.ID)))
+		require.Equal(b.t, store.NotFound, store.CodeOf(b.builds.Cancel(b.t.Context(), store.NewID())))
 	})
-	t.Run("against claims it ends every build exactly once", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
+	inDatabase(t, "against claims it ends every build exactly once", func(b *fixture) {
 		for range 50 {
 			build := b.build()
 			w := b.worker()
 			var wg sync.WaitGroup
 			poll := w.request()
 			wg.Go(func() {
-				if _, err := b.queue.Assign(t.Context(), []store.Poll{poll}); err != nil {
-					t.Error(err)
+				if _, err := b.queue.Assign(b.t.Context(), []store.Poll{poll}); err != nil {
+					b.t.Error(err)
 				}
 			})
 			wg.Go(func() {
-				if err := b.builds.Cancel(t.Context(), build.ID); err != nil {
-					t.Error(err)
+				if err := b.builds.Cancel(b.t.Context(), build.ID); err != nil {
+					b.t.Error(err)
 				}
 			})
 			wg.Wait()
-			require.Equal(t, store.Cancelled, b.find(build.ID).State)
-			require.Equal(t, store.Idle, w.find().Status)
+			require.Equal(b.t, store.Cancelled, b.find(build.ID).State)
+			require.Equal(b.t, store.Idle, w.find().Status)
 		}
 	})
 }
 
 func TestLongErrorOfABuildIsCut(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	must(b.builds.Finish(t.Context(), store.Result{BuildID: build.ID, WorkerID: w.id, ErrorMessage: strings.Repeat("no\n", 1<<18)}))(t)
 	failed := must(b.builds.Find(t.Context(), build.ID))(t)
 	require.LessOrEqual(t, len(failed.ErrorMessage), 8<<10)

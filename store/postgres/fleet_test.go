@@ -40,18 +40,16 @@ func TestDrainedWorkerGetsNothing(t *testing.T) {
 		"when it reconciles":    {2, func(*client) func(*store.Poll) { return lists() }},
 		"with many slots by id": {3, func(c *client) func(*store.Poll) { return c.byID() }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
+		inDatabase(t, name, func(b *fixture) {
 			build := b.build()
 			w := b.worker(slots(c.slots))
 			w.drains(true)
 			r := w.lost(c.edit(w))
-			require.Nil(t, r.Job)
-			require.False(t, r.Session.Free(), "a parked poll is not to be woken for nothing")
-			require.Equal(t, store.Pending, b.find(build.ID).State)
+			require.Nil(b.t, r.Job)
+			require.False(b.t, r.Session.Free(), "a parked poll is not to be woken for nothing")
+			require.Equal(b.t, store.Pending, b.find(build.ID).State)
 			w.drains(false)
-			require.Equal(t, build.ID, jobID(w.lost(c.edit(w))))
+			require.Equal(b.t, build.ID, jobID(w.lost(c.edit(w))))
 		})
 	}
 }
@@ -123,61 +121,57 @@ func TestReportsOfAWorker(t *testing.T) {
 func TestSilentWorkersAndThoseThatLeft(t *testing.T) {
 	t.Parallel()
 	const seen = `UPDATE workers SET last_seen_at = now() - $2::interval, poll_wait = $3 WHERE id = $1`
-	ago := func(d time.Duration, wait int) func(*bundle, *client) {
-		return func(b *bundle, w *client) { b.exec(seen, w.id, d, wait) }
+	ago := func(d time.Duration, wait int) func(*fixture, *client) {
+		return func(b *fixture, w *client) { b.exec(seen, w.id, d, wait) }
 	}
-	writes := func(age time.Duration, closed bool) func(*bundle, *client) {
-		return func(b *bundle, w *client) {
+	writes := func(age time.Duration, closed bool) func(*fixture, *client) {
+		return func(b *fixture, w *client) {
 			written := must(b.queue.RecordPresence(t.Context(), []store.Presence{{Number: w.number, Used: w.shown, Age: age, Wait: 30 * time.Second, Closed: closed}}))(t)
 			require.Len(t, written, 1)
 		}
 	}
-	closed := func(age time.Duration) func(*bundle, *client) { return writes(age, true) }
-	leaves := func(_ *bundle, w *client) {
-		must(w.workers.UnregisterID(t.Context(), w.id, ""))(t)
-	}
+	closed := func(age time.Duration) func(*fixture, *client) { return writes(age, true) }
+	leaves := func(_ *fixture, w *client) { must(w.workers.UnregisterID(t.Context(), w.id, ""))(t) }
 	for name, c := range map[string]struct {
-		do     []func(*bundle, *client)
+		do     []func(*fixture, *client)
 		state  string
 		hidden bool // from lists of present workers
 	}{
-		"polled lately":              {[]func(*bundle, *client){ago(85*time.Second, 0)}, "idle", false},
-		"silent for 90 s":            {[]func(*bundle, *client){ago(95*time.Second, 30)}, "silent", false},
-		"polls wait for a minute":    {[]func(*bundle, *client){ago(115*time.Second, 60)}, "idle", false},
-		"a minute and a poll's wait": {[]func(*bundle, *client){ago(125*time.Second, 60)}, "silent", false},
-		"its connection just closed": {[]func(*bundle, *client){ago(time.Minute, 30), closed(5 * time.Second)}, "idle", false},
-		"its connection closed":      {[]func(*bundle, *client){ago(time.Minute, 30), closed(15 * time.Second)}, "silent", false},
-		"it polled elsewhere since":  {[]func(*bundle, *client){ago(5*time.Second, 30), closed(15 * time.Second)}, "idle", false},
-		"it polls again":             {[]func(*bundle, *client){ago(time.Minute, 30), closed(15 * time.Second), writes(time.Second, false)}, "idle", false},
-		"draining and silent":        {[]func(*bundle, *client){func(_ *bundle, w *client) { w.drains(true) }, ago(95*time.Second, 0)}, "silent", false},
-		"silent with a build":        {[]func(*bundle, *client){func(b *bundle, w *client) { w.gets(b.build().ID) }, ago(95*time.Second, 0)}, "building", false},
-		"unregistered":               {[]func(*bundle, *client){leaves}, "left", false},
-		"unregistered two days ago": {[]func(*bundle, *client){leaves, func(b *bundle, w *client) {
+		"polled lately":              {[]func(*fixture, *client){ago(85*time.Second, 0)}, "idle", false},
+		"silent for 90 s":            {[]func(*fixture, *client){ago(95*time.Second, 30)}, "silent", false},
+		"polls wait for a minute":    {[]func(*fixture, *client){ago(115*time.Second, 60)}, "idle", false},
+		"a minute and a poll's wait": {[]func(*fixture, *client){ago(125*time.Second, 60)}, "silent", false},
+		"its connection just closed": {[]func(*fixture, *client){ago(time.Minute, 30), closed(5 * time.Second)}, "idle", false},
+		"its connection closed":      {[]func(*fixture, *client){ago(time.Minute, 30), closed(15 * time.Second)}, "silent", false},
+		"it polled elsewhere since":  {[]func(*fixture, *client){ago(5*time.Second, 30), closed(15 * time.Second)}, "idle", false},
+		"it polls again":             {[]func(*fixture, *client){ago(time.Minute, 30), closed(15 * time.Second), writes(time.Second, false)}, "idle", false},
+		"draining and silent":        {[]func(*fixture, *client){func(_ *fixture, w *client) { w.drains(true) }, ago(95*time.Second, 0)}, "silent", false},
+		"silent with a build":        {[]func(*fixture, *client){func(b *fixture, w *client) { w.gets(b.build().ID) }, ago(95*time.Second, 0)}, "building", false},
+		"unregistered":               {[]func(*fixture, *client){leaves}, "left", false},
+		"unregistered two days ago": {[]func(*fixture, *client){leaves, func(b *fixture, w *client) {
 			b.exec(`UPDATE workers SET left_at = now() - interval '2 days', last_seen_at = now() - interval '3 days' WHERE id = $1`, w.id)
 		}}, "left", true},
-		"offline without unregistering": {[]func(*bundle, *client){func(b *bundle, w *client) { b.exec(`UPDATE workers SET status = 'offline' WHERE id = $1`, w.id) }}, "offline", false},
-		"unregistered, back, offline": {[]func(*bundle, *client){leaves, func(b *bundle, w *client) {
+		"offline without unregistering": {[]func(*fixture, *client){func(b *fixture, w *client) { b.exec(`UPDATE workers SET status = 'offline' WHERE id = $1`, w.id) }}, "offline", false},
+		"unregistered, back, offline": {[]func(*fixture, *client){leaves, func(b *fixture, w *client) {
 			b.exec(`UPDATE workers SET left_at = now() - interval '2 days', last_seen_at = now() - interval '1 day' WHERE id = $1`, w.id)
 		}}, "offline", false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
+		inDatabase(t, name, func(b *fixture) {
 			w := b.worker()
 			for _, do := range c.do {
 				do(b, w)
 			}
-			one := must(b.workers.Show(t.Context(), w.id))(t)
-			require.Equal(t, c.state, one.State)
-			rows := listed(b.workers.List(t.Context(), store.WorkerFilter{State: c.state, Sort: "state"}, store.Page{Limit: 10}))(t)
-			require.Len(t, rows, 1)
-			rows = listed(b.workers.List(t.Context(), store.WorkerFilter{Present: true}, store.Page{Limit: 10}))(t)
-			require.Equal(t, c.hidden, len(rows) == 0)
-			require.Contains(t, store.WorkerStates(), one.State)
-			fleet := summaries(t, b)
-			require.Equal(t, c.state == "silent", fleet[0].Silent == 1)
-			require.Equal(t, c.state == "idle" || c.state == "building", fleet[0].Able == 1)
-			require.Equal(t, c.state != "left", fleet[0].Known == 1)
+			one := must(b.workers.Show(b.t.Context(), w.id))(b.t)
+			require.Equal(b.t, c.state, one.State)
+			rows := listed(b.workers.List(b.t.Context(), store.WorkerFilter{State: c.state, Sort: "state"}, store.Page{Limit: 10}))(b.t)
+			require.Len(b.t, rows, 1)
+			rows = listed(b.workers.List(b.t.Context(), store.WorkerFilter{Present: true}, store.Page{Limit: 10}))(b.t)
+			require.Equal(b.t, c.hidden, len(rows) == 0)
+			require.Contains(b.t, store.WorkerStates(), one.State)
+			fleet := summaries(b.t, b)
+			require.Equal(b.t, c.state == "silent", fleet[0].Silent == 1)
+			require.Equal(b.t, c.state == "idle" || c.state == "building", fleet[0].Able == 1)
+			require.Equal(b.t, c.state != "left", fleet[0].Known == 1)
 		})
 	}
 }
@@ -246,9 +240,7 @@ func TestOperatorsAndWorkersDoNotBlockEachOther(t *testing.T) {
 			_, err := b.queue.Assign(ctx, polls)
 			return err
 		},
-		func(_, build string) error {
-			return b.builds.Cancel(ctx, build)
-		},
+		func(_, build string) error { return b.builds.Cancel(ctx, build) },
 		func(string, string) error { _, err := b.builds.Totals(ctx); return err },
 		func(_, build string) error {
 			s := submission(t)

@@ -16,8 +16,8 @@ import (
 	"takt/store/storetest"
 )
 
-// bundle is one test's database with everything on it.
-type bundle struct {
+// fixture is one test's database with everything on it.
+type fixture struct {
 	*storetest.Database
 	t       *testing.T
 	builds  *postgres.Builds
@@ -26,10 +26,10 @@ type bundle struct {
 	except  []string // invariants that the test breaks by its tricks
 }
 
-func setup(t *testing.T) *bundle {
+func setup(t *testing.T) *fixture {
 	t.Helper()
 	db := storetest.New(t)
-	b := &bundle{
+	b := &fixture{
 		Database: db, t: t,
 		builds:  postgres.NewBuilds(db.DB, postgres.BuildsConfig{}),
 		workers: postgres.NewWorkers(db.DB),
@@ -44,7 +44,7 @@ func setup(t *testing.T) *bundle {
 }
 
 // checkInvariants holds after every test, whatever it did.
-func (b *bundle) checkInvariants() {
+func (b *fixture) checkInvariants() {
 	b.t.Helper()
 	ctx := context.WithoutCancel(b.t.Context())
 	db := postgres.New() // the test may have taken the pool away
@@ -66,13 +66,12 @@ func (b *bundle) checkInvariants() {
 
 // badLines returns lines whose number is missing, another's or not under the build's last
 // one, or that takt wrote without saying what they are.
-func (b *bundle) badLines() (bad []string) {
+func (b *fixture) badLines() (bad []string) {
 	b.t.Helper()
-	rows, err := b.Pool.Query(context.WithoutCancel(b.t.Context()), `SELECT format('%s %s of %s: %s', number, kind, log_lines, message) FROM (
+	rows := must(b.Pool.Query(context.WithoutCancel(b.t.Context()), `SELECT format('%s %s of %s: %s', number, kind, log_lines, message) FROM (
 			SELECT l.*, b.log_lines, lag(number, 1, 0) OVER (PARTITION BY l.build ORDER BY l.seq) AS before FROM build_logs l JOIN builds b ON b.seq = l.build
-		) l WHERE (number > before AND number <= log_lines AND (by_worker OR kind IS NOT NULL)) IS NOT TRUE`)
-	require.NoError(b.t, err)
-	bad, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		) l WHERE (number > before AND number <= log_lines AND (by_worker OR kind IS NOT NULL)) IS NOT TRUE`))(b.t)
+	bad, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(b.t, err)
 	return bad
 }
@@ -90,32 +89,56 @@ func broken(ctx context.Context, t *testing.T, db *postgres.DB) (all []string) {
 	return all
 }
 
+// fill adds $1 pending builds the short way.
+const fill = `
+WITH b AS (INSERT INTO builds (id, platform, token_hash)
+SELECT 'build-' || lpad(to_hex(hashint8extended(i, 0)), 15, '0'), 'ios', '\x00' FROM generate_series(1, $1::bigint) i RETURNING id, seq)
+INSERT INTO build_ids SELECT id, seq FROM b`
+
 // exec runs a statement behind the store's back.
-func (b *bundle) exec(sql string, args ...any) {
+func (b *fixture) exec(sql string, args ...any) {
 	b.t.Helper()
 	_, err := b.Pool.Exec(b.t.Context(), sql, args...)
 	require.NoError(b.t, err)
 }
 
 // count returns the number that a query finds.
-func (b *bundle) count(sql string, args ...any) (n int) {
+func (b *fixture) count(sql string, args ...any) (n int) {
 	b.t.Helper()
 	require.NoError(b.t, b.Pool.QueryRow(b.t.Context(), sql, args...).Scan(&n))
 	return n
 }
 
-func (b *bundle) build(edit ...func(*store.Submission)) store.Build {
+func (b *fixture) build(edit ...func(*store.Submission)) store.Build {
 	b.t.Helper()
 	return storetest.Build(b.t, b.DB, edit...)
 }
 
-func (b *bundle) worker(edit ...func(*store.Registration)) *client {
+func (b *fixture) worker(edit ...func(*store.Registration)) *client {
 	b.t.Helper()
 	w := storetest.Worker(b.t, b.DB, edit...)
-	return &client{bundle: b, id: w.ID, number: w.Token.Worker, shown: w.Token.Counter}
+	return &client{fixture: b, id: w.ID, number: w.Token.Worker, shown: w.Token.Counter}
 }
 
-func (b *bundle) find(id string) store.Build {
+// holding is setup with a build and a worker that holds it.
+func holding(t *testing.T) (b *fixture, build store.Build, w *client) {
+	t.Helper()
+	b = setup(t)
+	build, w = b.build(), b.worker()
+	w.gets(build.ID)
+	return b, build, w
+}
+
+// inDatabase runs f as a test of its own, with setup.
+func inDatabase(t *testing.T, name string, f func(b *fixture)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		f(setup(t))
+	})
+}
+
+func (b *fixture) find(id string) store.Build {
 	b.t.Helper()
 	found, err := b.builds.Find(b.t.Context(), id)
 	require.NoError(b.t, err)
@@ -123,7 +146,7 @@ func (b *bundle) find(id string) store.Build {
 }
 
 // logs returns the messages of a build's log.
-func (b *bundle) logs(id string) (messages []string) {
+func (b *fixture) logs(id string) (messages []string) {
 	b.t.Helper()
 	for _, l := range storetest.Logs(b.t, b.DB, id, 0) {
 		messages = append(messages, l.Message)
@@ -132,7 +155,7 @@ func (b *bundle) logs(id string) (messages []string) {
 }
 
 // assign serves polls and expects no error.
-func (b *bundle) assign(polls ...store.Poll) []store.PollResult {
+func (b *fixture) assign(polls ...store.Poll) []store.PollResult {
 	b.t.Helper()
 	results, err := b.queue.Assign(b.t.Context(), polls)
 	require.NoError(b.t, err)
@@ -141,7 +164,7 @@ func (b *bundle) assign(polls ...store.Poll) []store.PollResult {
 }
 
 // waits returns when n statements wait for locks.
-func (b *bundle) waits(n int) {
+func (b *fixture) waits(n int) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
 		var waiting int
@@ -151,9 +174,7 @@ func (b *bundle) waits(n int) {
 	}, 4*time.Second, time.Millisecond)
 }
 
-func slots(n int) func(*store.Registration) {
-	return func(r *store.Registration) { r.Slots = n }
-}
+func slots(n int) func(*store.Registration) { return func(r *store.Registration) { r.Slots = n } }
 
 func takes(p ...store.Platform) func(*store.Registration) {
 	return func(r *store.Registration) { r.Platforms = p }
@@ -181,13 +202,11 @@ func on(p store.Platform) func(*store.Submission) {
 	return func(s *store.Submission) { s.Platform = p }
 }
 
-func priority(n int) func(*store.Submission) {
-	return func(s *store.Submission) { s.Priority = n }
-}
+func priority(n int) func(*store.Submission) { return func(s *store.Submission) { s.Priority = n } }
 
 // client is a worker, what its token says, and what its controller remembers.
 type client struct {
-	*bundle
+	*fixture
 	id     string
 	number uint32
 	shown  uint64
@@ -266,7 +285,7 @@ func jobID(r store.PollResult) string {
 func (c *client) beat(build string) store.Beat { return store.Beat{BuildID: build, WorkerID: c.id} }
 
 // touch is Touch for who wants its error only.
-func (b *bundle) touch(ctx context.Context, s store.Beat) error {
+func (b *fixture) touch(ctx context.Context, s store.Beat) error {
 	_, err := b.builds.Touch(ctx, s)
 	return err
 }

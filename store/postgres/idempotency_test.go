@@ -21,7 +21,7 @@ func under(key string, s store.Submission) store.Submission {
 	return s
 }
 
-func (b *bundle) age(interval string) {
+func (b *fixture) age(interval string) {
 	b.t.Helper()
 	b.exec(`UPDATE idempotency_keys SET created_at = created_at - $1::interval`, interval)
 }
@@ -154,7 +154,6 @@ func TestSubmitKeepsLabels(t *testing.T) {
 	s.Labels = store.Labels{"cache": "app", "who": "\u96ea"}
 	require.Equal(t, s.Labels, must(b.builds.Submit(t.Context(), s))(t).Labels)
 	require.Equal(t, s.Labels, b.find(s.ID).Labels)
-	list := listed(b.builds.List(t.Context(), store.BuildFilter{}, store.Page{}))(t)
-	require.Equal(t, s.Labels, list[0].Labels)
+	require.Equal(t, s.Labels, listed(b.builds.List(t.Context(), store.BuildFilter{}, store.Page{}))(t)[0].Labels)
 	require.Empty(t, b.find(b.build().ID).Labels)
 }

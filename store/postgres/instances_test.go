@@ -96,14 +96,12 @@ func TestAWorkerIDIsFreeAtOnce(t *testing.T) {
 		"for a process that names itself not": {},
 		"when the other has named itself not": {before: func(w *client) { require.NoError(t, w.registers("")) }, instance: "b"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
+		inDatabase(t, name, func(b *fixture) {
 			w := b.worker(named("a"))
 			if c.before != nil {
 				c.before(w)
 			}
-			require.NoError(t, w.registers(c.instance))
+			require.NoError(b.t, w.registers(c.instance))
 		})
 	}
 }
@@ -164,10 +162,7 @@ func TestAConflictIsReportedOnceAMinuteAndShown(t *testing.T) {
 	b := setup(t)
 	w := b.worker(named("a"))
 	w.silentFor(12 * time.Second)
-	shown := func() store.WorkerDetail {
-		one := must(b.workers.Show(t.Context(), w.id))(t)
-		return one
-	}
+	shown := func() store.WorkerDetail { one := must(b.workers.Show(t.Context(), w.id))(t); return one }
 	require.Zero(t, shown().ConflictAt)
 	again, report, err := b.workers.Conflict(t.Context(), w.id, "192.0.2.7")
 	require.NoError(t, err)

@@ -55,7 +55,7 @@ func TestInvariants(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			db := storetest.New(t)
-			b := &bundle{Database: db, t: t, builds: postgres.NewBuilds(db.DB, postgres.BuildsConfig{}), queue: postgres.NewQueue(db.DB, postgres.QueueConfig{})}
+			b := &fixture{Database: db, t: t, builds: postgres.NewBuilds(db.DB, postgres.BuildsConfig{}), queue: postgres.NewQueue(db.DB, postgres.QueueConfig{})}
 			first := b.build(func(s *store.Submission) { s.ID = "b1" })
 			b.worker().gets(first.ID)
 			b.exec(`UPDATE workers SET id = 'w1', slots = 2`)
@@ -102,10 +102,7 @@ func TestARepairWaitsForItsLocks(t *testing.T) {
 		must(tx.Exec(t.Context(), statement))(t)
 	}
 	repaired := make(chan error, 1)
-	go func() {
-		_, err := postgres.NewInvariants(b.DB, nil).Repair(t.Context())
-		repaired <- err
-	}()
+	go func() { _, err := postgres.NewInvariants(b.DB, nil).Repair(t.Context()); repaired <- err }()
 	b.waits(1)
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, <-repaired)

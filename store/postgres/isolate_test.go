@@ -11,7 +11,7 @@ import (
 )
 
 // raise makes the database refuse every change that cond describes.
-func (b *bundle) raise(table, cond string) {
+func (b *fixture) raise(table, cond string) {
 	b.t.Helper()
 	b.exec(`CREATE FUNCTION refuse_` + table + `() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN RAISE EXCEPTION 'bad row'; END $$`)
@@ -27,15 +27,13 @@ func TestABadBuildDoesNotBlockThoseBehindIt(t *testing.T) {
 		"that can be failed":               {when: `AND NEW.state = 'assigned'`, state: store.Failed},
 		"that can't be changed in any way": {state: store.Pending},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
+		inDatabase(t, name, func(b *fixture) {
 			var mu sync.Mutex
 			var told []store.BuildRef
 			b.queue = postgres.NewQueue(b.DB, postgres.QueueConfig{Quarantined: func(r store.BuildRef, cause error) {
 				mu.Lock()
 				defer mu.Unlock()
-				require.ErrorContains(t, cause, "bad row")
+				require.ErrorContains(b.t, cause, "bad row")
 				told = append(told, r)
 			}})
 			if c.state == store.Pending {
@@ -50,19 +48,19 @@ func TestABadBuildDoesNotBlockThoseBehindIt(t *testing.T) {
 			}
 			var got []string
 			for _, r := range b.assign(polls...) {
-				require.Equal(t, store.PollServed, r.Outcome)
+				require.Equal(b.t, store.PollServed, r.Outcome)
 				if r.Job != nil {
 					got = append(got, r.Job.BuildID)
 				}
 			}
-			require.Equal(t, []string{good1.ID, good2.ID}, got)
-			require.Equal(t, []store.BuildRef{{ID: bad.ID, Platform: store.IOS, ClassID: store.IOSClass, SubmittedAt: bad.SubmittedAt}}, told)
-			require.Equal(t, c.state, b.find(bad.ID).State)
-			require.Contains(t, b.logs(bad.ID), "Build cannot be assigned: the database refuses it")
+			require.Equal(b.t, []string{good1.ID, good2.ID}, got)
+			require.Equal(b.t, []store.BuildRef{{ID: bad.ID, Platform: store.IOS, ClassID: store.IOSClass, SubmittedAt: bad.SubmittedAt}}, told)
+			require.Equal(b.t, c.state, b.find(bad.ID).State)
+			require.Contains(b.t, b.logs(bad.ID), "Build cannot be assigned: the database refuses it")
 
 			good3 := b.build()
 			b.worker().gets(good3.ID)
-			require.Len(t, told, 1, "it is passed over from now on")
+			require.Len(b.t, told, 1, "it is passed over from now on")
 		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // milestones returns a build's timeline without its times.
-func (b *bundle) milestones(id string) []store.Milestone {
+func (b *fixture) milestones(id string) []store.Milestone {
 	b.t.Helper()
 	all := must(postgres.NewDashboard(b.DB).Milestones(b.t.Context(), id))(b.t)
 	for i := range all {
@@ -76,15 +76,12 @@ func TestTimelineIsReadFromFacts(t *testing.T) {
 // order in which readers see the lines.
 func TestLinesThatAreWrittenTogetherHaveTheirOwnNumbers(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build, w := b.build(), b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	beat := store.Beat{BuildID: build.ID, WorkerID: w.id, Logs: slices.Repeat([]store.LogLine{{Level: store.Info, Message: "line"}}, 3)}
 	require.NoError(t, b.touch(t.Context(), beat))
 	tx := must(b.Pool.Begin(t.Context()))(t)
-	_, err := tx.Exec(t.Context(), `WITH b AS (UPDATE builds SET log_lines = log_lines + 1 RETURNING seq, log_lines)
-		INSERT INTO build_logs (build, number, message, kind) SELECT seq, log_lines, 'a third', 'priority' FROM b`)
-	require.NoError(t, err)
+	must(tx.Exec(t.Context(), `WITH b AS (UPDATE builds SET log_lines = log_lines + 1 RETURNING seq, log_lines)
+		INSERT INTO build_logs (build, number, message, kind) SELECT seq, log_lines, 'a third', 'priority' FROM b`))(t)
 	var wg sync.WaitGroup
 	other := postgres.NewBuilds(storetest.Another(t, b.Database).DB, postgres.BuildsConfig{})
 	wg.Go(func() { require.NoError(t, b.touch(t.Context(), beat)) })
@@ -119,7 +116,7 @@ func TestLinesOfTheReleaseBeforeAreInTheLogOnly(t *testing.T) {
 }
 
 // numbers returns the numbers of all lines in the order of seq, 0 for none.
-func (b *bundle) numbers() []int {
+func (b *fixture) numbers() []int {
 	b.t.Helper()
 	rows := must(b.Pool.Query(b.t.Context(), `SELECT coalesce(number, 0) FROM build_logs ORDER BY seq`))(b.t)
 	numbers := must(pgx.CollectRows(rows, pgx.RowTo[int]))(b.t)

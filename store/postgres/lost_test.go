@@ -29,10 +29,9 @@ func TestALostConnectionIsTold(t *testing.T) {
 	must(queue.Recount(t.Context(), 1, nil, nil))(t)
 	require.Empty(t, told)
 
-	_, err = base.Pool.Exec(t.Context(), `CREATE FUNCTION end_it() RETURNS bigint LANGUAGE sql AS
+	must(base.Pool.Exec(t.Context(), `CREATE FUNCTION end_it() RETURNS bigint LANGUAGE sql AS
 		$$ SELECT pg_terminate_backend(pg_backend_pid())::int::bigint $$;
-		ALTER TABLE worker_details ADD CHECK (end_it() > 0)`)
-	require.NoError(t, err)
+		ALTER TABLE worker_details ADD CHECK (end_it() > 0)`))(t)
 	require.Equal(t, store.Unavailable, codeOf(postgres.NewWorkers(db).Register(t.Context(), store.Registration{ID: "w"})))
 	require.NotEmpty(t, told)
 }

@@ -12,17 +12,17 @@ import (
 	"takt/store/storetest"
 )
 
-// noticeBundle is a database with subscriptions.
-type noticeBundle struct {
+// noticeFixture is a database with subscriptions.
+type noticeFixture struct {
 	*storetest.Database
 	*postgres.Notices
 	t *testing.T
 }
 
-func noticesOf(t *testing.T, subscriptions ...store.Subscription) *noticeBundle {
+func noticesOf(t *testing.T, subscriptions ...store.Subscription) *noticeFixture {
 	t.Helper()
 	db := storetest.New(t)
-	b := &noticeBundle{db, postgres.NewNotices(db.DB), t}
+	b := &noticeFixture{db, postgres.NewNotices(db.DB), t}
 	for _, s := range subscriptions {
 		if s.Labels == nil {
 			s.Labels = map[string]string{}
@@ -33,34 +33,33 @@ func noticesOf(t *testing.T, subscriptions ...store.Subscription) *noticeBundle 
 	return b
 }
 
-func (b *noticeBundle) exec(sql string, args ...any) {
+func (b *noticeFixture) exec(sql string, args ...any) {
 	b.t.Helper()
 	_, err := b.Pool.Exec(b.t.Context(), sql, args...)
 	require.NoError(b.t, err, sql)
 }
 
 // count counts notices.
-func (b *noticeBundle) count(where string, args ...any) (n int) {
+func (b *noticeFixture) count(where string, args ...any) (n int) {
 	b.t.Helper()
 	require.NoError(b.t, b.Pool.QueryRow(b.t.Context(), `SELECT count(*) FROM river_job j WHERE kind = 'notice' AND `+where, args...).Scan(&n))
 	return n
 }
 
 // wait inserts notices that wait for a subscription.
-func (b *noticeBundle) wait(subscription string, n int) {
+func (b *noticeFixture) wait(subscription string, n int) {
 	b.t.Helper()
 	b.exec(`INSERT INTO river_job (kind, queue, max_attempts, args)
 		SELECT 'notice', 'notices', 11, jsonb_build_object('subscription', $1::text, 'body', '{}'::jsonb) FROM generate_series(1, $2)`, subscription, n)
 }
 
 // takes has a client take notices, and returns how many of which subscription it holds then.
-func (b *noticeBundle) takes(client string, free, each, shared int) map[string]int {
+func (b *noticeFixture) takes(client string, free, each, shared int) map[string]int {
 	b.t.Helper()
 	_, err := b.Take(b.t.Context(), client, free, each, shared)
 	require.NoError(b.t, err)
-	rows, err := b.Pool.Query(b.t.Context(), `SELECT args->>'subscription', count(*) FROM river_job
-		WHERE state = 'running' AND attempted_by[cardinality(attempted_by)] = $1 GROUP BY 1`, client)
-	require.NoError(b.t, err)
+	rows := must(b.Pool.Query(b.t.Context(), `SELECT args->>'subscription', count(*) FROM river_job
+		WHERE state = 'running' AND attempted_by[cardinality(attempted_by)] = $1 GROUP BY 1`, client))(b.t)
 	held := map[string]int{}
 	for rows.Next() {
 		var s string

@@ -37,17 +37,15 @@ func TestNoticesOfEachEvent(t *testing.T) {
 	}
 	taken := func() (events map[string][]string, data map[string]json.RawMessage) {
 		t.Helper()
-		rows, err := db.Pool.Query(ctx, `DELETE FROM river_job WHERE kind = 'notice' AND queue = 'notices'
-			RETURNING args->>'subscription', args->'body'->>'type', args->'body'->'data'`)
-		require.NoError(t, err)
+		rows := must(db.Pool.Query(ctx, `DELETE FROM river_job WHERE kind = 'notice' AND queue = 'notices'
+			RETURNING args->>'subscription', args->'body'->>'type', args->'body'->'data'`))(t)
 		events, data = map[string][]string{}, map[string]json.RawMessage{}
 		var s, event string
 		var content json.RawMessage
-		_, err = pgx.ForEachRow(rows, []any{&s, &event, &content}, func() error {
+		must(pgx.ForEachRow(rows, []any{&s, &event, &content}, func() error {
 			events[s], data[event] = append(events[s], event), slices.Clone(content)
 			return nil
-		})
-		require.NoError(t, err)
+		}))(t)
 		return events, data
 	}
 	exec(`INSERT INTO builds (id, platform, token_hash, submitter) VALUES ('b', 'ios', '', 'ci')`)

@@ -58,7 +58,7 @@ const (
 )
 
 // pagedLists are all lists of b's database.
-func pagedLists(b *bundle) []paged {
+func pagedLists(b *fixture) []paged {
 	d, audit, deployments := postgres.NewDashboard(b.DB), postgres.NewAudit(b.DB), postgres.NewDeployments(b.DB)
 	throttle := must(postgres.NewThrottle(b.DB))(b.t)
 	all := []paged{
@@ -97,10 +97,10 @@ func pagedLists(b *bundle) []paged {
 }
 
 // unchecked is setup without its invariants, because rows are added without their kin.
-func unchecked(t *testing.T) *bundle {
+func unchecked(t *testing.T) *fixture {
 	t.Helper()
 	db := storetest.New(t)
-	return &bundle{Database: db, t: t, builds: postgres.NewBuilds(db.DB, postgres.BuildsConfig{}), workers: postgres.NewWorkers(db.DB)}
+	return &fixture{Database: db, t: t, builds: postgres.NewBuilds(db.DB, postgres.BuildsConfig{}), workers: postgres.NewWorkers(db.DB)}
 }
 
 // Whoever walks a list page by page gets each row that was there from the first page to the
@@ -109,10 +109,7 @@ func TestPagesHaveEachRowOnce(t *testing.T) {
 	t.Parallel()
 	b := unchecked(t)
 	n := 0
-	add := func(l paged) {
-		n++
-		b.exec(l.add, n)
-	}
+	add := func(l paged) { n++; b.exec(l.add, n) }
 	b.exec(`INSERT INTO throttle_configs (portal_id, action_id, max_throughput, time_period, time_unit) VALUES (1, 7, 10, 1, 'second')`)
 	b.exec(addDeployment, 0)
 	all := pagedLists(b)

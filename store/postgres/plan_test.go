@@ -19,7 +19,7 @@ import (
 func TestAssignmentsNeverSortOrScanTheQueue(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
-	b := &bundle{Database: db, t: t}
+	b := &fixture{Database: db, t: t}
 	conn := must(pgx.ConnectConfig(t.Context(), db.Config))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	constants := stringConstants(t)

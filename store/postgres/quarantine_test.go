@@ -12,7 +12,7 @@ import (
 )
 
 // quarantining is setup with a rule, and with another controller on the same database.
-func quarantining(t *testing.T, faults, attempts int) (b *bundle, other *postgres.Builds) {
+func quarantining(t *testing.T, faults, attempts int) (b *fixture, other *postgres.Builds) {
 	t.Helper()
 	b = setup(t)
 	cfg := postgres.BuildsConfig{Quarantine: store.QuarantineRule{Faults: faults, Attempts: attempts}}
@@ -247,8 +247,7 @@ func TestFaultsAmongTheLastAttemptsQuarantineAWorker(t *testing.T) {
 	must(b.workers.Register(t.Context(), store.Registration{ID: w.id, Name: "w", Slots: 1}))(t)
 	require.Equal(t, why, w.quarantine(), "registering ends no quarantine")
 	w.gets("", w.byID())
-	summary := summaries(t, b)
-	require.Equal(t, store.FleetSummary{Class: iosClass, Known: 2, Able: 1, Quarantined: 1, Slots: 1, Free: 1, Pending: 1}, summary[1])
+	require.Equal(t, store.FleetSummary{Class: iosClass, Known: 2, Able: 1, Quarantined: 1, Slots: 1, Free: 1, Pending: 1}, summaries(t, b)[1])
 	rows, _, states, err := postgres.NewDashboard(b.DB).Fleet(t.Context(), store.WorkerFilter{State: store.WorkerQuarantined, Sort: "state"}, store.Page{})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"idle": 1, "quarantined": 1}, states)
@@ -377,30 +376,28 @@ func TestAFaultOfAWorkerThatDoesNotHoldTheBuildIsRefused(t *testing.T) {
 // before if another worker can have it.
 func TestABuildGoesToAnotherWorkerThanBefore(t *testing.T) {
 	t.Parallel()
-	for name, ends := range map[string]func(b *bundle, w *client, build string) (next string){
-		"lost": func(b *bundle, w *client, build string) string {
+	for name, ends := range map[string]func(b *fixture, w *client, build string) (next string){
+		"lost": func(b *fixture, w *client, build string) string {
 			must(b.builds.Requeue(t.Context(), build))(t)
 			return build
 		},
-		"failed": func(b *bundle, w *client, build string) string {
+		"failed": func(b *fixture, w *client, build string) string {
 			w.fails(build)
 			again := b.build(func(s *store.Submission) { s.RetryOf = build })
 			require.Equal(t, w.id, again.LastWorkerID)
 			return again.ID
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
+		inDatabase(t, name, func(b *fixture) {
 			first, second := b.worker(slots(2)), b.worker(slots(2))
 			build := b.build().ID
 			first.gets(build)
 			build = ends(b, first, build)
 			other := b.build().ID
-			got := must(b.queue.Assign(t.Context(), []store.Poll{first.request(first.byID()), second.request()}))(t)
-			require.Equal(t, []string{other, build}, []string{jobID(got[0]), jobID(got[1])})
-			require.Equal(t, second.id, b.find(build).WorkerID)
-			require.Equal(t, first.id, b.find(other).WorkerID)
+			got := must(b.queue.Assign(b.t.Context(), []store.Poll{first.request(first.byID()), second.request()}))(b.t)
+			require.Equal(b.t, []string{other, build}, []string{jobID(got[0]), jobID(got[1])})
+			require.Equal(b.t, second.id, b.find(build).WorkerID)
+			require.Equal(b.t, first.id, b.find(other).WorkerID)
 
 			b.exec(`UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = worker_id WHERE id = $1`, build)
 			b.exec(`UPDATE workers SET held = 0 WHERE id = $1`, second.id)

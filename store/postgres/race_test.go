@@ -200,10 +200,7 @@ func TestTwoControllersKeepToTheSlots(t *testing.T) {
 	b.exec(`CREATE TRIGGER pause BEFORE UPDATE ON builds FOR EACH ROW EXECUTE FUNCTION pause()`)
 	release := b.locks(`SELECT pg_advisory_xact_lock(1)`)
 	served := make(chan error, 1)
-	go func() {
-		_, err := b.queue.Assign(t.Context(), []store.Poll{w.request()})
-		served <- err
-	}()
+	go func() { _, err := b.queue.Assign(t.Context(), []store.Poll{w.request()}); served <- err }()
 	b.waits(1) // the first claims a build
 	second := postgres.NewQueue(b.DB, postgres.QueueConfig{})
 	results := must(second.Assign(t.Context(), []store.Poll{w.request()}))(t)
@@ -226,7 +223,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	for range 12 {
 		w := b.worker(slots(2))
 		for i := range clients {
-			clients[i] = append(clients[i], &client{bundle: b, id: w.id, number: w.number, shown: w.shown})
+			clients[i] = append(clients[i], &client{fixture: b, id: w.id, number: w.number, shown: w.shown})
 		}
 	}
 	known := make(chan string, 4096)

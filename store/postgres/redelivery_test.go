@@ -39,18 +39,16 @@ func TestRedelivery(t *testing.T) {
 		"two slots, listed by one that lost before": {slots: 2, lost: true, poll: listing, second: true},
 		"two slots, not listed but acknowledged":    {slots: 2, touch: true, poll: listingOther, second: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
+		inDatabase(t, name, func(b *fixture) {
 			first, second := b.build(), b.build()
 			w := b.worker(slots(c.slots))
 			r := w.lost()
-			require.Equal(t, first.ID, jobID(r))
+			require.Equal(b.t, first.ID, jobID(r))
 			if !c.lost {
 				w.shown = next(r)
 			}
 			if c.touch {
-				require.NoError(t, b.touch(t.Context(), w.beat(first.ID)))
+				require.NoError(b.t, b.touch(b.t.Context(), w.beat(first.ID)))
 			}
 			want := ""
 			if c.again {
@@ -60,10 +58,10 @@ func TestRedelivery(t *testing.T) {
 				want = second.ID
 			}
 			got := w.gets(want, c.poll(w, first.ID)...)
-			require.Equal(t, c.again, got.Redelivered)
+			require.Equal(b.t, c.again, got.Redelivered)
 			if c.again {
-				require.Equal(t, 1, got.Job.Attempt, "the same attempt")
-				require.Equal(t, []string{"Build submitted", "Assigned to worker " + w.id}, b.logs(first.ID))
+				require.Equal(b.t, 1, got.Job.Attempt, "the same attempt")
+				require.Equal(b.t, []string{"Build submitted", "Assigned to worker " + w.id}, b.logs(first.ID))
 			}
 		})
 	}

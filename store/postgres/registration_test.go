@@ -16,7 +16,7 @@ func ordered(n int64, running ...string) func(*store.Registration) {
 }
 
 // rows returns all that the tables of workers and builds have.
-func (b *bundle) rows() (all []string) {
+func (b *fixture) rows() (all []string) {
 	b.t.Helper()
 	for _, table := range []string{"workers", "worker_details", "builds", "build_logs"} {
 		var text string
@@ -39,27 +39,25 @@ func (c *client) late(instance string, edit ...func(*store.Registration)) {
 func TestALateRegistrationTakesAndVoidsNothing(t *testing.T) {
 	t.Parallel()
 	for name, attempts := range map[string]int{"an attempt": 3, "the last attempt": 1} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
+		inDatabase(t, name, func(b *fixture) {
 			b.workers.Rule.MaxAttempts = attempts
 			begun, assigned := b.build(), b.build()
 			w := b.worker(named("a"), ordered(2), slots(3)) // and it is the first to arrive
 			w.gets(begun.ID)
 			w.gets(assigned.ID)
-			require.NoError(t, b.touch(t.Context(), w.beat(begun.ID)))
+			require.NoError(b.t, b.touch(b.t.Context(), w.beat(begun.ID)))
 
 			w.late("a", ordered(1))
 			w.late("a", ordered(1), slots(1))
 			w.late("a", ordered(2)) // that a proxy has delivered twice
-			require.Equal(t, store.Building, b.find(begun.ID).State)
+			require.Equal(b.t, store.Building, b.find(begun.ID).State)
 			w.gets("") // its token is valid
 			next := b.build()
 			b.worker().gets(next.ID)
 			w.finishes(begun.ID)
 			w.finishes(assigned.ID)
 
-			require.NoError(t, w.registers("a", ordered(3)), "the next is not late")
+			require.NoError(b.t, w.registers("a", ordered(3)), "the next is not late")
 			w.late("a", ordered(2))
 			w.gets("")
 		})

@@ -20,11 +20,10 @@ func TestSealedValuesAreFoundByKeyAndReplacedOnce(t *testing.T) {
 	db := storetest.New(t)
 	old, both := seal.NewRing(seal.Key{1}), seal.NewRing(seal.Key{2}, seal.Key{1})
 	require.NoError(t, postgres.WithKeyCheck(old)(t.Context(), db.Config))
-	_, err := postgres.NewDeployments(db.DB).Create(t.Context(), store.Deployment{
+	must(postgres.NewDeployments(db.DB).Create(t.Context(), store.Deployment{
 		ID: "d1", Request: store.DeploymentRequest{SourceOrg: "from", TargetOrg: "to"},
 		Credential: old.Seal(seal.ForgeCredential, "d1", []byte("credential")), CredentialID: []byte("c"),
-	})
-	require.NoError(t, err)
+	}))(t)
 	must(postgres.NewDeployments(db.DB).Create(t.Context(), store.Deployment{ID: "d2", CredentialID: []byte("takt's own")}))(t)
 	th := must(postgres.NewThrottle(db.DB))(t)
 	install := func(portal string, id int64, ring *seal.Ring) {

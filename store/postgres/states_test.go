@@ -141,17 +141,16 @@ func sorted(edges []edge) (all []string) {
 
 // requireDrawn makes the database note each transition of builds and workers, and the test fails
 // in the end if one is not in docs/states.md.
-func (b *bundle) requireDrawn() (check func()) {
+func (b *fixture) requireDrawn() (check func()) {
 	b.t.Helper()
-	_, err := b.Pool.Exec(b.t.Context(), `
+	must(b.Pool.Exec(b.t.Context(), `
 		CREATE TABLE transitions (machine text, was text, became text);
 		CREATE FUNCTION note_build() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			INSERT INTO transitions VALUES ('builds', old.state, new.state); RETURN NULL; END $$;
 		CREATE FUNCTION note_worker() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			INSERT INTO transitions VALUES ('workers', old.status, new.status); RETURN NULL; END $$;
 		CREATE TRIGGER note AFTER UPDATE ON builds FOR EACH ROW WHEN (old.state <> new.state) EXECUTE FUNCTION note_build();
-		CREATE TRIGGER note AFTER UPDATE ON workers FOR EACH ROW WHEN (old.status <> new.status) EXECUTE FUNCTION note_worker()`)
-	require.NoError(b.t, err)
+		CREATE TRIGGER note AFTER UPDATE ON workers FOR EACH ROW WHEN (old.status <> new.status) EXECUTE FUNCTION note_worker()`))(b.t)
 	return func() {
 		rows, err := b.Pool.Query(b.t.Context(), `SELECT DISTINCT machine, was, became FROM transitions`)
 		require.NoError(b.t, err)

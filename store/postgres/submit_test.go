@@ -278,9 +278,7 @@ func TestFilesAreSettled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			build, w := b.build(), b.worker()
-			w.gets(build.ID)
+			b, build, w := holding(t)
 			cut := b.through()
 			for method, m := range map[string]struct {
 				want settled

@@ -22,7 +22,7 @@ func sweep(edit ...func(*store.Sweep)) store.Sweep {
 	return s
 }
 
-func (b *bundle) sweep(edit ...func(*store.Sweep)) store.SweepResult {
+func (b *fixture) sweep(edit ...func(*store.Sweep)) store.SweepResult {
 	b.t.Helper()
 	r := must(b.queue.Sweep(b.t.Context(), sweep(edit...)))(b.t)
 	return r
@@ -51,17 +51,13 @@ func TestSweepRequeuesASilentBuildWhereItStood(t *testing.T) {
 	require.Equal(t, "No sign of life from worker "+w.id+": attempt 1 is lost, build is pending again", b.logs(build.ID)[2])
 	require.Equal(t, store.Idle, w.find().Status, "the worker itself polls")
 
-	r := b.worker().gets(build.ID)
-	require.Equal(t, 2, r.Job.Attempt)
+	require.Equal(t, 2, b.worker().gets(build.ID).Job.Attempt)
 	b.worker().gets(later.ID)
 }
 
 func TestSweepCountsFromTheLastSignOfLife(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	require.NoError(t, b.touch(t.Context(), w.beat(build.ID)))
 	b.exec(ageSign, build.ID, "299 s")
 	require.Empty(t, b.sweep().Requeued)

@@ -40,7 +40,7 @@ func TestTailShowsLinesAndStateOfOneMoment(t *testing.T) {
 
 // chatty is a build with a log that is nearly as long as is stored as it comes: left bytes
 // more and it is.
-func chatty(t *testing.T, b *bundle, left int) (build store.Build, w *client, says func(messages ...string)) {
+func chatty(t *testing.T, b *fixture, left int) (build store.Build, w *client, says func(messages ...string)) {
 	t.Helper()
 	build, w = b.build(), b.worker()
 	w.gets(build.ID)
@@ -60,7 +60,7 @@ func half(name string) string { return name + strings.Repeat(".", 512<<10-store.
 
 // heads returns the first words of a build's log after its first two lines, and the numbers
 // of these lines.
-func (b *bundle) heads(id string) (heads []string, numbers []int) {
+func (b *fixture) heads(id string) (heads []string, numbers []int) {
 	b.t.Helper()
 	for _, l := range storetest.Logs(b.t, b.DB, id, 0)[2:] {
 		heads = append(heads, strings.TrimRight(l.Message, "."))
@@ -144,10 +144,7 @@ func TestTheEndOfALogComesWhenTheAttemptEnds(t *testing.T) {
 // A page is bounded in bytes, and each line is in one whatever its length.
 func TestPagesOfALogAreBounded(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.gets(build.ID)
+	b, build, w := holding(t)
 	long := strings.Repeat("x", store.LogPage/2)
 	beat := store.Beat{BuildID: build.ID, WorkerID: w.id}
 	for range 5 {

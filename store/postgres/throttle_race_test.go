@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog" //nolint:depguard // River logs with it
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,7 +25,7 @@ import (
 func (b *throttled) other() *throttled {
 	b.t.Helper()
 	th := must(postgres.NewThrottle(storetest.Another(b.t, b.Database).DB))(b.t)
-	return &throttled{&bundle{Database: b.Database, t: b.t}, th}
+	return &throttled{&fixture{Database: b.Database, t: b.t}, th}
 }
 
 // working is the context of a job's worker.
@@ -66,95 +63,14 @@ func (b *throttled) live() int {
 	return b.count(`SELECT count(*) FROM river_job WHERE state IN ('available', 'pending', 'running', 'retryable', 'scheduled')`)
 }
 
-// gone waits until no action of that pattern waits.
-func (b *throttled) gone(pattern string) (err error) {
-	ctx, cancel := context.WithTimeoutCause(b.t.Context(), time.Minute, errors.New("actions wait, and no job sees them"))
-	defer cancel()
-	for waiting := true; waiting && err == nil; {
-		err = b.Pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM action_executions WHERE callback_id LIKE $1 AND state = 'waiting')`, pattern).Scan(&waiting)
-	}
-	return errors.Join(err, context.Cause(ctx))
-}
-
-// Whatever comes first, no action is left without a job that answers for it: two
-// controllers accept for queues that are always about to be empty, while their
-// actions are finished and their jobs ended.
-func TestNoActionIsLeftByAJobThatEnds(t *testing.T) {
-	t.Parallel()
-	b := throttle(t, store.MaxThroughput, 1, store.Second)
-	one, two, working := b, b.other(), b.working()
-	const queues, batches = 3, 25
-	fails := make(chan error, 100)
-	var accepted, ended atomic.Int64
-	var accepting, wg sync.WaitGroup
-	for g, node := range []*throttled{one, two, one, two} {
-		accepting.Go(func() {
-			for i := range batches {
-				var actions []store.Action
-				for n := range 1 + rand.IntN(4) {
-					actions = append(actions, store.Action{Queue: queueOf(rand.IntN(queues)), CallbackID: fmt.Sprintf("%d-%d-%d", g, i, n), Expires: time.Hour})
-				}
-				if _, err := node.Accept(t.Context(), actions); err != nil {
-					fails <- err
-					return
-				}
-				accepted.Add(int64(len(actions)))
-				if err := b.gone(fmt.Sprintf("%d-%d-%%", g, i)); err != nil {
-					fails <- err
-					return
-				}
-			}
-		})
-	}
-	over := make(chan struct{})
-	for q := range queues {
-		wg.Go(func() {
-			for {
-				job, err := b.job(queueOf(q))
-				for done := job == nil; err == nil && !done; {
-					if err = b.finish(queueOf(q)); err == nil {
-						done, err = b.EndJob(working, job)
-					}
-				}
-				switch {
-				case err != nil:
-					fails <- err
-					return
-				case job != nil:
-					ended.Add(1)
-					continue
-				}
-				select {
-				case <-over:
-					return
-				default:
-				}
-			}
-		})
-	}
-	accepting.Wait()
-	close(over)
-	wg.Wait()
-	close(fails)
-	for err := range fails {
-		require.NoError(t, err)
-	}
-	require.EqualValues(t, accepted.Load(), b.count(`SELECT count(*) FROM action_executions`))
-	require.Zero(t, b.count(`SELECT count(*) FROM action_executions WHERE state = 'waiting'`), "each was seen by a job")
-	require.Zero(t, b.live())
-	require.Greater(t, ended.Load(), int64(queues), "jobs ended between the batches")
-	require.Zero(t, b.count(`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`))
-}
-
 // accepting is a transaction that has accepted an action, and is not committed.
 func (b *throttled) accepting(key store.QueueKey, name string) pgx.Tx {
 	b.t.Helper()
 	tx := must(b.Pool.Begin(b.t.Context()))(b.t)
 	constants := stringConstants(b.t)
 	must(tx.Exec(b.t.Context(), constants["sqlShareQueues"], queueLockClass, []int32{queueLock(key)}))(b.t)
-	tag, err := tx.Exec(b.t.Context(), constants["sqlAccept"],
-		[]string{key.ID()}, []int32{1}, []int64{portal}, []string{name}, []float64{3600})
-	require.NoError(b.t, err)
+	tag := must(tx.Exec(b.t.Context(), constants["sqlAccept"],
+		[]string{key.ID()}, []int32{1}, []int64{portal}, []string{name}, []float64{3600}))(b.t)
 	require.EqualValues(b.t, 1, tag.RowsAffected(), "the action")
 	return tx
 }
@@ -271,11 +187,10 @@ func TestQueuesThatAreKnownMayHaveChanged(t *testing.T) {
 			t.Parallel()
 			b := throttle(t, 100, 1, store.Second)
 			both := func(i int) []store.Acceptance {
-				got, err := b.Accept(t.Context(), []store.Action{
+				got := must(b.Accept(t.Context(), []store.Action{
 					{Queue: queueOf(1), CallbackID: fmt.Sprint("one-", i), Expires: time.Hour},
 					{Queue: queueOf(2), CallbackID: fmt.Sprint("two-", i), Expires: time.Hour},
-				})
-				require.NoError(t, err)
+				}))(t)
 				return got
 			}
 			both(0)
@@ -359,10 +274,7 @@ func TestAJobThatEndsWaitsForTheCommit(t *testing.T) {
 	}
 	end := make(chan outcome, 1)
 	working := b.working()
-	go func() {
-		ended, err := b.EndJob(working, job)
-		end <- outcome{ended, err}
-	}()
+	go func() { ended, err := b.EndJob(working, job); end <- outcome{ended, err} }()
 	require.Eventually(t, func() bool {
 		return b.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 2 || len(end) > 0
 	}, time.Minute, time.Millisecond)

@@ -21,7 +21,7 @@ const (
 
 // throttled is a test's throttle store with a configuration for actions 1 to 9.
 type throttled struct {
-	*bundle
+	*fixture
 	*postgres.Throttle
 }
 
@@ -29,7 +29,7 @@ func throttle(t *testing.T, most, period int, unit store.TimeUnit) *throttled {
 	t.Helper()
 	db := storetest.New(t)
 	th := must(postgres.NewThrottle(db.DB))(t)
-	b := &throttled{&bundle{Database: db, t: t}, th}
+	b := &throttled{&fixture{Database: db, t: t}, th}
 	b.configure(most, period, unit)
 	return b
 }
@@ -294,8 +294,7 @@ func TestBudgetIsClaimedAheadOfTime(t *testing.T) {
 	require.InDelta(t, 40*time.Second, time.Until(c.Claims[0].NotBefore), float64(5*time.Second), "the tenth of them would have been free before")
 	require.True(t, c.Queues[0].Blocked)
 	require.LessOrEqual(t, time.Until(c.Queues[0].At), time.Duration(0), "there is more, ahead of time")
-	more := b.claims(ahead, queueOf(1))
-	require.Len(t, more.Claims[0].Actions, 5, "no budget is spent twice")
+	require.Len(t, b.claims(ahead, queueOf(1)).Claims[0].Actions, 5, "no budget is spent twice")
 	none := b.claims(ahead, queueOf(1))
 	require.Empty(t, none.Claims)
 	require.InDelta(t, 9*time.Minute, time.Until(none.Queues[0].At), float64(7*time.Second), "a minute before it is back")
@@ -535,9 +534,7 @@ func TestSpentBudgetIsMerged(t *testing.T) {
 	}
 	all := func() []spent {
 		rows := must(b.Pool.Query(t.Context(), `SELECT queue, ended_at, n FROM throttle_windows`))(t)
-		list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s spent, err error) {
-			return s, row.Scan(&s.queue, &s.endedAt, &s.n)
-		})
+		list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s spent, err error) { return s, row.Scan(&s.queue, &s.endedAt, &s.n) })
 		require.NoError(t, err)
 		return list
 	}

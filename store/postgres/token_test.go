@@ -27,9 +27,7 @@ func TestTokenRotation(t *testing.T) {
 		"polls without token don't end a valid one": {{show: -1}, {show: -1}, {show: -1}, {show: 0}, {show: 4}},
 		"the token of a poll without one counts":    {{show: -1}, {show: -1}, {show: 2}, {show: 0, refuse: true}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
+		inDatabase(t, name, func(b *fixture) {
 			w := b.worker()
 			counters := []uint64{w.shown}
 			for i, s := range steps {
@@ -42,12 +40,12 @@ func TestTokenRotation(t *testing.T) {
 				r := b.assign(poll)[0]
 				counters = append(counters, next(r))
 				if s.refuse {
-					require.Equal(t, store.PollInvalidToken, r.Outcome, "step %d", i+1)
-					require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
+					require.Equal(b.t, store.PollInvalidToken, r.Outcome, "step %d", i+1)
+					require.NoError(b.t, b.builds.Cancel(b.t.Context(), build.ID))
 					continue
 				}
-				require.Equal(t, build.ID, jobID(r), "step %d", i+1)
-				require.Greater(t, next(r), r.Session.Used, "step %d", i+1)
+				require.Equal(b.t, build.ID, jobID(r), "step %d", i+1)
+				require.Greater(b.t, next(r), r.Session.Used, "step %d", i+1)
 				w.finishes(build.ID)
 			}
 		})

@@ -19,7 +19,7 @@ SELECT 'old-' || $2::text || '-' || $3::text || i, 'ios', $2, 'w', '', now() - $
 FROM generate_series(1, $4::int) i RETURNING id, seq)
 INSERT INTO build_ids (id, seq) SELECT id, seq FROM b`
 
-func (b *bundle) totals() store.Totals {
+func (b *fixture) totals() store.Totals {
 	b.t.Helper()
 	return must(b.builds.Totals(b.t.Context()))(b.t)
 }

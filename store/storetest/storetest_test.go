@@ -58,8 +58,5 @@ func TestAKilledTestBinaryLeavesNothing(t *testing.T) {
 	require.DirExists(t, dir)
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, cmd.Wait())
-	require.Eventually(t, func() bool {
-		_, err := os.Stat(dir)
-		return errors.Is(err, os.ErrNotExist)
-	}, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(dir); return errors.Is(err, os.ErrNotExist) }, 20*time.Second, 20*time.Millisecond)
 }

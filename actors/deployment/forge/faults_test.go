@@ -27,7 +27,7 @@ func wish(name string) forge.Wish {
 }
 
 // createAll has several accounts of one credential create n repositories each.
-func (b *bundle) createAll(accounts, n int) {
+func (b *fixture) createAll(accounts, n int) {
 	b.t.Helper()
 	var wg sync.WaitGroup
 	failed := make(chan error, accounts*n)
@@ -102,8 +102,7 @@ func TestPrimaryLimitIsWaitedFor(t *testing.T) {
 		}
 	})
 	for range 8 {
-		_, err := b.account.Repos(ctx, "from")
-		require.NoError(t, err)
+		must(b.account.Repos(ctx, "from"))(t)
 	}
 	require.Positive(t, waited.Load())
 }
@@ -137,11 +136,9 @@ func TestBrokenCallsAreTriedAgain(t *testing.T) {
 	})
 	for i := range 3 {
 		name := fmt.Sprintf("r-%03d", i)
-		target, err := b.account.Create(t.Context(), wish(name))
-		require.NoError(t, err)
+		target := must(b.account.Create(t.Context(), wish(name)))(t)
 		require.True(t, target.Ours, "an answer that was lost makes no stranger of it")
-		_, err = b.account.Copy(t.Context(), b.url("from", name), target.URL)
-		require.NoError(t, err)
+		must(b.account.Copy(t.Context(), b.url("from", name), target.URL))(t)
 		require.Equal(t, githubtest.RefsOf(t, b.forge.Dir("from", name)), githubtest.RefsOf(t, b.forge.Dir("to", name)))
 	}
 	require.Len(t, b.forge.Names("to"), 3)
@@ -151,14 +148,14 @@ func TestBrokenCallsAreTriedAgain(t *testing.T) {
 // which meets that of its successor.
 func TestPushGoesOnBesideAnEarlierOne(t *testing.T) {
 	t.Parallel()
-	for name, interfere := range map[string]func(b *bundle, r *http.Request, push []byte) (undo func()){
-		"that has written the refs meanwhile": func(b *bundle, r *http.Request, push []byte) func() {
+	for name, interfere := range map[string]func(b *fixture, r *http.Request, push []byte) (undo func()){
+		"that has written the refs meanwhile": func(b *fixture, r *http.Request, push []byte) func() {
 			earlier := r.Clone(b.t.Context())
 			earlier.Body = io.NopCloser(bytes.NewReader(push))
 			b.forge.Answer(discardReply{}, earlier)
 			return func() {}
 		},
-		"that holds the lock of a ref": func(b *bundle, _ *http.Request, _ []byte) func() {
+		"that holds the lock of a ref": func(b *fixture, _ *http.Request, _ []byte) func() {
 			lock := filepath.Join(b.forge.Dir("to", "r-000"), "refs/tags/vr-000.lock")
 			b.noError(os.WriteFile(lock, nil, 0o600))
 			return func() { b.noError(os.Remove(lock)) }
@@ -183,8 +180,7 @@ func TestPushGoesOnBesideAnEarlierOne(t *testing.T) {
 				b.forge.Answer(w, r)
 				return true
 			})
-			_, err := b.account.Copy(t.Context(), b.url("from", "r-000"), target.URL)
-			require.NoError(t, err)
+			must(b.account.Copy(t.Context(), b.url("from", "r-000"), target.URL))(t)
 			require.Equal(t, githubtest.RefsOf(t, b.forge.Dir("from", "r-000")), githubtest.RefsOf(t, b.forge.Dir("to", "r-000")))
 		})
 	}
@@ -220,10 +216,7 @@ func TestFinalAnswersAreNotTriedAgain(t *testing.T) {
 		})
 	}
 	b := setup(t, func(c *forge.Config) { c.Tries = 3 })
-	b.forge.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
-		w.WriteHeader(500)
-		return true
-	})
+	b.forge.Intercept(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(500); return true })
 	_, err := b.account.Repos(t.Context(), "from")
 	require.Contains(t, forge.Message(err), "the forge answers 500")
 	require.Equal(t, 3, b.forge.Count("GET /orgs"))
@@ -231,7 +224,7 @@ func TestFinalAnswersAreNotTriedAgain(t *testing.T) {
 }
 
 // hold keeps git waiting for its server, and tells when it does.
-func (b *bundle) hold() (held <-chan struct{}) {
+func (b *fixture) hold() (held <-chan struct{}) {
 	begun := make(chan struct{}, 100)
 	b.forge.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 		if !strings.Contains(r.URL.Path, ".git/") {
@@ -247,8 +240,7 @@ func (b *bundle) hold() (held <-chan struct{}) {
 // processes counts those whose arguments or directory are about a path.
 func processes(t *testing.T, path string) (n int) {
 	t.Helper()
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	require.NoError(t, err)
+	dirs := must(filepath.Glob("/proc/[0-9]*"))(t)
 	for _, dir := range dirs {
 		args, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
 		at, _ := os.Readlink(filepath.Join(dir, "cwd"))
@@ -266,10 +258,7 @@ func TestEndOfTheContextKillsGitAndCleansTheDisk(t *testing.T) {
 	held := b.hold()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
-	go func() {
-		_, err := b.account.Copy(ctx, b.url("from", "r-000"), b.url("to", "r-000"))
-		ended <- err
-	}()
+	go func() { _, err := b.account.Copy(ctx, b.url("from", "r-000"), b.url("to", "r-000")); ended <- err }()
 	<-held
 	require.Positive(t, processes(t, b.work))
 	begun := time.Now()

@@ -62,13 +62,10 @@ func TestLargeFilesComeFromTheForgeWhateverARepositorySays(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "git-lfs"), []byte(script), 0o700))
 	b := setup(t, func(c *forge.Config) { c.Environ = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")) })
 	large, _, _ := lfsTemplate(t)
-	_, err := b.forge.Add(githubtest.Repo{Org: "from", Name: "large"}, large)
-	require.NoError(t, err)
-	_, err = b.account.Copy(t.Context(), b.url("from", "large"), b.target("large").URL)
-	require.NoError(t, err)
+	must(b.forge.Add(githubtest.Repo{Org: "from", Name: "large"}, large))(t)
+	must(b.account.Copy(t.Context(), b.url("from", "large"), b.target("large").URL))(t)
 	servers := b.url("from", "large") + "/info/lfs " + b.url("to", "large") + "/info/lfs\n"
-	text, err := os.ReadFile(said)
-	require.NoError(t, err)
+	text := must(os.ReadFile(said))(t)
 	require.Equal(t, "fetch "+servers+"push "+servers, string(text))
 }
 

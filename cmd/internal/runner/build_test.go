@@ -42,11 +42,8 @@ func TestBuild(t *testing.T) {
 	for _, secret := range []string{"TAKT_API_KEY", b.Workers()[0].ID} {
 		require.NotContains(t, result, secret)
 	}
-	b.stop()
-	<-b.ended
-	left, err := os.ReadDir(filepath.Join(b.worker.cfg.StateDir, "builds"))
-	require.NoError(t, err)
-	require.Empty(t, left)
+	b.end()
+	require.Empty(t, must(os.ReadDir(filepath.Join(b.worker.cfg.StateDir, "builds")))(t))
 	require.True(t, b.Workers()[0].Gone)
 }
 
@@ -112,8 +109,7 @@ func TestBuildIsKept(t *testing.T) {
 	id := b.Submit("ios", source(t), archive(t, entry{name: "p.txt", content: "secret"}))
 	b.start(t)
 	b.AwaitState(t, id, store.Completed)
-	b.stop()
-	<-b.ended
+	b.end()
 	root := filepath.Join(b.worker.cfg.StateDir, "builds", id+"-1")
 	require.FileExists(t, filepath.Join(root, "source", "main.txt"))
 	require.NoDirExists(t, filepath.Join(root, "certs"))
@@ -125,8 +121,7 @@ func TestBuildInAReadOnlyTree(t *testing.T) {
 	id := b.Submit("ios", source(t), nil)
 	b.start(t)
 	b.AwaitState(t, id, store.Completed)
-	b.stop()
-	<-b.ended
+	b.end()
 	require.NoDirExists(t, filepath.Join(b.worker.cfg.StateDir, "builds", id+"-1"))
 }
 
@@ -169,6 +164,6 @@ func TestBeatsRenewTheTokenOfTheNextPoll(t *testing.T) {
 	<-refused
 	touch(t, gate)
 	b.AwaitState(t, id, store.Completed)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	require.Equal(t, 1, b.Workers()[0].Registrations)
 }

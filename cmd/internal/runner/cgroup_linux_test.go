@@ -19,8 +19,7 @@ import (
 // test where root has no cgroup v2 with the controllers.
 func delegated(t *testing.T) string {
 	t.Helper()
-	mounts, err := procfs.GetMounts()
-	require.NoError(t, err)
+	mounts := must(procfs.GetMounts())(t)
 	for _, m := range mounts {
 		control, _ := os.ReadFile(filepath.Join(m.MountPoint, "cgroup.subtree_control"))
 		if m.FSType != "cgroup2" || !containsAll(string(control), "cpu", "memory", "pids") {
@@ -29,10 +28,7 @@ func delegated(t *testing.T) string {
 		dir, err := os.MkdirTemp(m.MountPoint, "takt-test-") //nolint:usetesting // a cgroup, not a directory
 		needs.Allowed(t, "cgroups v2", err)
 		t.Cleanup(func() {
-			await(t, "the cgroup is empty", func() bool {
-				_ = os.Remove(filepath.Join(dir, "takt-worker"))
-				return os.Remove(dir) == nil
-			})
+			await(t, "the cgroup is empty", func() bool { _ = os.Remove(filepath.Join(dir, "takt-worker")); return os.Remove(dir) == nil })
 		})
 		return dir
 	}
@@ -50,8 +46,7 @@ setsid sleep 1000 & echo "pids $!"
 if [ "$TAKT_PLATFORM" = ios ]; then echo x > "$TAKT_OUTPUT"; else dd if=/dev/zero of=/dev/null bs=200M count=1; fi`
 	b := newBench(t, "")
 	well, greedy := b.Submit("ios", source(t), nil), b.Submit("android", source(t), nil)
-	cgroup, err := os.Open(dir)
-	require.NoError(t, err)
+	cgroup := must(os.Open(dir))(t)
 	defer cgroup.Close()
 	process := startProcess(t, b.URL, b.worker.cfg.StateDir, script, func(cmd *exec.Cmd) {
 		cmd.Env = append(cmd.Env, "RUNNER_TEST_MEMORY=67108864")
@@ -61,16 +56,12 @@ if [ "$TAKT_PLATFORM" = ios ]; then echo x > "$TAKT_OUTPUT"; else dd if=/dev/zer
 	require.Equal(t, "limits 67108864 4096 50000 100000 ", b.line(well, "limits "))
 	require.Contains(t, b.AwaitState(t, greedy, store.Failed).ErrorMessage, "build exceeded its memory limit of 64 MiB")
 	for _, id := range []string{well, greedy} {
-		for _, pid := range b.pids(t, id) {
-			awaitDead(t, pid)
-		}
+		awaitDead(t, b.pids(t, id)...)
 		require.Empty(t, b.line(id, "not all limits hold"))
 	}
 	require.NoError(t, process.Process.Signal(syscall.SIGINT))
 	require.NoError(t, process.Wait())
-	left, err := filepath.Glob(filepath.Join(dir, "takt-build*"))
-	require.NoError(t, err)
-	require.Empty(t, left)
+	require.Empty(t, must(filepath.Glob(filepath.Join(dir, "takt-build*")))(t))
 }
 
 // TestKilledWorkerLeavesNothingInACgroup kills a worker while its command has a process
@@ -80,8 +71,7 @@ func TestKilledWorkerLeavesNothingInACgroup(t *testing.T) {
 	dir := delegated(t)
 	b := newBench(t, "")
 	id := b.Submit("ios", source(t), nil)
-	cgroup, err := os.Open(dir)
-	require.NoError(t, err)
+	cgroup := must(os.Open(dir))(t)
 	defer cgroup.Close()
 	process := startProcess(t, b.URL, b.worker.cfg.StateDir, `setsid sleep 1000 & echo "pids $$ $!"; wait`, func(cmd *exec.Cmd) {
 		cmd.Env = append(cmd.Env, "RUNNER_TEST_MEMORY=67108864")
@@ -90,7 +80,5 @@ func TestKilledWorkerLeavesNothingInACgroup(t *testing.T) {
 	pids := b.pids(t, id)
 	require.NoError(t, process.Process.Kill())
 	require.Error(t, process.Wait())
-	for _, pid := range pids {
-		awaitDead(t, pid)
-	}
+	awaitDead(t, pids...)
 }

@@ -2,10 +2,7 @@ package runner
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -45,10 +42,9 @@ func TestReportSaysWhichLimitsAreNotHeld(t *testing.T) {
 
 func TestReportOfTheMachine(t *testing.T) {
 	t.Parallel()
-	said, err := judgeCPU(16, 4)
-	require.NoError(t, err)
+	said := must(judgeCPU(16, 4))(t)
 	require.Equal(t, "load average 16.0 on 4 cores", said)
-	_, err = judgeCPU(16.1, 4)
+	_, err := judgeCPU(16.1, 4)
 	require.EqualError(t, err, "load average 16.1 on 4 cores: builds will be slow")
 
 	limited := Config{Concurrency: 2, Resources: Resources{Memory: 2 << 30}}
@@ -74,18 +70,4 @@ func TestReportOfTheMachine(t *testing.T) {
 			require.EqualError(t, err, tt.err)
 		}
 	}
-}
-
-// TestReportOfAFaultIsFollowed has a report find the fault, without any build.
-func TestReportOfAFaultIsFollowed(t *testing.T) {
-	t.Parallel()
-	tool := filepath.Join(t.TempDir(), "tool")
-	require.NoError(t, os.Symlink(program("true"), tool))
-	b := newBench(t, tool, func(c *Config) { c.Telemetry = 10 * time.Millisecond }).start(t)
-	b.Await(t, "it is well", b.fit)
-	require.NoError(t, os.Remove(tool))
-	b.worker.Report()
-	b.Await(t, "it is not", b.reports("critical"))
-	require.NoError(t, os.Symlink(program("true"), tool))
-	b.Await(t, "it is well again", b.fit)
 }

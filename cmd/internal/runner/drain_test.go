@@ -52,8 +52,7 @@ func TestStopKillsAndReports(t *testing.T) {
 	id := b.Submit("ios", source(t), nil)
 	b.start(t)
 	pids := b.pids(t, id)
-	b.stop()
-	<-b.ended
+	b.end()
 	require.NoError(t, b.err)
 	for _, pid := range pids {
 		require.False(t, alive(pid))
@@ -78,9 +77,7 @@ func TestKilledWorkerLeavesNothingBehind(t *testing.T) {
 	require.FileExists(t, filepath.Join(certs, "p.txt"))
 	require.NoError(t, process.Process.Kill())
 	_ = process.Wait()
-	for _, pid := range pids {
-		awaitDead(t, pid)
-	}
+	awaitDead(t, pids...)
 	awaitGone(t, certs)
 	// The next worker in this directory is the same one, finds it clean, and says at once
 	// that it lost the build.

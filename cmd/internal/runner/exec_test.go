@@ -83,8 +83,7 @@ func TestRun(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, run(t.Context(), shell(t, "setsid sh -c 'echo $$ > "+pid+"; exec sleep 1000' & until [ -s "+pid+" ]; do sleep 0.01; done"), newOutput(), newOutput(), time.Second))
 		require.Less(t, time.Since(began), 60*time.Second)
-		left, err := os.ReadFile(pid)
-		require.NoError(t, err)
+		left := must(os.ReadFile(pid))(t)
 		require.NoError(t, kill(strings.TrimSpace(string(left))))
 	})
 }

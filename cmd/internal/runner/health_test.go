@@ -64,7 +64,7 @@ func TestCommandThatVanishesPausesTheWorker(t *testing.T) {
 	}
 	install()
 	b := newBench(t, tool).start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	b.Await(t, "it is well", b.fit)
 	require.NoError(t, os.Remove(tool))
 	id := b.Submit("ios", source(t), nil)
@@ -75,8 +75,7 @@ func TestCommandThatVanishesPausesTheWorker(t *testing.T) {
 	install()
 	b.AwaitState(t, id, store.Completed)
 	b.Await(t, "it is well again", b.fit)
-	b.worker.Drain()
-	<-b.ended
+	b.drain()
 	require.NoError(t, b.err)
 }
 
@@ -89,8 +88,7 @@ func TestPausedWorkerEndsUnfit(t *testing.T) {
 	require.NoError(t, os.Remove(tool))
 	b.Submit("ios", source(t), nil)
 	b.Await(t, "the worker says so", b.reports("critical"))
-	b.worker.Drain()
-	<-b.ended
+	b.drain()
 	require.ErrorIs(t, b.err, ErrUnfit)
 }
 
@@ -105,8 +103,7 @@ func TestBuildsThatFailStopNoWorker(t *testing.T) {
 	}
 	b.AwaitState(t, b.Submit("ios", archive(t, entry{name: "main.txt", content: "0"}), nil), store.Failed) // no result
 	require.False(t, b.Workers()[0].Draining)
-	b.worker.Drain()
-	<-b.ended
+	b.drain()
 	require.NoError(t, b.err)
 }
 
@@ -135,16 +132,14 @@ func TestFaultsOfTheWorkersOwnAreReportedAsSuch(t *testing.T) {
 		builds := filepath.Join(b.worker.cfg.StateDir, "builds")
 		require.NoError(t, os.Remove(builds))
 		require.NoError(t, os.WriteFile(builds, nil, 0o600))
-		failed := b.AwaitState(t, b.Submit("ios", source(t), nil), store.Failed)
-		require.Equal(t, store.FaultDisk, failed.Fault)
+		require.Equal(t, store.FaultDisk, b.AwaitState(t, b.Submit("ios", source(t), nil), store.Failed).Fault)
 	})
 	t.Run("a disk that is full", func(t *testing.T) {
 		t.Parallel()
 		needs.Linux(t)
-		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-		require.NoError(t, err)
+		full := must(os.OpenFile("/dev/full", os.O_WRONLY, 0))(t)
 		defer full.Close()
-		_, err = full.WriteString("x")
+		_, err := full.WriteString("x")
 		require.Equal(t, store.FaultDisk, faultOf(fmt.Errorf("source: %w", diskFault(err))))
 		_, err = os.Open(filepath.Join(t.TempDir(), "none"))
 		require.Equal(t, store.FaultBuild, faultOf(diskFault(err)))
@@ -157,8 +152,7 @@ func TestRestartedWorkerReportsWhatItLost(t *testing.T) {
 	id := b.Submit("ios", source(t), nil)
 	require.NoError(t, os.WriteFile(filepath.Join(b.worker.cfg.StateDir, "worker-id"), []byte("w\n"), 0o600))
 	// The worker of before was killed while it was building.
-	_, err := b.client.Register(t.Context(), api.Register{ID: "w", Name: "w", Capabilities: []byte(`{}`)})
-	require.NoError(t, err)
+	must(b.client.Register(t.Context(), api.Register{ID: "w", Name: "w", Capabilities: []byte(`{}`)}))(t)
 	b.Edit(id, func(build *controllertest.Build) { build.State, build.WorkerID, build.Attempt = store.Building, "w", 1 })
 	b.start(t)
 	b.pids(t, id)

@@ -16,9 +16,7 @@ func TestHideClosesTheMemory(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(hides) != "" {
 		require.NoError(t, Hide("secret"))
-		dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
-		require.NoError(t, err)
-		require.Zero(t, dumpable)
+		require.Zero(t, must(unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0))(t))
 		return
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestHideClosesTheMemory$")

@@ -21,11 +21,9 @@ func TestAProcessIDStaysOnlyWhereTheProcessBeforeHasCertainlyEnded(t *testing.T)
 	here := machine{id: "m1", boot: "b1"}
 	open := func(t *testing.T, dir string, m machine) (id, instance string, copied bool) {
 		t.Helper()
-		s, err := openState(dir, "")
-		require.NoError(t, err)
+		s := must(openState(dir, ""))(t)
 		defer s.close()
-		copied, err = s.identify(m)
-		require.NoError(t, err)
+		copied = must(s.identify(m))(t)
 		require.True(t, store.ValidID(s.instance))
 		return s.id, s.instance, copied
 	}
@@ -92,7 +90,7 @@ func TestADuplicateWorkerWaitsAndSaysWhy(t *testing.T) {
 	require.GreaterOrEqual(t, second.Sub(first), 900*time.Millisecond)
 	require.Contains(t, log.String(), "another process uses this worker id")
 	b.Intercept(nil)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	require.Equal(t, 1, b.Workers()[0].Registrations)
 }
 
@@ -116,9 +114,7 @@ func TestAWorkerWhoseIDWasTakenOverDropsItsBuilds(t *testing.T) {
 		}
 		return false
 	})
-	for _, pid := range pids {
-		awaitDead(t, pid)
-	}
+	awaitDead(t, pids...)
 	require.NotZero(t, named.Load(), "beats name the process")
 	b.Await(t, "it registers", func() bool { return b.Workers()[0].Registrations == 2 })
 	require.Zero(t, b.Build(id).Uploads)

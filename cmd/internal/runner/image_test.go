@@ -86,14 +86,11 @@ for arg; do case "$arg" in
 esac; done
 cp "$source/main.txt" "$out/result"
 `), 0o700))
-	b := newBench(t, "", func(c *Config) {
+	b, id := building(t, "", func(c *Config) {
 		c.Command = &Image{Engine: engine, Image: "img", HostEnv: []string{"PATH=" + os.Getenv("PATH")}}
 	})
-	id := b.Submit("ios", source(t), nil)
-	b.start(t)
 	require.Equal(t, "hello", string(b.AwaitState(t, id, store.Completed).Result))
-	calls, err := os.ReadFile(filepath.Join(dir, "calls"))
-	require.NoError(t, err)
+	calls := must(os.ReadFile(filepath.Join(dir, "calls")))(t)
 	require.Contains(t, string(calls), "\nrm --force --volumes takt-"+id+"-1\n")
 }
 
@@ -109,16 +106,13 @@ func TestFindEngine(t *testing.T) {
 		return path
 	}
 	docker := install("docker", "echo Cannot connect to the Docker daemon >&2; exit 1")
-	found, err := FindEngine(t.Context(), nil)
-	require.NoError(t, err)
+	found := must(FindEngine(t.Context(), nil))(t)
 	require.Equal(t, docker, found, "its check reports the error")
 	podman := install("podman", `[ "$1" = info ]`)
-	found, err = FindEngine(t.Context(), nil)
-	require.NoError(t, err)
+	found = must(FindEngine(t.Context(), nil))(t)
 	require.Equal(t, podman, found, "a client without a daemon hides no other engine")
 	install("docker", "exit 0")
-	found, err = FindEngine(t.Context(), nil)
-	require.NoError(t, err)
+	found = must(FindEngine(t.Context(), nil))(t)
 	require.Equal(t, docker, found)
 }
 

@@ -16,18 +16,14 @@ import (
 
 func TestBuildThatFillsTheDisk(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, `head -c 3000000 /dev/zero > big; echo full; exec sleep 1000`, func(c *Config) { c.Resources.Disk = 2 << 20 })
-	id := b.Submit("ios", source(t), nil)
-	b.start(t)
+	b, id := building(t, `head -c 3000000 /dev/zero > big; echo full; exec sleep 1000`, func(c *Config) { c.Resources.Disk = 2 << 20 })
 	require.Equal(t, "build exceeded its disk limit of 2.0 MiB", b.AwaitState(t, id, store.Failed).ErrorMessage)
 }
 
 func TestBuildThatFillsTheDiskWithADeletedFile(t *testing.T) {
 	t.Parallel()
 	needs.Linux(t)
-	b := newBench(t, `cd "$TMPDIR"; exec 3> big; rm big; head -c 3000000 /dev/zero >&3; exec sleep 1000`, func(c *Config) { c.Resources.Disk = 2 << 20 })
-	id := b.Submit("ios", source(t), nil)
-	b.start(t)
+	b, id := building(t, `cd "$TMPDIR"; exec 3> big; rm big; head -c 3000000 /dev/zero >&3; exec sleep 1000`, func(c *Config) { c.Resources.Disk = 2 << 20 })
 	require.Equal(t, "build exceeded its disk limit of 2.0 MiB", b.AwaitState(t, id, store.Failed).ErrorMessage)
 }
 

@@ -18,9 +18,7 @@ func FuzzLines(f *testing.F) {
 			w := &lineWriter{limit: 32, emit: func(line string) { lines = append(lines, line) }}
 			for rest := output; len(rest) > 0; {
 				n := min(size, len(rest))
-				written, err := w.Write(rest[:n])
-				require.NoError(t, err)
-				require.Equal(t, n, written)
+				require.Equal(t, n, must(w.Write(rest[:n]))(t))
 				rest = rest[n:]
 			}
 			w.close()

@@ -50,18 +50,19 @@ func (s *sink) lines() []string {
 	return all
 }
 
-func (s *sink) sizes() []int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []int
-	for _, b := range s.batches {
-		all = append(all, len(b))
-	}
-	return all
-}
-
 func status(code int) error {
 	return &client.Error{Op: "post", Status: code, Err: store.NewError("some_code", "text")}
+}
+
+// away is a controller that is there after a time.
+func away(d time.Duration) *sink {
+	back := time.Now().Add(d)
+	return &sink{refuse: func([]api.LogMessage) error {
+		if time.Now().Before(back) {
+			return status(503)
+		}
+		return nil
+	}}
 }
 
 // stream starts a log stream into s; the returned function ends it.
@@ -69,10 +70,7 @@ func stream(ctx context.Context, s *sink, cfg LogConfig) (*logStream, func() err
 	l := newLogStream(cfg.withDefaults(), client.Retry{}, s.post)
 	ended := make(chan error, 1)
 	go func() { ended <- l.run(ctx) }()
-	return l, func() error {
-		l.close(ctx, time.Minute)
-		return <-ended
-	}
+	return l, func() error { l.close(ctx, time.Minute); return <-ended }
 }
 
 func say(l *logStream, from, to int) {
@@ -90,111 +88,89 @@ func numbers(from, to int) []string {
 	return all
 }
 
+type bubbled struct{ *testing.T }
+
+// inTime runs f as a test of its own in a bubble of fake time.
+func inTime(t *testing.T, name string, f func(t bubbled)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) { f(bubbled{t}) })
+	})
+}
+
 func TestLogStream(t *testing.T) {
 	t.Parallel()
-	t.Run("a full batch goes at once, a small one after its time", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			s := &sink{}
-			l, end := stream(t.Context(), s, LogConfig{})
-			say(l, 0, 230)
-			synctest.Wait()
-			require.Equal(t, []int{100, 100}, s.sizes())
-			time.Sleep(199 * time.Millisecond) //nolint:forbidigo // the bubble's clock
-			require.Len(t, s.lines(), 200)
-			time.Sleep(2 * time.Millisecond) //nolint:forbidigo // the bubble's clock
-			require.Equal(t, numbers(0, 230), s.lines())
-			say(l, 230, 235)
-			began := time.Now()
-			l.flush(t.Context(), time.Minute)
-			require.Zero(t, time.Since(began), "the end of a build waits for nothing")
-			require.Equal(t, numbers(0, 235), s.lines())
-			require.NoError(t, end())
-		})
+	inTime(t, "a full batch goes at once, a small one after its time", func(t bubbled) {
+		sizes, began := make(chan int, 10), time.Now()
+		s := &sink{refuse: func(batch []api.LogMessage) error { sizes <- len(batch); return nil }}
+		l, end := stream(t.Context(), s, LogConfig{})
+		say(l, 0, 230)
+		require.Equal(t, []int{100, 100}, []int{<-sizes, <-sizes})
+		require.Zero(t, time.Since(began))
+		require.Equal(t, 30, <-sizes)
+		require.Equal(t, 200*time.Millisecond, time.Since(began))
+		say(l, 230, 235)
+		began = time.Now()
+		l.flush(t.Context(), time.Minute)
+		require.Zero(t, time.Since(began), "the end of a build waits for nothing")
+		require.Equal(t, numbers(0, 235), s.lines())
+		require.NoError(t, end())
 	})
-	t.Run("waits for a controller that is away, and keeps the order", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			back := time.Now().Add(time.Hour)
-			s := &sink{refuse: func([]api.LogMessage) error {
-				if time.Now().Before(back) {
-					return status(503)
-				}
-				return nil
-			}}
-			l, end := stream(t.Context(), s, LogConfig{})
-			say(l, 0, 500)
-			l.flush(t.Context(), 2*time.Hour)
-			require.Equal(t, numbers(0, 500), s.lines())
-			require.NoError(t, end())
-		})
+	inTime(t, "waits for a controller that is away, and keeps the order", func(t bubbled) {
+		s := away(time.Hour)
+		l, end := stream(t.Context(), s, LogConfig{})
+		say(l, 0, 500)
+		l.flush(t.Context(), 2*time.Hour)
+		require.Equal(t, numbers(0, 500), s.lines())
+		require.NoError(t, end())
 	})
-	t.Run("holds the command up, then drops and says how many", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			back := time.Now().Add(time.Minute)
-			s := &sink{refuse: func([]api.LogMessage) error {
-				if time.Now().Before(back) {
-					return status(503)
-				}
-				return nil
-			}}
-			l, end := stream(t.Context(), s, LogConfig{Buffer: 70 * 300})
-			began := time.Now()
-			say(l, 0, 1000)
-			require.Equal(t, 2*time.Second, time.Since(began), "one stall in all, not one per line")
-			l.flush(t.Context(), time.Hour)
-			say(l, 1000, 1010)
-			l.flush(t.Context(), time.Hour)
-			got := s.lines()
-			at := slices.IndexFunc(got, func(m string) bool { return strings.Contains(m, "dropped here") })
-			require.Positive(t, at)
-			var dropped int
-			_, err := fmt.Sscanf(got[at], "[takt] %d lines", &dropped)
-			require.NoError(t, err)
-			require.Equal(t, numbers(0, at), got[:at])
-			require.Equal(t, 1000, at+dropped)
-			require.Equal(t, numbers(1000, 1010), got[at+1:])
-			require.NoError(t, end())
-		})
+	inTime(t, "holds the command up, then drops and says how many", func(t bubbled) {
+		s := away(time.Minute)
+		l, end := stream(t.Context(), s, LogConfig{Buffer: 70 * 300})
+		began := time.Now()
+		say(l, 0, 1000)
+		require.Equal(t, 2*time.Second, time.Since(began), "one stall in all, not one per line")
+		l.flush(t.Context(), time.Hour)
+		say(l, 1000, 1010)
+		l.flush(t.Context(), time.Hour)
+		got := s.lines()
+		at := slices.IndexFunc(got, func(m string) bool { return strings.Contains(m, "dropped here") })
+		require.Positive(t, at)
+		var dropped int
+		must(fmt.Sscanf(got[at], "[takt] %d lines", &dropped))(t)
+		require.Equal(t, numbers(0, at), got[:at])
+		require.Equal(t, 1000, at+dropped)
+		require.Equal(t, numbers(1000, 1010), got[at+1:])
+		require.NoError(t, end())
 	})
-	t.Run("finds the one line that the controller can't take", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			s := &sink{refuse: func(batch []api.LogMessage) error {
-				if slices.ContainsFunc(batch, func(l api.LogMessage) bool { return l.Message == "37" }) {
-					return status(400)
-				}
-				return nil
-			}}
-			l, end := stream(t.Context(), s, LogConfig{})
-			say(l, 0, 100)
-			l.flush(t.Context(), time.Minute)
-			want := slices.Concat(numbers(0, 37), numbers(38, 100))
-			require.Equal(t, want, s.lines()[:99])
-			require.Contains(t, s.lines()[99], "1 lines of output dropped")
-			require.NoError(t, end())
-		})
+	inTime(t, "finds the one line that the controller can't take", func(t bubbled) {
+		s := &sink{refuse: func(batch []api.LogMessage) error {
+			if slices.ContainsFunc(batch, func(l api.LogMessage) bool { return l.Message == "37" }) {
+				return status(400)
+			}
+			return nil
+		}}
+		l, end := stream(t.Context(), s, LogConfig{})
+		say(l, 0, 100)
+		l.flush(t.Context(), time.Minute)
+		require.Equal(t, slices.Concat(numbers(0, 37), numbers(38, 100)), s.lines()[:99])
+		require.Contains(t, s.lines()[99], "1 lines of output dropped")
+		require.NoError(t, end())
 	})
-	t.Run("ends when the build is not ours", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			s := &sink{refuse: func([]api.LogMessage) error { return status(409) }}
-			l, end := stream(t.Context(), s, LogConfig{})
-			say(l, 0, 1000)
-			require.Equal(t, 409, client.StatusOf(end()))
-		})
+	inTime(t, "ends when the build is not ours", func(t bubbled) {
+		s := &sink{refuse: func([]api.LogMessage) error { return status(409) }}
+		l, end := stream(t.Context(), s, LogConfig{})
+		say(l, 0, 1000)
+		require.Equal(t, 409, client.StatusOf(end()))
 	})
-	t.Run("a command never waits for a stream that has ended", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			l := newLogStream(LogConfig{Buffer: 1}.withDefaults(), client.Retry{}, (&sink{}).post)
-			l.add(api.LogMessage{Message: "fills the buffer"})
-			go func() { l.discard() }()
-			began := time.Now()
-			say(l, 0, 10)
-			require.Less(t, time.Since(began), 2*time.Second)
-		})
+	inTime(t, "a command never waits for a stream that has ended", func(t bubbled) {
+		l := newLogStream(LogConfig{Buffer: 1}.withDefaults(), client.Retry{}, (&sink{}).post)
+		l.add(api.LogMessage{Message: "fills the buffer"})
+		go func() { l.discard() }()
+		began := time.Now()
+		say(l, 0, 10)
+		require.Less(t, time.Since(began), 2*time.Second)
 	})
 }
 
@@ -220,8 +196,7 @@ func TestLines(t *testing.T) {
 			var got []string
 			w := &lineWriter{limit: tt.limit, emit: func(line string) { got = append(got, line) }}
 			for _, part := range tt.in {
-				n, err := io.WriteString(w, part)
-				require.NoError(t, err)
+				n := must(io.WriteString(w, part))(t)
 				require.Equal(t, len(part), n)
 			}
 			w.close()

@@ -34,14 +34,10 @@ func TestBuildNotOursAnyMore(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, slow)
-			id := b.Submit("ios", source(t), nil)
-			b.start(t)
+			b, id := building(t, slow)
 			pids := b.pids(t, id)
 			b.Edit(id, tt.lose)
-			for _, pid := range pids {
-				awaitDead(t, pid)
-			}
+			awaitDead(t, pids...)
 			// The worker is free again, and reports nothing.
 			next := b.Submit("ios", source(t), nil)
 			b.Await(t, "the next build runs", b.has(next, "pids "))
@@ -53,34 +49,19 @@ func TestBuildNotOursAnyMore(t *testing.T) {
 
 func TestBuildThatTheControllerForgot(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slow)
-	id := b.Submit("ios", source(t), nil)
-	b.start(t)
+	b, id := building(t, slow)
 	pids := b.pids(t, id)
-	b.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		if !strings.HasSuffix(r.URL.Path, "/heartbeat") {
-			return false
-		}
-		controllertest.Problem(w, http.StatusNotFound, store.NotFound, "Build not found")
-		return true
-	})
-	for _, pid := range pids {
-		awaitDead(t, pid)
-	}
+	b.refuse("/heartbeat", http.StatusNotFound, store.NotFound, "Build not found")
+	awaitDead(t, pids...)
 	require.Zero(t, b.Build(id).Uploads)
 }
 
 func TestBuildGoesOnWhileTheKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	gate := t.TempDir() + "/go"
-	b := newBench(t, `echo "pids $$"; until [ -e `+gate+` ]; do sleep 0.01; done; cp main.txt "$TAKT_OUTPUT"`)
-	id := b.Submit("ios", source(t), nil)
-	b.start(t)
+	b, id := building(t, `echo "pids $$"; until [ -e `+gate+` ]; do sleep 0.01; done; cp main.txt "$TAKT_OUTPUT"`)
 	b.pids(t, id)
-	b.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
-		controllertest.Problem(w, http.StatusForbidden, store.InvalidAPIKey, "Invalid API key")
-		return true
-	})
+	b.refuse("", http.StatusForbidden, store.InvalidAPIKey, "Invalid API key")
 	beat := "POST /api/builds/" + id + "/heartbeat"
 	before := b.Requests(beat)
 	b.Await(t, "heartbeats are refused", func() bool { return b.Requests(beat) > before+2 })
@@ -92,19 +73,15 @@ func TestBuildGoesOnWhileTheKeyIsRefused(t *testing.T) {
 
 func TestNewerAttemptOfTheSameBuild(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, `[ "$TAKT_ATTEMPT" = 1 ] || { cp main.txt "$TAKT_OUTPUT"; exit; }
+	b, id := building(t, `[ "$TAKT_ATTEMPT" = 1 ] || { cp main.txt "$TAKT_OUTPUT"; exit; }
 		`+slow, func(c *Config) { c.Concurrency = 2 })
-	id := b.Submit("ios", source(t), nil)
-	b.start(t)
 	pids := b.pids(t, id)
 	// The attempt is lost, and the next one is ours again.
 	b.Edit(id, func(build *controllertest.Build) { build.State, build.WorkerID = store.Pending, "" })
 	got := b.AwaitState(t, id, store.Completed)
 	require.Equal(t, 2, got.Attempt)
 	require.Equal(t, 1, got.Uploads)
-	for _, pid := range pids {
-		awaitDead(t, pid)
-	}
+	awaitDead(t, pids...)
 }
 
 func TestResultNotWanted(t *testing.T) {

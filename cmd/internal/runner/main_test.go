@@ -26,6 +26,7 @@ import (
 	"takt/cmd/internal/controllertest"
 	"takt/http/api"
 	"takt/http/client"
+	"takt/store"
 	"takt/store/backoff"
 )
 
@@ -90,8 +91,7 @@ type bench struct {
 func newBench(t *testing.T, script string, edit ...func(*Config)) *bench {
 	t.Helper()
 	b := &bench{Controller: controllertest.Start(t), ended: make(chan struct{})}
-	c, err := client.New(client.Config{BaseURL: b.URL, APIKey: controllertest.APIKey, HTTPClient: &http.Client{Transport: client.NewTransport()}})
-	require.NoError(t, err)
+	c := must(client.New(client.Config{BaseURL: b.URL, APIKey: controllertest.APIKey, HTTPClient: &http.Client{Transport: client.NewTransport()}}))(t)
 	cfg := Config{
 		Name: "bench", StateDir: t.TempDir(),
 		Command:   &Exec{Script: script, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=/nowhere"}},
@@ -103,8 +103,7 @@ func newBench(t *testing.T, script string, edit ...func(*Config)) *bench {
 		f(&cfg)
 	}
 	b.client = c
-	b.worker, err = New(c, zerolog.New(zerolog.NewTestWriter(t)), cfg)
-	require.NoError(t, err)
+	b.worker = must(New(c, zerolog.New(zerolog.NewTestWriter(t)), cfg))(t)
 	return b
 }
 
@@ -125,6 +124,35 @@ func (b *bench) start(t *testing.T) *bench {
 	return b
 }
 
+// building starts a worker that runs script for a build.
+func building(t *testing.T, script string, edit ...func(*Config)) (b *bench, id string) {
+	t.Helper()
+	b = newBench(t, script, edit...)
+	id = b.Submit("ios", source(t), nil)
+	return b.start(t), id
+}
+
+// completes has the worker complete another build.
+func (b *bench) completes(t *testing.T) {
+	t.Helper()
+	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+}
+
+// drain and end return when the worker has ended.
+func (b *bench) drain() { b.worker.Drain(); <-b.ended }
+func (b *bench) end()   { b.stop(); <-b.ended }
+
+// refuse answers requests whose paths end so with a problem.
+func (b *bench) refuse(suffix string, status int, code store.Code, detail string) {
+	b.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, suffix) {
+			return false
+		}
+		controllertest.Problem(w, status, code, detail)
+		return true
+	})
+}
+
 // has reports whether a build's log has a line that contains text.
 func (b *bench) has(id, text string) func() bool {
 	return func() bool { return b.line(id, text) != "" }
@@ -141,10 +169,7 @@ func (b *bench) line(id, text string) string {
 
 // reports tells whether the last diagnostic report has a status.
 func (b *bench) reports(status string) func() bool {
-	return func() bool {
-		workers := b.Workers()
-		return len(workers) == 1 && workers[0].Report.Status == status
-	}
+	return func() bool { workers := b.Workers(); return len(workers) == 1 && workers[0].Report.Status == status }
 }
 
 // fit tells whether the last diagnostic report is that builds can be run, on a machine
@@ -167,11 +192,9 @@ func archive(t *testing.T, entries ...entry) []byte {
 			e.mode = 0o644
 		}
 		header.SetMode(e.mode)
-		w, err := z.CreateHeader(header)
-		require.NoError(t, err)
+		w := must(z.CreateHeader(header))(t)
 		if !strings.HasSuffix(e.name, "/") { // a directory has no content
-			_, err = w.Write([]byte(e.content))
-			require.NoError(t, err)
+			must(w.Write([]byte(e.content)))(t)
 		}
 	}
 	require.NoError(t, z.Close())
@@ -183,19 +206,18 @@ func source(t *testing.T) []byte {
 	return archive(t, entry{name: "main.txt", content: "hello"})
 }
 
-// awaitDead waits until a process is gone, or a zombie that only waits for a
-// parent that does not care.
-func awaitDead(t *testing.T, pid string) {
+// awaitDead waits until processes are gone, or zombies that only wait for a parent that
+// does not care.
+func awaitDead(t *testing.T, pids ...string) {
 	t.Helper()
-	await(t, "process "+pid+" is dead", func() bool { return !alive(pid) })
+	for _, pid := range pids {
+		await(t, "process "+pid+" is dead", func() bool { return !alive(pid) })
+	}
 }
 
 func awaitGone(t *testing.T, path string) {
 	t.Helper()
-	await(t, path+" is gone", func() bool {
-		_, err := os.Stat(path)
-		return errors.Is(err, fs.ErrNotExist)
-	})
+	await(t, path+" is gone", func() bool { _, err := os.Stat(path); return errors.Is(err, fs.ErrNotExist) })
 }
 
 // await looks again and again, because nothing can wake it.
@@ -235,4 +257,13 @@ func program(name string) string {
 
 func containsAll(s string, parts ...string) bool {
 	return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(s, p) })
+}
+
+// must returns a function that returns v and fails its test for an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"crypto/sha256"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/controllertest"
-	"takt/http/client"
 	"takt/store"
 )
 
@@ -95,39 +93,23 @@ func TestControllerNotThereAtTheStart(t *testing.T) {
 	b.start(t)
 	b.Await(t, "some tries", func() bool { return b.Requests("POST /api/workers/register") > 3 })
 	b.Intercept(nil)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 }
 
 func TestRefusedAtTheStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, copyBuild)
-	b.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
-		controllertest.Problem(w, http.StatusForbidden, store.InvalidAPIKey, "Invalid API key")
-		return true
-	})
+	b.refuse("", http.StatusForbidden, store.InvalidAPIKey, "Invalid API key")
 	b.start(t)
 	<-b.ended
 	require.Equal(t, store.InvalidAPIKey, store.CodeOf(b.err))
-}
-
-func TestTokenExpired(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, copyBuild)
-	b.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
-	id := b.Workers()[0].ID
-	b.Expire()
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
-	require.Len(t, b.Workers(), 1)
-	require.Equal(t, id, b.Workers()[0].ID)
-	require.Equal(t, 2, b.Workers()[0].Registrations)
 }
 
 func TestControllerForgotTheWorker(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, copyBuild)
 	b.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	before := b.Workers()[0].ID
 	var requests each
 	b.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
@@ -139,77 +121,15 @@ func TestControllerForgotTheWorker(t *testing.T) {
 	})
 	b.Expire() // ends the parked poll
 	b.Await(t, "a new worker", func() bool { return len(b.Workers()) == 2 })
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
-	kept, err := os.ReadFile(filepath.Join(b.worker.cfg.StateDir, "worker-id"))
-	require.NoError(t, err)
+	b.completes(t)
+	kept := must(os.ReadFile(filepath.Join(b.worker.cfg.StateDir, "worker-id")))(t)
 	require.NotEqual(t, before, strings.TrimSpace(string(kept)))
-}
-
-func TestWorkerComesBackAsTheSame(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, copyBuild)
-	b.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
-	b.worker.Drain()
-	<-b.ended
-	require.NoError(t, b.err)
-	again, err := New(b.client, b.worker.log, b.worker.cfg)
-	require.NoError(t, err)
-	second := &bench{Controller: b.Controller, worker: again, client: b.client, ended: make(chan struct{})}
-	second.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
-	require.Len(t, b.Workers(), 1)
 }
 
 func TestSecondWorkerInOneStateDirectory(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, copyBuild)
 	b.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
-	again, err := New(b.client, b.worker.log, b.worker.cfg)
-	require.NoError(t, err)
-	require.ErrorContains(t, again.Run(t.Context()), ": another worker uses it")
-}
-
-func TestDownloadIsResumed(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, copyBuild)
-	var requests each
-	var ranges []string
-	b.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		if !strings.HasSuffix(r.URL.Path, "/source") {
-			return false
-		}
-		ranges = append(ranges, r.Header.Get("Range"))
-		if requests.next(r) > 1 {
-			return false
-		}
-		full := b.Build("build-1").Source
-		w.Header().Set("Repr-Digest", client.FormatDigest(sha256.Sum256(full)))
-		w.Header().Set("ETag", `"v1"`)
-		_, _ = w.Write(full[:50])
-		_ = http.NewResponseController(w).Flush()
-		panic(http.ErrAbortHandler)
-	})
-	id := b.Submit("ios", source(t), nil)
-	b.start(t)
-	b.AwaitState(t, id, store.Completed)
-	require.Equal(t, "bytes=50-", ranges[1])
-}
-
-func TestDownloadWithABadDigest(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, copyBuild)
-	b.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		if !strings.HasSuffix(r.URL.Path, "/source") {
-			return false
-		}
-		w.Header().Set("Repr-Digest", client.FormatDigest(sha256.Sum256([]byte("other"))))
-		_, _ = w.Write(b.Build("build-1").Source)
-		return true
-	})
-	id := b.Submit("ios", source(t), nil)
-	b.start(t)
-	require.Contains(t, b.AwaitState(t, id, store.Failed).ErrorMessage, "content does not match its digest")
-	require.Equal(t, 3, b.Requests("GET /api/builds/"+id+"/source"))
+	b.completes(t)
+	require.ErrorContains(t, must(New(b.client, b.worker.log, b.worker.cfg))(t).Run(t.Context()), ": another worker uses it")
 }

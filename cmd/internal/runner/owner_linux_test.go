@@ -30,8 +30,7 @@ func newOwners(t *testing.T, n int) (owners []*Owner) {
 	for range n {
 		// No process has a number above 1<<22, so that each run of the tests has its own.
 		uid := int64(1+lastUser.Add(1))<<22 + int64(os.Getpid())
-		o, err := FindOwner(strconv.FormatInt(uid, 10))
-		require.NoError(t, err)
+		o := must(FindOwner(strconv.FormatInt(uid, 10)))(t)
 		t.Cleanup(func() {
 			require.NoError(t, o.kill(context.WithoutCancel(t.Context())))
 			_ = os.Remove(o.lockPath())
@@ -103,15 +102,13 @@ grep State: /proc/"$(cat stay)"/status | grep -qv Z && echo it stayed
 hops=$(cat hops); sleep 0.5; [ "$hops" = "$(cat hops)" ] || echo it hops
 echo looked; cd; echo x > "$TAKT_OUTPUT"`, newOwners(t, 1))
 	b.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	id := b.Submit("ios", source(t), nil)
 	b.AwaitState(t, id, store.Completed)
 	require.NotEmpty(t, b.line(id, "looked"))
 	require.Empty(t, b.line(id, "it stayed"))
 	require.Empty(t, b.line(id, "it hops"))
-	left, err := b.worker.cfg.Owners[0].processes(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, left)
+	require.Empty(t, must(b.worker.cfg.Owners[0].processes(t.Context()))(t))
 }
 
 // TestBuildOfAUserGetsNoMorePrivileges by setuid programs.
@@ -138,10 +135,7 @@ func TestKilledWorkerOfAUser(t *testing.T) {
 	b.Await(t, "the build runs", b.has(id, "left "))
 	require.NoError(t, process.Process.Kill())
 	require.Error(t, process.Wait())
-	await(t, "all is ended", func() bool {
-		left, err := owner.processes(t.Context())
-		return err == nil && len(left) == 0
-	})
+	await(t, "all is ended", func() bool { left, err := owner.processes(t.Context()); return err == nil && len(left) == 0 })
 }
 
 // TestUserWithProcessesIsRefused because they may be anybody's, unless a worker was killed.
@@ -180,10 +174,7 @@ func TestSlotWithProcessesThatCannotBeEnded(t *testing.T) {
 	freezer, err := os.MkdirTemp("/sys/fs/cgroup/freezer", "takt-test-") //nolint:usetesting // a cgroup, not a directory
 	needs.Allowed(t, "cgroups v1", err)                                  // it holds up SIGKILL
 	thaw := func() { require.NoError(t, put(freezer, "freezer.state", "THAWED")) }
-	t.Cleanup(func() {
-		thaw()
-		await(t, "the cgroup is empty", func() bool { return os.Remove(freezer) == nil })
-	})
+	t.Cleanup(func() { thaw(); await(t, "the cgroup is empty", func() bool { return os.Remove(freezer) == nil }) })
 	dir := shared(t)
 	b := ownedBench(t, `cd `+dir+`; [ -e pid ] || {
 	setsid sh -c 'echo $$ > new; mv new pid; exec sleep 1000' & until [ -e go ]; do sleep 0.01; done; }

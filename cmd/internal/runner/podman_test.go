@@ -34,8 +34,7 @@ func newEngine(t *testing.T) *engine {
 	dir, err := os.MkdirTemp("", "takt") //nolint:usetesting // podman wants short names
 	require.NoError(t, err)
 	e := &engine{t: t}
-	e.env, err = needs.PodmanEnv(dir)
-	require.NoError(t, err)
+	e.env = must(needs.PodmanEnv(dir))(t)
 	t.Cleanup(func() {
 		e.run("rm", "--all", "--force")
 		e.run("image", "rm", "--all", "--force")
@@ -66,8 +65,7 @@ func (e *engine) has(image string) bool {
 func (e *engine) makeImage(name string) {
 	e.t.Helper()
 	path := filepath.Join(e.t.TempDir(), "image.tar")
-	f, err := os.Create(path)
-	require.NoError(e.t, err)
+	f := must(os.Create(path))(e.t)
 	noise := make([]byte, 1<<20)
 	_, _ = rand.Read(noise)
 	require.NoError(e.t, needs.Busybox(f, map[string][]byte{"noise": noise}))
@@ -200,7 +198,7 @@ cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max; cp main.txt "$TAKT_OUT
 		require.NoError(t, os.MkdirAll(filepath.Join(b.worker.cfg.StateDir, "builds", "left_-here-7"), 0o700))
 		e.run("create", "--name", "takt-left_-here-7", image, "sh")
 		b.start(t)
-		b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+		b.completes(t)
 		gone(t)
 	})
 	t.Run("of a worker that is killed", func(t *testing.T) { //nolint:paralleltest // one storage
@@ -230,14 +228,9 @@ func noRuntime(t *testing.T) string {
 func serveImages(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command(needs.Registry(t), "-port", "0")
-	said, err := cmd.StderrPipe()
-	require.NoError(t, err)
-	wait, err := tied.Start(cmd)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = wait()
-	})
+	said := must(cmd.StderrPipe())(t)
+	wait := must(tied.Start(cmd))(t)
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = wait() })
 	lines := bufio.NewReader(said)
 	line, err := lines.ReadString('\n')
 	require.NoError(t, err)
@@ -256,8 +249,7 @@ func TestPodmanTakesTheImageOfTheJob(t *testing.T) {
 		e.makeImage(name)
 		e.run("push", "--quiet", name)
 	}
-	size, err := strconv.ParseInt(e.run("image", "inspect", "--format", "{{.Size}}", base), 10, 64)
-	require.NoError(t, err)
+	size := must(strconv.ParseInt(e.run("image", "inspect", "--format", "{{.Size}}", base), 10, 64))(t)
 	e.run("image", "rm", base, next, foreign)
 	e.makeImage("localhost/mine:1")
 
@@ -276,16 +268,15 @@ func TestPodmanTakesTheImageOfTheJob(t *testing.T) {
 	b.AwaitState(t, first, store.Completed)
 	require.Equal(t, 1, b.Build(first).Attempt)
 	await(t, "the image is pulled ahead", func() bool { return e.has(base) })
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 
 	// A second one is more than the cache may hold.
 	b.Name(next)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	require.True(t, e.has(next))
 	require.False(t, e.has(base))
 	require.True(t, e.has("localhost/mine:1"), "what others made is left alone")
-	kept, err := os.ReadFile(cache)
-	require.NoError(t, err)
+	kept := must(os.ReadFile(cache))(t)
 	require.Equal(t, next+"\n", string(kept))
 
 	// What is not allowed is given back, and not pulled.

@@ -67,7 +67,7 @@ func TestAWorkerDoesNotPollUntilARegistrationIsAnswered(t *testing.T) {
 		return true // a proxy has delivered it twice
 	})
 	b.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	b.Await(t, "it polls", func() bool { return b.Polls() > 0 })
 	session := filepath.Join(b.worker.cfg.StateDir, "session")
 	require.FileExists(t, session)
@@ -117,12 +117,10 @@ func TestNumbersOfRegistrationsGrowOverProcesses(t *testing.T) {
 	last := int64(0)
 	next := func(now time.Time) {
 		t.Helper()
-		s, err := openState(dir, "")
-		require.NoError(t, err)
+		s := must(openState(dir, ""))(t)
 		defer s.close()
 		for range 2 {
-			n, err := s.nextRegistration(now)
-			require.NoError(t, err)
+			n := must(s.nextRegistration(now))(t)
 			require.Greater(t, n, last)
 			last = n
 		}

@@ -40,8 +40,7 @@ func TestRemoveAllBesideAProcessThatSwapsLinks(t *testing.T) {
 	}
 	stop(context.Canceled)
 	swapper.Wait()
-	info, err := os.Stat(victim)
-	require.NoError(t, err)
+	info := must(os.Stat(victim))(t)
 	require.Equal(t, os.FileMode(0o755), info.Mode().Perm(), "the mode of a directory outside")
 	require.FileExists(t, kept)
 	require.NoError(t, removeAll(tree))

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"takt/store"
 )
 
 // TestRestartedWorkerGoesOnWithItsToken kills a worker that has no build.
@@ -25,27 +23,23 @@ func TestRestartedWorkerGoesOnWithItsToken(t *testing.T) {
 	require.Equal(t, 1, b.Workers()[0].Registrations)
 	kill()
 	require.Equal(t, 1, b.Workers()[0].Registrations, "the second has the token of the first")
-	info, err := os.Stat(filepath.Join(b.worker.cfg.StateDir, "session"))
-	require.NoError(t, err)
+	info := must(os.Stat(filepath.Join(b.worker.cfg.StateDir, "session")))(t)
 	require.Equal(t, os.FileMode(0o600), info.Mode())
 
 	// This one has another name and version, which the controller has to hear of.
 	b.start(t)
-	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.completes(t)
 	require.Len(t, b.Workers(), 1)
 	require.Equal(t, 2, b.Workers()[0].Registrations)
-	b.worker.Drain()
-	<-b.ended
+	b.drain()
 	require.NoFileExists(t, filepath.Join(b.worker.cfg.StateDir, "session"), "an orderly end makes it void")
 }
 
 func TestRefusedTokenLeadsToOneRegistration(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "true")
-	s, err := openState(b.worker.cfg.StateDir, "")
-	require.NoError(t, err)
-	_, err = s.identify(thisMachine(t.Context()))
-	require.NoError(t, err)
+	s := must(openState(b.worker.cfg.StateDir, ""))(t)
+	must(s.identify(thisMachine(t.Context())))(t)
 	b.worker.state, b.worker.id = s, s.id
 	require.NoError(t, s.keepToken("expired", b.worker.registration()))
 	s.close()

@@ -11,15 +11,11 @@ import (
 
 func TestTelemetryTellsTheMachineAndThePhase(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slow, func(c *Config) { c.Telemetry = 10 * time.Millisecond })
-	id := b.Submit("ios", source(t), nil)
-	b.start(t)
+	b, id := building(t, slow, func(c *Config) { c.Telemetry = 10 * time.Millisecond })
 	var last store.Telemetry
 	b.Await(t, "the build's phase is told", func() bool {
 		for _, sent := range b.Build(id).Telemetry {
-			var err error
-			last, err = store.ParseTelemetry([]byte(`"`+sent.Type+`"`), []byte(`"`+sent.Timestamp+`"`), sent.Data)
-			require.NoError(t, err)
+			last = must(store.ParseTelemetry([]byte(`"`+sent.Type+`"`), []byte(`"`+sent.Timestamp+`"`), sent.Data))(t)
 		}
 		return last.Stage == phaseBuild
 	})

@@ -35,10 +35,8 @@ const asLink = 0o120777 << 16
 func (h hostile) write(t *testing.T, file string) {
 	t.Helper()
 	var packed bytes.Buffer
-	w, err := flate.NewWriter(&packed, flate.BestCompression)
-	require.NoError(t, err)
-	_, err = io.WriteString(w, h.content)
-	require.NoError(t, err)
+	w := must(flate.NewWriter(&packed, flate.BestCompression))(t)
+	must(io.WriteString(w, h.content))(t)
 	require.NoError(t, w.Close())
 	le := binary.LittleEndian
 	about := func(out []byte) []byte { // what both headers of an entry have
@@ -89,16 +87,14 @@ func (h hostile) write(t *testing.T, file string) {
 // bytes, and the error.
 func peak(t *testing.T, file string, limits UnzipLimits) (int64, string) {
 	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
+	self := must(os.Executable())(t)
 	cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestUnzipInAProcess$", "-test.v")
 	cmd.Env = append(os.Environ(), "RUNNER_TEST_ARCHIVE="+file, fmt.Sprintf("RUNNER_TEST_LIMITS=%d %d", limits.Bytes, limits.Files))
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
 	said := regexp.MustCompile(`(?s)VmHWM:\s+(\d+) kB.*unpacked: ([^\n]*)\n`).FindStringSubmatch(string(out))
 	require.NotNil(t, said, string(out))
-	kilobytes, err := strconv.ParseInt(said[1], 10, 64)
-	require.NoError(t, err)
+	kilobytes := must(strconv.ParseInt(said[1], 10, 64))(t)
 	return kilobytes << 10, said[2]
 }
 
@@ -110,13 +106,10 @@ func TestUnzipInAProcess(t *testing.T) {
 		return
 	}
 	limits := UnzipLimits{Links: true}
-	_, err := fmt.Sscan(os.Getenv("RUNNER_TEST_LIMITS"), &limits.Bytes, &limits.Files)
-	require.NoError(t, err)
-	f, err := os.Open(file)
-	require.NoError(t, err)
+	must(fmt.Sscan(os.Getenv("RUNNER_TEST_LIMITS"), &limits.Bytes, &limits.Files))(t)
+	f := must(os.Open(file))(t)
 	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	require.NoError(t, err)
+	info := must(f.Stat())(t)
 	got, err := Unzip(t.Context(), f, info.Size(), t.TempDir(), limits)
 	status, read := os.ReadFile("/proc/self/status")
 	require.NoError(t, read)

@@ -33,15 +33,11 @@ func TestUnzip(t *testing.T) {
 	dir, got, err := unpack(t, raw, UnzipLimits{Links: true})
 	require.NoError(t, err)
 	require.Equal(t, Unzipped{Files: 7, Bytes: 21}, got)
-	content, err := os.ReadFile(filepath.Join(dir, "made/on/the/way"))
-	require.NoError(t, err)
+	content := must(os.ReadFile(filepath.Join(dir, "made/on/the/way")))(t)
 	require.Equal(t, "678", string(content))
-	info, err := os.Stat(filepath.Join(dir, "tool"))
-	require.NoError(t, err)
+	info := must(os.Stat(filepath.Join(dir, "tool")))(t)
 	require.Equal(t, fs.FileMode(0o755), info.Mode())
-	target, err := os.Readlink(filepath.Join(dir, "dir/link"))
-	require.NoError(t, err)
-	require.Equal(t, "../tool", target)
+	require.Equal(t, "../tool", must(os.Readlink(filepath.Join(dir, "dir/link")))(t))
 }
 
 func TestUnzipRefuses(t *testing.T) {
@@ -123,9 +119,7 @@ func TestUnzipTrustsWhatComesOut(t *testing.T) {
 // below it leads to something below it.
 func requireAlone(tb testing.TB, dir string) {
 	tb.Helper()
-	beside, err := os.ReadDir(filepath.Dir(dir))
-	require.NoError(tb, err)
-	require.Len(tb, beside, 1)
+	require.Len(tb, must(os.ReadDir(filepath.Dir(dir)))(tb), 1)
 	require.NoError(tb, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		require.NoError(tb, err)
 		real, err := filepath.EvalSymlinks(path)

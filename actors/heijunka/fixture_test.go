@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is heijunka in a tree, with real request actors.
-type world struct {
+// fixture is heijunka in a tree, with real request actors.
+type fixture struct {
 	testing.TB
 	sys      *otp.System
 	bus      pubsub.Bus
@@ -46,9 +46,9 @@ func (l levels) Write(line []byte) (int, error) {
 }
 
 // start builds the tree. Supervisors may restart as often as a test wants.
-func start(tb testing.TB, cfg Config) *world {
+func start(tb testing.TB, cfg Config) *fixture {
 	tb.Helper()
-	w := &world{TB: tb, bus: pubsub.New(), settings: &memory{}, levels: make(levels, 100)}
+	w := &fixture{TB: tb, bus: pubsub.New(), settings: &memory{}, levels: make(levels, 100)}
 	w.sys = otp.New(otp.Options{Logger: zerolog.New(w.levels).Level(zerolog.InfoLevel)})
 	require.NoError(tb, cfg.Validate())
 	var pools []string
@@ -67,22 +67,17 @@ func start(tb testing.TB, cfg Config) *world {
 
 // generous is a supervisor that never gives up.
 func generous(id string, strategy otp.Strategy, children ...otp.ChildSpec) otp.ChildSpec {
-	return otp.ChildSpec{ID: id, Supervisor: func() otp.SupSpec {
-		return otp.SupSpec{Strategy: strategy, Intensity: 1_000_000, Children: children}
-	}}
+	return otp.ChildSpec{ID: id, Supervisor: func() otp.SupSpec { return otp.SupSpec{Strategy: strategy, Intensity: 1_000_000, Children: children} }}
 }
 
-func (w *world) stop() { w.sys.Shutdown(context.Background()) }
+func (w *fixture) stop() { w.sys.Shutdown(context.Background()) }
 
 // inBubble runs f with heijunka in fake time.
-func inBubble(t *testing.T, cfg Config, f func(w *world)) {
+func inBubble(t *testing.T, cfg Config, f func(w *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, cfg)
-		defer func() {
-			w.stop()
-			synctest.Wait()
-		}()
+		defer func() { w.stop(); synctest.Wait() }()
 		synctest.Wait()
 		f(w)
 	})
@@ -120,10 +115,10 @@ type held struct {
 }
 
 // hold begins a request and returns; its handler waits.
-func (w *world) hold(domain string) *held { return w.holdAs(domain, store.Share{}) }
+func (w *fixture) hold(domain string) *held { return w.holdAs(domain, store.Share{}) }
 
 // holdAs is hold for a client.
-func (w *world) holdAs(domain string, who store.Share) *held {
+func (w *fixture) holdAs(domain string, who store.Share) *held {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r := &held{cancel: cancel, letGo: make(chan struct{}), done: make(chan error, 1)}
 	go func() {
@@ -139,7 +134,7 @@ func (w *world) holdAs(domain string, who store.Share) *held {
 	return r
 }
 
-func (w *world) holdAll(domain string, n int) (all []*held) {
+func (w *fixture) holdAll(domain string, n int) (all []*held) {
 	for range n {
 		all = append(all, w.hold(domain))
 	}
@@ -151,7 +146,7 @@ func (r *held) end() error {
 	return <-r.done
 }
 
-func (w *world) end(all []*held) {
+func (w *fixture) end(all []*held) {
 	for _, r := range all {
 		close(r.letGo)
 	}
@@ -161,7 +156,7 @@ func (w *world) end(all []*held) {
 }
 
 // serve is a request that takes d.
-func (w *world) serve(ctx context.Context, domain string, d time.Duration) error {
+func (w *fixture) serve(ctx context.Context, domain string, d time.Duration) error {
 	return w.h.Do(ctx, store.Work{Domain: domain, Route: "/" + domain, Key: domain}, func(ctx context.Context) error {
 		select {
 		case <-time.After(d):
@@ -173,14 +168,14 @@ func (w *world) serve(ctx context.Context, domain string, d time.Duration) error
 }
 
 // pool returns a pool that there is.
-func (w *world) pool(name string) *Pool {
+func (w *fixture) pool(name string) *Pool {
 	p, err := w.h.pool(name)
 	require.NoError(w, err)
 	return p
 }
 
 // load is how many tokens are out, by the count and by the table.
-func (w *world) load() int {
+func (w *fixture) load() int {
 	g := w.h.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -193,7 +188,7 @@ func (w *world) load() int {
 }
 
 // requireNothingHeld checks that no token and no place is out, by every count.
-func (w *world) requireNothingHeld() {
+func (w *fixture) requireNothingHeld() {
 	w.Helper()
 	require.Zero(w, w.load(), "tokens")
 	for _, p := range w.h.pools {

@@ -30,8 +30,8 @@ type record struct {
 	sup *ghost
 }
 
-// world is a scenario being replayed: what the processes share with the runner.
-type world struct {
+// recorder is a scenario being replayed: what the processes share with the runner.
+type recorder struct {
 	mu      sync.Mutex // guards what follows
 	log     []record
 	counts  map[string]int
@@ -45,8 +45,8 @@ type world struct {
 	opened  chan struct{}
 }
 
-func newWorld() *world {
-	return &world{
+func newRecorder() *recorder {
+	return &recorder{
 		counts: map[string]int{}, latest: map[string]*ghost{}, pending: map[string]*ghost{},
 		ghosts: map[*otp.Proc]*ghost{}, dead: map[*ghost]bool{}, words: map[any]string{},
 	}
@@ -54,7 +54,7 @@ func newWorld() *world {
 
 // next numbers a start of path and waits at the gate if that is armed for it.
 // supervisor is who would be stuck; it may be nil.
-func (w *world) next(path string, supervisor *otp.Proc) int {
+func (w *recorder) next(path string, supervisor *otp.Proc) int {
 	w.mu.Lock()
 	w.counts[path]++
 	n := w.counts[path]
@@ -71,13 +71,13 @@ func (w *world) next(path string, supervisor *otp.Proc) int {
 	return n
 }
 
-func (w *world) add(ev string, g *ghost, reason error) {
+func (w *recorder) add(ev string, g *ghost, reason error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.addLocked(ev, g, reason)
 }
 
-func (w *world) addLocked(ev string, g *ghost, reason error) {
+func (w *recorder) addLocked(ev string, g *ghost, reason error) {
 	r := record{event: event{Ev: ev, Path: g.path, N: g.n}, who: g, sup: g.sup}
 	if reason != nil {
 		text := w.term(reason)
@@ -87,7 +87,7 @@ func (w *world) addLocked(ev string, g *ghost, reason error) {
 }
 
 // started notes that g runs and can be addressed.
-func (w *world) started(g *ghost, p *otp.Proc) {
+func (w *recorder) started(g *ghost, p *otp.Proc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	g.proc = p
@@ -96,7 +96,7 @@ func (w *world) started(g *ghost, p *otp.Proc) {
 }
 
 // onEvent records what the library reports: ends, and starts of supervisors.
-func (w *world) onEvent(e otp.Event) {
+func (w *recorder) onEvent(e otp.Event) {
 	switch {
 	case e.Kind == otp.EventExit:
 		w.mu.Lock()
@@ -115,26 +115,26 @@ func (w *world) onEvent(e otp.Event) {
 	}
 }
 
-func (w *world) pendingOf(path string) *ghost {
+func (w *recorder) pendingOf(path string) *ghost {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.pending[path]
 }
 
-func (w *world) current(path string) *ghost {
+func (w *recorder) current(path string) *ghost {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.latest[path]
 }
 
-func (w *world) ghostOf(p *otp.Proc) *ghost {
+func (w *recorder) ghostOf(p *otp.Proc) *ghost {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.ghosts[p]
 }
 
 // collect takes the log and separates the events of orphans.
-func (w *world) collect() (events, async []event) {
+func (w *recorder) collect() (events, async []event) {
 	w.mu.Lock()
 	log := w.log
 	w.log = nil
@@ -150,14 +150,12 @@ func (w *world) collect() (events, async []event) {
 			w.dead[r.who] = true
 		}
 	}
-	slices.SortStableFunc(orphans, func(a, b record) int {
-		return cmp.Or(strings.Compare(a.Path, b.Path), cmp.Compare(a.N, b.N))
-	})
+	slices.SortStableFunc(orphans, func(a, b record) int { return cmp.Or(strings.Compare(a.Path, b.Path), cmp.Compare(a.N, b.N)) })
 	sortPools(inOrder)
 	return bare(inOrder), bare(orphans)
 }
 
-func (w *world) orphan(sup *ghost) bool {
+func (w *recorder) orphan(sup *ghost) bool {
 	for ; sup != nil; sup = sup.sup {
 		if w.dead[sup] {
 			return true
@@ -212,7 +210,7 @@ func bare(log []record) []event {
 // worker is the Server of a scenario's workers.
 type worker struct {
 	otp.Base
-	w     *world
+	w     *recorder
 	self  *ghost
 	does  start
 	quiet bool // it ends by itself
