@@ -1,10 +1,7 @@
 package http_test
 
 import (
-	"bufio"
 	"fmt"
-	"io"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -125,50 +122,4 @@ func TestEventsAreFiltered(t *testing.T) {
 		r := send(t, newClient(t), "GET", url+"?topics="+bad, key(), nil)
 		require.Equal(t, 400, r.status, bad)
 	}
-}
-
-// sleeper opens a stream and reads nothing of it.
-func sleeper(t *testing.T, ln net.Listener) net.Conn {
-	t.Helper()
-	conn, err := net.Dial("tcp", ln.Addr().String())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(4096))
-	_, err = fmt.Fprintf(conn, "GET /api/events HTTP/1.1\r\nHost: x\r\nX-API-Key: %s\r\n\r\n", apiKey)
-	require.NoError(t, err)
-	status, err := bufio.NewReaderSize(conn, 16).ReadString('\n')
-	require.NoError(t, err)
-	require.Contains(t, status, "200")
-	return conn
-}
-
-// flood publishes more than a connection takes.
-func flood(s *takthttp.Server) {
-	for range 100 {
-		s.Publish(takthttp.Event{Topic: "worker:updated", Data: strings.Repeat("x", 100_000)})
-	}
-}
-
-// A client that reads nothing is cut off, and who publishes does not notice.
-func TestSlowClientsAreCutOff(t *testing.T) {
-	t.Parallel()
-	s, l := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.StreamTimeout = 100 * time.Millisecond })
-	ln := listen(t)
-	serve(t, s, ln)
-	sleeper(t, ln)
-	require.Eventually(t, func() bool { flood(s); return openStreams(t, s) == 0 }, waitFor, tick)
-	require.NotContains(t, l.String(), `"level":"error"`)
-}
-
-func TestSlowClientsDoNotKeepTheServerFromEnding(t *testing.T) {
-	t.Parallel()
-	s, l := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.StreamTimeout, c.ShutdownTimeout = never, 10*time.Second })
-	ln := listen(t)
-	_, stop := serve(t, s, ln)
-	conn := sleeper(t, ln)
-	flood(s)
-	_, err := io.CopyN(io.Discard, conn, 100_000) // so the rest is being written
-	require.NoError(t, err)
-	require.NoError(t, stop())
-	require.NotContains(t, l.String(), "requests were cut off")
 }

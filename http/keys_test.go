@@ -206,9 +206,7 @@ func TestAKeyHasAWeightAndMostPendingBuilds(t *testing.T) {
 		require.NotEmpty(t, r.header.Get("Retry-After"))
 	}
 	b.by(other)
-	conn, answer := dial(t, b.url)
-	write(t, conn, submitHead+"X-API-Key: "+string(ci)+"\r\nContent-Length: 524288000\r\nExpect: 100-continue\r\n\r\n")
-	require.Equal(t, 429, read(t, answer).status, "before the body is sent")
+	require.Equal(t, 429, b.announce("/api/builds", "X-API-Key: "+string(ci)).Status, "before the body is sent")
 
 	r := b.json("PATCH", "/admin/keys/ci", admin, `{"max_pending":2,"reason":"more"}`)
 	require.Equal(t, 200, r.status, r.body)

@@ -91,14 +91,6 @@ func TestRoutesNeedTheirKeys(t *testing.T) {
 	}
 }
 
-func TestUnsetAdminKeyOpensNothing(t *testing.T) {
-	t.Parallel()
-	url := served(t, takthttp.Deps{}, func(c *takthttp.Config) { c.AdminKey = "" })
-	c := newClient(t)
-	require.Equal(t, 401, send(t, c, "GET", url+"/admin/tree", map[string]string{"X-Admin-Key": ""}, nil).status)
-	require.Equal(t, 403, send(t, c, "GET", url+"/admin/tree", map[string]string{"X-Admin-Key": "x"}, nil).status)
-}
-
 func requireProblem(t *testing.T, r reply, text, code string) {
 	t.Helper()
 	require.Equal(t, "application/problem+json", r.header.Get("Content-Type"))

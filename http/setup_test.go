@@ -21,6 +21,7 @@ import (
 	takthttp "takt/http"
 	"takt/http/api"
 	"takt/http/dashboard"
+	"takt/http/edge/edgetest"
 	"takt/http/forecast"
 	"takt/storage"
 	"takt/store"
@@ -153,6 +154,13 @@ func (b *bundle) form(path string, header map[string]string, parts ...part) repl
 }
 
 func source(content string) part { return part{"source", "project.tar.gz", content} }
+
+// announce begins an upload that waits for leave to send its body, and reads the refusal.
+func (b *bundle) announce(path string, headers ...string) edgetest.Reply {
+	b.t.Helper()
+	headers = append(headers, "Content-Type: multipart/form-data; boundary=b", "Expect: 100-continue", "Content-Length: 500000000")
+	return edgetest.DialTCP(b.t, strings.TrimPrefix(b.url, "http://")).Ask(edgetest.Request("POST "+path, headers...))
+}
 
 // submit submits a build for iOS.
 func (b *bundle) submit(more ...part) api.Submitted {

@@ -152,13 +152,9 @@ func TestUploadIsRefusedEarlyByItsHeader(t *testing.T) {
 	b := setup(t)
 	s, _ := b.assigned()
 	v := b.register("v")
-	c, r := dial(t, b.url)
-	write(t, c, "POST /api/workers/upload HTTP/1.1\r\nHost: takt\r\nContent-Type: multipart/form-data; boundary=b\r\n"+
-		"X-API-Key: "+apiKey+"\r\nX-Build-Id: "+s.ID+"\r\nX-Worker-Id: "+v.ID+"\r\n"+
-		"Expect: 100-continue\r\nContent-Length: 1000000000\r\n\r\n")
-	resp := read(t, r)
-	require.Equal(t, 403, resp.status)
-	require.Contains(t, resp.body, `"code":"not_assigned"`)
+	r := b.announce("/api/workers/upload", "X-API-Key: "+apiKey, "X-Build-Id: "+s.ID, "X-Worker-Id: "+v.ID)
+	require.Equal(t, 403, r.Status)
+	require.Contains(t, r.Body, `"code":"not_assigned"`)
 }
 
 func TestMovingUploadIsASignOfLife(t *testing.T) {

@@ -43,6 +43,9 @@ func TestRefusedBodies(t *testing.T) {
 			c.Send(tt.head)
 			n, err := io.CopyN(c.Conn, edgetest.Zeros{}, tt.size)
 			require.Equal(t, tt.taken, err == nil, "%d: %v", n, err)
+			if strings.Contains(name, "in chunks") {
+				c.Send("\r\n0\r\n\r\n")
+			}
 			if tt.taken {
 				got := c.Reply()
 				require.Contains(t, got.Body, tt.refusal)
