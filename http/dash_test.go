@@ -378,6 +378,9 @@ func TestActsReadTheirForms(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
 	l := d.lever
+	held, _ := d.assigned()
+	require.Contains(t, d.get("/builds/"+held.ID).body, `action="/builds/`+held.ID+`/requeue"`)
+	require.Contains(t, d.get("/system").body, "5 min without a heartbeat")
 	require.Regexp(t, `scaled <time datetime="1970-01-01T00:00:01Z"`, d.get("/heijunka").body)
 	for _, act := range []struct {
 		path, form string
@@ -393,6 +396,11 @@ func TestActsReadTheirForms(t *testing.T) {
 		{"/throttle/none/rate", "portal_id=1&action_id=7&max_throughput=5&time_period=1&time_unit=minute&reason=slow", 303, ""},
 		{"/throttle/none/rate", "portal_id=1&action_id=7&max_throughput=5&time_period=1&time_unit=minute", 400, "a reason is required"},
 		{"/throttle/none/rate", "portal_id=1&reason=slow", 400, "must be a positive integer"},
+		{"/system/timeouts", "build_timeout=60", 400, "a reason is required"},
+		{"/system/timeouts", "build_timeout=0.5&reason=x", 400, ""},
+		{"/system/timeouts", "build_timeout=60&worker_timeout=&reason=short+builds", 303, ""},
+		{"/builds/" + held.ID + "/requeue", "", 400, "a reason is required"},
+		{"/builds/" + held.ID + "/requeue", "reason=no+output", 303, ""},
 	} {
 		l.orders = nil
 		r := d.act(act.path, act.form)
@@ -406,9 +414,15 @@ func TestActsReadTheirForms(t *testing.T) {
 	}
 	_, acts := d.audited(9)
 	require.Equal(t, []string{
+		"requeue, build/" + held.ID + ", no output, done", "set, heartbeat, short builds, done", "set, heartbeat, x, build_timeout is too short",
 		"set rate, 1/7, slow, done",
 		"scale, heijunka/pools/query, calm, done", "set, heijunka/limits, busy, done", "set, heijunka/limits, busy, done",
 	}, acts, "each act once")
+
+	require.Contains(t, d.get("/system").body, "1 min without a heartbeat")
+	require.Equal(t, "pending", d.state(held.ID))
+	require.Contains(t, d.get("/builds/"+held.ID).body, "an operator took it from worker ", "its timeline")
+	require.NotContains(t, d.get("/builds/"+held.ID).body, "/requeue")
 
 	for path, location := range map[string]string{
 		"/tree/takt/heijunka/a/restart": "/tree",
@@ -420,38 +434,6 @@ func TestActsReadTheirForms(t *testing.T) {
 		require.Equal(t, strings.Contains(path, "endpoint"), r.closes, "%s: the next page comes on a new connection", path)
 	}
 	require.Equal(t, 400, d.act("/tree/takt/heijunka/a/restart", "reason=stuck&timeout=0").status)
-}
-
-func TestAnOperatorChangesTimeoutsOnTheSystemPage(t *testing.T) {
-	t.Parallel()
-	d := setupDash(t, adminKey)
-	page := d.get("/system").body
-	require.Contains(t, page, "5 min without a heartbeat")
-	require.Regexp(t, `Disk of the files</dt><dd>[0-9.]+ .iB of [0-9.]+ .iB free`, page)
-	require.Equal(t, 400, d.act("/system/timeouts", "build_timeout=60").status, "a reason is required")
-	require.Equal(t, 400, d.act("/system/timeouts", "build_timeout=0.5&reason=x").status)
-	require.Equal(t, 303, d.act("/system/timeouts", "build_timeout=60&worker_timeout=&reason=short+builds").status)
-	page = d.get("/system").body
-	require.Contains(t, page, "1 min without a heartbeat")
-	require.Contains(t, page, "5 min without a poll")
-	_, acts := d.audited(1)
-	require.Equal(t, []string{"set, heartbeat, short builds, done"}, acts)
-}
-
-func TestAnOperatorRequeuesABuildOnItsPage(t *testing.T) {
-	t.Parallel()
-	d := setupDash(t, adminKey)
-	s, _ := d.assigned()
-	require.Contains(t, d.get("/builds/"+s.ID).body, `action="/builds/`+s.ID+`/requeue"`)
-	require.Equal(t, 400, d.act("/builds/"+s.ID+"/requeue", "").status, "a reason is required")
-	r := d.ask("POST", "/builds/"+s.ID+"/requeue", url.Values{"reason": {"no output"}, "back": {"/builds/" + s.ID}}, nil)
-	require.Equal(t, 303, r.status, r.body)
-	require.Equal(t, "pending", d.state(s.ID))
-	page := d.get("/builds/" + s.ID).body
-	require.Contains(t, page, "an operator took it from worker ", "its timeline")
-	require.NotContains(t, page, "/requeue")
-	_, acts := d.audited(1)
-	require.Equal(t, []string{"requeue, build/" + s.ID + ", no output, done"}, acts)
 }
 
 // state is a build's state.

@@ -201,44 +201,6 @@ func TestCertificatesAreForTheHolderOnly(t *testing.T) {
 	}
 }
 
-// A submitter's token opens its own build, to read.
-func TestBuildTokensOpenTheirOwnBuildOnly(t *testing.T) {
-	t.Parallel()
-	c := newCast(t)
-	for _, path := range []string{"status", "logs", "download", "download/source"} {
-		target := "/api/builds/" + c.finished.ID + "/" + path
-		for who, tt := range map[string]struct {
-			header map[string]string
-			status int
-		}{
-			"its own":                       {map[string]string{"X-Build-Token": c.finished.AccessToken}, 200},
-			"another build's":               {map[string]string{"X-Build-Token": c.held.AccessToken}, 403},
-			"a worker's":                    {map[string]string{"X-Build-Token": c.idle.AccessToken}, 403},
-			"the API key as a token":        {map[string]string{"X-Build-Token": apiKey}, 403},
-			"half of it":                    {map[string]string{"X-Build-Token": c.finished.AccessToken[:20]}, 403},
-			"its own and a wrong API key":   {map[string]string{"X-Build-Token": c.finished.AccessToken, "X-API-Key": "x"}, 200},
-			"another's and a right API key": {key("X-Build-Token", c.held.AccessToken), 200},
-			"the admin key":                 {map[string]string{"X-Admin-Key": adminKey}, 401},
-			"none":                          {nil, 401},
-		} {
-			r := c.b.send("GET", target, tt.header, "")
-			require.Equal(t, tt.status, r.status, "%s with %s: %s", path, who, r.body)
-		}
-	}
-	for who, header := range map[string]map[string]string{
-		"another build's": {"X-Build-Token": c.held.AccessToken}, "a worker's": {"X-Build-Token": c.idle.AccessToken}, "a wrong key": {"X-API-Key": "x"},
-	} {
-		require.Equal(t, 403, c.b.send("POST", "/api/builds/"+c.finished.ID+"/retry", header, "").status, who)
-	}
-	for _, target := range []string{
-		"POST /api/builds/" + c.held.ID + "/cancel", "GET /api/builds/" + c.held.ID, "GET /api/workers",
-		"DELETE /api/workers/" + c.idle.ID, "POST /api/workers/" + c.idle.ID + "/drain", "GET /api/builds", "GET /api/workers/poll",
-	} {
-		method, path, _ := strings.Cut(target, " ")
-		require.Equal(t, 401, c.b.send(method, path, map[string]string{"X-Build-Token": c.held.AccessToken}, "").status, target)
-	}
-}
-
 // rows is what is known of builds, workers and logs, without times of presence.
 func (c *cast) rows(t *testing.T) string {
 	t.Helper()

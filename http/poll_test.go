@@ -49,28 +49,6 @@ func TestPollsOfAForgedTokenAndWithoutADatabase(t *testing.T) {
 	require.NotEmpty(t, r.header.Get("Retry-After"))
 }
 
-func TestLostPollReplyIsRepeated(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.submit()
-	w := b.register("w")
-	lost, again := b.poll(w.AccessToken), b.poll(w.AccessToken)
-	require.Equal(t, lost.Job, again.Job)
-	require.NotEqual(t, w.AccessToken, again.AccessToken)
-}
-
-func TestParkedPollGetsTheNextBuild(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	w := b.register("w")
-	answered := begin(t, b.client, "GET", b.url+"/api/workers/poll?wait=60", key("X-Worker-Token", w.AccessToken), nil)
-	require.Eventually(t, func() bool { return b.queue.hasParked() == 1 }, waitFor, tick, "the poll has parked")
-	s := b.submit()
-	r := <-answered
-	require.Equal(t, 200, r.status, r.body)
-	require.Equal(t, s.ID, decode[api.PollReply](t, r).Job.ID)
-}
-
 func TestParkedPollEndsWithItsTime(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -55,42 +55,6 @@ func TestEveryEndpointIsServed(t *testing.T) {
 	require.Equal(t, slices.Compact(declared), served)
 }
 
-func TestRoutesNeedTheirKeys(t *testing.T) {
-	t.Parallel()
-	url := served(t, takthttp.Deps{})
-	c := newClient(t)
-	// These are open to everybody. HubSpot signs its actions.
-	public := []string{
-		"/", "/api/hubspot/action", "/api/oauth/authorize", "/api/oauth/callback", "/api/stats", "/public/stats",
-		"/health", "/api/health", "/livez", "/readyz", "/healthz", "/metrics", "/openapi.yaml",
-	}
-	for operation, r := range operations() {
-		if slices.Contains(public, r.Path) {
-			require.Equal(t, api.Public, r.Access, operation)
-			continue
-		}
-		t.Run(operation, func(t *testing.T) {
-			t.Parallel()
-			method, path, _ := strings.Cut(operation, " ")
-			missing, text, code := "Missing X-API-Key header", "Invalid API key", "invalid_api_key"
-			switch {
-			case strings.HasPrefix(path, "/admin/"), r.ID == "requeueBuild":
-				missing, text, code = "Missing X-Admin-Key header", "Invalid admin key", "forbidden"
-			case r.Access == api.BuildKey:
-				missing = "Missing X-API-Key or X-Build-Token header"
-			}
-			without := send(t, c, method, url+path, nil, nil)
-			require.Equal(t, 401, without.status)
-			wrong := send(t, c, method, url+path+"?api_key="+apiKey, map[string]string{"X-API-Key": "wrong", "X-Admin-Key": apiKey}, nil)
-			require.Equal(t, 403, wrong.status)
-			if method != http.MethodHead {
-				requireProblem(t, without, missing, "unauthorized")
-				requireProblem(t, wrong, text, code)
-			}
-		})
-	}
-}
-
 func requireProblem(t *testing.T, r reply, text, code string) {
 	t.Helper()
 	require.Equal(t, "application/problem+json", r.header.Get("Content-Type"))

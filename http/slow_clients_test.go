@@ -275,7 +275,7 @@ func TestWebhooksAreReadBeforeTheyAreAdmitted(t *testing.T) {
 		require.Equal(t, map[int]int{503: 300 - 256, 400: 256}, got)
 		require.Equal(t, 5*time.Second, time.Since(begin))
 
-		for each, status := range map[int]int{64<<10 + 1: 413, 12 << 10: 400} { // all at once, and as many a second
+		for each, status := range map[int]int{64<<10 + 1: 413, 10 << 10: 400} { // all at once, and as many a second
 			c := ln.Dial(t, "10.0.0.1")
 			c.Send(signedHead(func(http.Header) {}) + "10001\r\n")
 			begin = time.Now()

@@ -29,7 +29,7 @@ func TestUploadFileFirstOrLast(t *testing.T) {
 		"first":  func(id, who, ok part) []part { return []part{file, id, who, ok} },
 		"middle": func(id, who, ok part) []part { return []part{id, file, who, ok, {name: "extra", content: "x"}} },
 	} {
-		s, w := b.assigned()
+		s, w := b.assigned(part{name: "labels", content: `{"cache":"app"}`})
 		path := "/api/workers/upload"
 		if name == "first" {
 			path = "/api/workers/result"
@@ -44,6 +44,7 @@ func TestUploadFileFirstOrLast(t *testing.T) {
 		require.Equal(t, "the app", string(stored))
 		require.Contains(t, b.messages(s.ID), "Build completed successfully")
 		require.Contains(t, b.queue.freed, w.ID)
+		require.Contains(t, b.queue.warm, w.ID+" app")
 	}
 	require.Empty(t, b.temporaries())
 }
@@ -122,15 +123,6 @@ func TestUploadRefusesWhatIsWrong(t *testing.T) {
 	require.Equal(t, 400, r.status)
 	require.Contains(t, []string{"assigned", "building"}, b.status(s.ID).Status, "untouched")
 	require.Equal(t, 200, b.finish(s.ID, w.ID, strings.Repeat("x", 100)).status, "the limit is inclusive")
-}
-
-func TestUploadForABuildNobodyHolds(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s, w := b.submit(), b.register("w")
-	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
-	require.Equal(t, "completed", b.status(s.ID).Status)
-	require.Nil(t, b.poll(w.AccessToken).Job, "out of the queue")
 }
 
 func TestUploadThatBreaksOffLeavesNothing(t *testing.T) {
