@@ -54,7 +54,9 @@ func newServerWith(tb testing.TB, deps takthttp.Deps, pages dashboard.Store, cha
 	if deps.Metrics == nil {
 		deps.Metrics = prometheus.NewRegistry()
 	}
-	deps.Logger = zerolog.New(l)
+	if deps.Logger.GetLevel() != zerolog.Disabled {
+		deps.Logger = zerolog.New(l)
+	}
 	cfg := takthttp.Config{Config: edge.Config{APIKey: apiKey, AdminKey: adminKey, WrongKeys: -1}}
 	for _, f := range change {
 		f(&cfg)

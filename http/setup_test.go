@@ -42,6 +42,10 @@ type bundle struct {
 	pool   *pgxpool.Pool
 	logs   *logs
 	queue  *queue
+	pacer  *pacer
+	// deploying are the deployments, of which the test itself works on one, claim.
+	deploying deploying
+	claim     store.DeploymentClaim
 	// published is what the server has told.
 	published *published
 }
@@ -77,11 +81,11 @@ func setupPages(
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, files.Close()) })
-	pace, deploying := newPacer(t, d.DB), newDeploying(d.DB)
+	b.pacer, b.deploying = newPacer(t, d.DB), newDeploying(d.DB)
 	deps := takthttp.Deps{
 		Builds:  postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20, Quarantine: store.QuarantineRule{Faults: 1, Attempts: 10}}),
 		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Publish: b.published.publish, Files: files,
-		Deployments: deploying, DeploymentStore: deploying, Throttle: pace, ThrottleStore: pace.Throttle, OAuth: installer{},
+		Deployments: b.deploying, DeploymentStore: b.deploying, Throttle: b.pacer, ThrottleStore: b.pacer.Throttle, OAuth: installer{},
 		Audit: postgres.NewAudit(d.DB), Background: func(run func(context.Context)) { go run(t.Context()) },
 	}
 	deps.Ring = &store.KeyRing{}
