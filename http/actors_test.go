@@ -19,7 +19,7 @@ import (
 )
 
 // setupActors is setup with the real queue and real request actors.
-func setupActors(t *testing.T) *bundle {
+func setupActors(t *testing.T) *fixture {
 	t.Helper()
 	return setupWith(t, func(d *takthttp.Deps) {
 		sys := otp.New(otp.Options{Logger: zerolog.Nop()})

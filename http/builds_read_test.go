@@ -11,7 +11,7 @@ import (
 	"takt/store"
 )
 
-func TestTheTimelineOfABuild(t *testing.T) {
+func TestTimelineOfABuild(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ask := func(id string) (kinds []string, line api.BuildTimeline) {

@@ -57,7 +57,7 @@ func (d *dash) says(build, worker string, messages ...string) {
 		}
 		beat.Logs = append(beat.Logs, store.LogLine{Level: level, Message: m})
 	}
-	_, err := storeBuilds(d.bundle).Touch(d.t.Context(), beat)
+	_, err := storeBuilds(d.fixture).Touch(d.t.Context(), beat)
 	require.NoError(d.t, err)
 }
 
@@ -113,7 +113,7 @@ func TestDashboardStreamSendsEachLineOnce(t *testing.T) {
 const logRows = 300
 
 // A live log of 1 000 lines a second costs at most 15 kB a second beyond its text.
-func TestALiveLogCostsLittleBeyondItsText(t *testing.T) {
+func TestDashboardLiveLogCostsLittleBeyondItsText(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, apiKey)
 	build, w := d.assigned()

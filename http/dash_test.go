@@ -27,7 +27,7 @@ import (
 
 // dash is a server with a dashboard, and a browser of sorts.
 type dash struct {
-	*bundle
+	*fixture
 	cookie string
 	lever  *lever
 	tree   *treeWithOrders
@@ -44,7 +44,7 @@ func setupDashWith(t *testing.T, key string, pages func(dashboard.Store) dashboa
 	t.Helper()
 	tree, load := newTreeWithOrders(), &lever{}
 	b := setupPages(t, pages, func(d *takthttp.Deps) { d.Tree, d.Operator, d.Heartbeat, d.Heijunka = tree.tree, tree, tree, load }, with...)
-	d := &dash{bundle: b, lever: load, tree: tree}
+	d := &dash{fixture: b, lever: load, tree: tree}
 	b.client = browserClient(t)
 	if key != "" {
 		r := d.login(key, "tester", nil)
@@ -120,12 +120,12 @@ func TestDashboardIsForWhoHasAKey(t *testing.T) {
 		require.Equal(t, 303, r.status, path)
 		require.Equal(t, "/login?next="+url.QueryEscape(path), r.header.Get("Location"))
 	}
-	require.Empty(t, regexp.MustCompile(`"level":"error".*`).FindString(d.logs.String()), "a stranger can't fill the log")
+	require.Empty(t, regexp.MustCompile(`"level":"error".*`).FindString(d.logs.String()), "unknown clients can't fill the log")
 	require.Equal(t, 200, d.get("/login").status)
 }
 
 // Numbers in a query are whole 64-bit numbers for the handlers and for the database.
-func TestNoNumberInAQueryIsAServerError(t *testing.T) {
+func TestQueriesWithHugeNumbersAreNoServerErrors(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
 	id := d.submit().ID
@@ -362,7 +362,7 @@ func TestDashboardActsAreAuditedWithWhoAndWhy(t *testing.T) {
 }
 
 // Whatever a form holds, its act finds its endpoint and answers as that does.
-func TestEveryActCallsItsEndpoint(t *testing.T) {
+func TestDashboardActsCallTheirEndpoints(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
 	ids := strings.NewReplacer("/builds/:id", "/builds/"+d.submit().ID, "/fleet/:id", "/fleet/"+d.register("one").ID, ":id", "none", ":name", "query", "*", "takt/heijunka/a/restart")
@@ -374,7 +374,7 @@ func TestEveryActCallsItsEndpoint(t *testing.T) {
 	}
 }
 
-func TestActsReadTheirForms(t *testing.T) {
+func TestDashboardActsReadTheirForms(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
 	l := d.lever
@@ -603,7 +603,7 @@ func TestDashboardPagesOutliveTheDatabase(t *testing.T) {
 }
 
 // The overview is there during an outage, too, and says so first.
-func TestTheOverviewOutlivesTheDatabase(t *testing.T) {
+func TestDashboardOverviewOutlivesTheDatabase(t *testing.T) {
 	t.Parallel()
 	o := &outage{}
 	d := setupDashWith(t, apiKey, func(s dashboard.Store) dashboard.Store {
@@ -631,7 +631,7 @@ func TestTheOverviewOutlivesTheDatabase(t *testing.T) {
 }
 
 // The navigation counts what needs attention, and leaves out what was never used.
-func TestTheNavigationCounts(t *testing.T) {
+func TestDashboardNavigationCounts(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
 	nav := func() string {
@@ -665,7 +665,7 @@ func TestTheNavigationCounts(t *testing.T) {
 	}
 }
 
-func TestBuildsAreFilteredOnTheirPage(t *testing.T) {
+func TestDashboardFiltersBuilds(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, apiKey)
 	labelled := d.submit(part{name: "labels", content: `{"branch":"main","commit":"abcdef123456","os":"17"}`}).ID
@@ -714,7 +714,7 @@ func plural(n int, one string) string {
 
 // Several builds are cancelled and retried at once, each as if alone, and the page says which
 // were not and why.
-func TestBuildsAreRetriedAndCancelledTogether(t *testing.T) {
+func TestDashboardRetriesAndCancelsBuildsTogether(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, apiKey)
 	one, two, other := d.submit().ID, d.submit().ID, d.submit().ID
@@ -744,7 +744,7 @@ func TestBuildsAreRetriedAndCancelledTogether(t *testing.T) {
 
 // A form names few builds, and its session needs a scope for what it does before any of them is
 // looked up.
-func TestABulkFormIsSmallAndNeedsAScope(t *testing.T) {
+func TestDashboardBulkFormIsSmallAndNeedsAScope(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, apiKey)
 	many := strings.Repeat("id=nothing&", 100) + "act=cancel&reason=x"

@@ -83,7 +83,7 @@ func (d deploying) Estimate(store.DeploymentRequest, store.DeploymentProgress) s
 }
 
 // plan begins and plans a deployment of r0, r1 and r2.
-func (b *bundle) plan() {
+func (b *fixture) plan() {
 	b.t.Helper()
 	r := b.json("POST", "/api/deployments", key(), `{"source_org":"a","target_org":"b","include":["r*"],"archived":"include",
 		"forks":"include","name_template":"{name}","visibility":"keep","concurrency":8,"token":"the-secret"}`)
@@ -100,7 +100,7 @@ func (b *bundle) plan() {
 	require.NoError(b.t, err)
 }
 
-func (b *bundle) step(name string, step store.RepoStep, refs int, failure string) {
+func (b *fixture) step(name string, step store.RepoStep, refs int, failure string) {
 	b.t.Helper()
 	row, err := b.deploying.Begin(b.t.Context(), b.claim, name)
 	require.NoError(b.t, err)
@@ -154,7 +154,7 @@ func TestDeploymentsAreShownAndSteered(t *testing.T) {
 }
 
 // stream follows the deployment from an event on.
-func (b *bundle) follow(lastID string) *listener {
+func (b *fixture) follow(lastID string) *listener {
 	b.t.Helper()
 	return tune(b.t, b.client, b.url+"/api/deployments/d1/events", key("Last-Event-ID", lastID))
 }

@@ -9,7 +9,7 @@ import (
 	"takt/store"
 )
 
-func (b *bundle) worker(id string) api.Worker {
+func (b *fixture) worker(id string) api.Worker {
 	b.t.Helper()
 	r := b.send("GET", "/api/workers/"+id, key(), "")
 	require.Equal(b.t, 200, r.status, r.body)
@@ -76,7 +76,7 @@ func TestWorkersAreDrainedAndResumed(t *testing.T) {
 }
 
 // giveUp reports that a build failed by fault.
-func (b *bundle) giveUp(build, worker, fault string) reply {
+func (b *fixture) giveUp(build, worker, fault string) reply {
 	return b.form("/api/workers/upload", key(), part{name: "build_id", content: build}, part{name: "worker_id", content: worker},
 		part{name: "success", content: "false"}, part{name: "error_message", content: "podman: exec format error"}, part{name: "fault", content: fault})
 }

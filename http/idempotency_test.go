@@ -13,7 +13,7 @@ import (
 func ios() part { return part{name: "platform", content: "ios"} }
 
 // under sends a submission under an Idempotency-Key.
-func (b *bundle) under(idempotencyKey, path string, parts ...part) reply {
+func (b *fixture) under(idempotencyKey, path string, parts ...part) reply {
 	b.t.Helper()
 	return b.form(path, key("Idempotency-Key", idempotencyKey), parts...)
 }

@@ -22,7 +22,7 @@ import (
 )
 
 // named makes a key with scopes.
-func (b *bundle) named(name string, scopes ...store.Scope) api.MadeKey {
+func (b *fixture) named(name string, scopes ...store.Scope) api.MadeKey {
 	b.t.Helper()
 	body, err := json.Marshal(api.CreateKeyIn{Name: name, Scopes: scopes})
 	require.NoError(b.t, err)
@@ -45,7 +45,7 @@ func (k shownKey) headers(more ...string) map[string]string {
 }
 
 // by submits a build with a key.
-func (b *bundle) by(k shownKey, more ...string) api.Submitted {
+func (b *fixture) by(k shownKey, more ...string) api.Submitted {
 	b.t.Helper()
 	r := b.form("/api/builds", k.headers(more...), source("source code"), part{name: "platform", content: "ios"})
 	require.Equal(b.t, 201, r.status, r.body)

@@ -125,5 +125,5 @@ func TestRegistrationsOfOneAddressAreLimited(t *testing.T) {
 		require.Equal(t, `"register";q=2;w=1`, w.Header().Get("RateLimit-Policy"))
 		require.NotEmpty(t, w.Header().Get("Retry-After"))
 	}
-	require.Equal(t, 429, register("192.0.2.1:9", "203.0.113.1").Code, "a stranger can't change its address")
+	require.Equal(t, 429, register("192.0.2.1:9", "203.0.113.1").Code, "an unknown client can't change its address")
 }

@@ -52,8 +52,8 @@ func sendable(name string) bool {
 	return utf8.ValidString(name) && !strings.ContainsAny(name, "\x00\r\n")
 }
 
-// world is everything in and beside the files directory: mode and content.
-func world(t *testing.T, b *bundle) map[string]string {
+// filesAround is everything in and beside the files directory: mode and content.
+func filesAround(t *testing.T, b *fixture) map[string]string {
 	t.Helper()
 	seen := map[string]string{}
 	root := filepath.Dir(b.dir)
@@ -81,9 +81,9 @@ func world(t *testing.T, b *bundle) map[string]string {
 	return seen
 }
 
-// hostileBundle has a build that is assigned and one that is completed, and a
+// hostileFixture has a build that is assigned and one that is completed, and a
 // file beside the files directory that nobody may touch.
-func hostileBundle(t *testing.T) (b *bundle, s api.Submitted, w api.Registered) {
+func hostileFixture(t *testing.T) (b *fixture, s api.Submitted, w api.Registered) {
 	t.Helper()
 	b = setupWith(t, func(d *takthttp.Deps) {
 		d.Audit, d.Heijunka = silentAudit{}, &lever{err: store.NewError(store.NotFound, "No such pool")}
@@ -168,8 +168,8 @@ func pathParameters(t *testing.T, s api.Submitted, w api.Registered) (all []para
 // All names are sent in one parameter of each kind, and a few in every parameter.
 func TestHostileNamesInPathsReachNothing(t *testing.T) {
 	t.Parallel()
-	b, s, w := hostileBundle(t)
-	parameters, names, before, tried := pathParameters(t, s, w), hostileNames(), world(t, b), map[string]bool{}
+	b, s, w := hostileFixture(t)
+	parameters, names, before, tried := pathParameters(t, s, w), hostileNames(), filesAround(t, b), map[string]bool{}
 	require.GreaterOrEqual(t, len(names), 200)
 	require.GreaterOrEqual(t, len(parameters), 50)
 	for _, p := range parameters {
@@ -181,12 +181,12 @@ func TestHostileNamesInPathsReachNothing(t *testing.T) {
 			b.tryName(p, name, s, w)
 		}
 	}
-	require.Equal(t, before, world(t, b))
+	require.Equal(t, before, filesAround(t, b))
 	require.Equal(t, "assigned", b.status(s.ID).Status)
 }
 
 // tryName sends a hostile name in a parameter, escaped and as it is.
-func (b *bundle) tryName(p parameter, name string, s api.Submitted, w api.Registered) {
+func (b *fixture) tryName(p parameter, name string, s api.Submitted, w api.Registered) {
 	b.t.Helper()
 	for _, as := range []string{url.PathEscape(name), name} {
 		target := strings.Replace(p.path, "NAME", as, 1)
@@ -215,8 +215,8 @@ func (b *bundle) tryName(p parameter, name string, s api.Submitted, w api.Regist
 
 func TestHostileNamesInQueriesHeadersAndFormsReachNothing(t *testing.T) {
 	t.Parallel()
-	b, s, w := hostileBundle(t)
-	before := world(t, b)
+	b, s, w := hostileFixture(t)
+	before := filesAround(t, b)
 	field := func(name, content string) part { return part{name: name, content: content} }
 	get := func(path string, header ...string) reply { return b.send("GET", path, key(header...), "") }
 	build := "/api/builds/" + s.ID
@@ -261,15 +261,15 @@ func TestHostileNamesInQueriesHeadersAndFormsReachNothing(t *testing.T) {
 			requireHarmless(t, r, what, name)
 		}
 	}
-	require.Equal(t, before, world(t, b))
+	require.Equal(t, before, filesAround(t, b))
 	require.Equal(t, "building", b.status(s.ID).Status, "its own worker was heard of, and that is all")
 }
 
 // TestClientsFileNamesAreIgnored lets clients name their files as they like.
 func TestClientsFileNamesAreIgnored(t *testing.T) {
 	t.Parallel()
-	b, _, _ := hostileBundle(t)
-	known := world(t, b)
+	b, _, _ := hostileFixture(t)
+	known := filesAround(t, b)
 	quote := strings.NewReplacer("\r", "", "\n", "", "\x00", "", `"`, `\"`, `\`, `\\`)
 	var names []string
 	for _, name := range hostileNames() {
@@ -289,7 +289,7 @@ func TestClientsFileNamesAreIgnored(t *testing.T) {
 		}
 		require.Equal(t, 200, b.send("POST", "/api/builds/"+id+"/cancel", key(), "").status)
 	}
-	for name := range world(t, b) {
+	for name := range filesAround(t, b) {
 		require.Contains(t, known, name)
 	}
 }

@@ -20,10 +20,10 @@ import (
 	takthttp "takt/http"
 	"takt/http/api"
 	"takt/http/edge/edgetest"
-	"takt/store/hubspot"
 	"takt/http/hubspottest"
 	"takt/storage"
 	"takt/store"
+	"takt/store/hubspot"
 	"takt/store/seal"
 )
 

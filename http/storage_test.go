@@ -14,7 +14,7 @@ import (
 )
 
 // setupS3 is setup with an S3 server behind it.
-func setupS3(t *testing.T, mode storage.Mode) (*bundle, *s3test.Server) {
+func setupS3(t *testing.T, mode storage.Mode) (*fixture, *s3test.Server) {
 	t.Helper()
 	server := s3test.Start(t)
 	s3, err := storage.OpenS3(storage.S3Config{

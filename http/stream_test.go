@@ -131,13 +131,13 @@ func (l *listener) line() api.LogEntry {
 	return line
 }
 
-func (b *bundle) tail(id string, header map[string]string) *listener {
+func (b *fixture) tail(id string, header map[string]string) *listener {
 	b.t.Helper()
 	return tune(b.t, b.client, b.url+"/api/builds/"+id+"/logs", header)
 }
 
 // says lets the holder of a build write to its log.
-func (b *bundle) says(build, worker, message string) {
+func (b *fixture) says(build, worker, message string) {
 	b.t.Helper()
 	r := b.json("POST", "/api/builds/"+build+"/logs", key("X-Worker-Id", worker), `{"level":"info","message":"`+message+`"}`)
 	require.Equal(b.t, 200, r.status, r.body)
@@ -304,7 +304,7 @@ func TestStreamsHaveALimitAndEachCallerAShare(t *testing.T) {
 }
 
 // A log is read and sent page by page: the reply is complete, or breaks off.
-func TestALongLogIsAnsweredInPages(t *testing.T) {
+func TestLogsThatAreLongAreAnsweredInPages(t *testing.T) {
 	t.Parallel()
 	d := &deafened{}
 	b := setupWith(t, func(deps *takthttp.Deps) { d.Builds = deps.Builds; deps.Builds = d })

@@ -16,7 +16,7 @@ import (
 	"takt/store"
 )
 
-func (b *bundle) actions() (n int) {
+func (b *fixture) actions() (n int) {
 	b.t.Helper()
 	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), `SELECT count(*) FROM action_executions`).Scan(&n))
 	return n

@@ -84,7 +84,7 @@ func webhook(callback string) hubspottest.Webhook {
 }
 
 // fire sends a signed action.
-func (b *bundle) fire(body, secret string) reply {
+func (b *fixture) fire(body, secret string) reply {
 	b.t.Helper()
 	h := http.Header{}
 	hubspottest.Sign(h, secret, "POST", b.url+"/api/hubspot/action", []byte(body), time.Now())
@@ -95,7 +95,7 @@ func (b *bundle) fire(body, secret string) reply {
 	return b.send("POST", "/api/hubspot/action", flat, body)
 }
 
-func (b *bundle) configure(body string) reply {
+func (b *fixture) configure(body string) reply {
 	b.t.Helper()
 	return b.send("POST", "/api/config", key("Content-Type", "application/json"), body)
 }
@@ -131,13 +131,13 @@ func TestActionsAreTakenWhenSignedAndConfigured(t *testing.T) {
 	require.Equal(t, "3", r.header.Get("Retry-After"))
 }
 
-func TestWithoutASecretEveryActionIsRefused(t *testing.T) {
+func TestActionsWithoutASecretAreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	require.Equal(t, 401, b.fire(string(webhook("c").Body()), "").status)
 }
 
-func TestThePublicURLIsWhatIsSigned(t *testing.T) {
+func TestActionsAreSignedForThePublicURL(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withHubSpot, func(c *takthttp.Config) { c.PublicURL = "https://hooks.example.com" })
 	require.Equal(t, 200, b.configure(tenASecond).status)
@@ -152,7 +152,7 @@ func TestThePublicURLIsWhatIsSigned(t *testing.T) {
 	require.Equal(t, 204, b.send("POST", "/api/hubspot/action", flat, body).status)
 }
 
-func TestLivePortalsAreToldToBlock(t *testing.T) {
+func TestActionsOfLivePortalsBlock(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withHubSpot, func(c *takthttp.Config) { c.HubSpotBlock, c.HubSpotExpiration = true, time.Hour })
 	require.Equal(t, 200, b.configure(tenASecond).status)

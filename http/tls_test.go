@@ -16,9 +16,9 @@ import (
 	"takt/http/tlstest"
 )
 
-// secured is a bundle that speaks TLS, with a client that trusts it. The client
+// secured is a fixture that speaks TLS, with a client that trusts it. The client
 // speaks HTTP/2 if two.
-func secured(t *testing.T, two bool, change ...func(*takthttp.Config)) (b *bundle, ca *tlstest.Authority, dir string) {
+func secured(t *testing.T, two bool, change ...func(*takthttp.Config)) (b *fixture, ca *tlstest.Authority, dir string) {
 	t.Helper()
 	ca, dir = tlstest.NewAuthority(t), t.TempDir()
 	cert, key := ca.Issue(t, dir, 1)
@@ -39,8 +39,8 @@ func tlsClient(t *testing.T, cfg *tls.Config, two bool) *http.Client {
 	return &http.Client{Transport: tr, Timeout: time.Minute}
 }
 
-// TestEverythingWorksUnderTLS runs a build's whole way, as the fleet would.
-func TestEverythingWorksUnderTLS(t *testing.T) {
+// TestTLSServesABuildsWholeWay runs a build's whole way, as the fleet would.
+func TestTLSServesABuildsWholeWay(t *testing.T) {
 	t.Parallel()
 	for name, two := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
@@ -77,4 +77,4 @@ func TestEverythingWorksUnderTLS(t *testing.T) {
 }
 
 // parked reports whether a poll waits.
-func (b *bundle) parked() bool { return b.queue.hasParked() > 0 }
+func (b *fixture) parked() bool { return b.queue.hasParked() > 0 }

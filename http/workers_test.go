@@ -124,7 +124,7 @@ func TestUnregisterGivesBuildsBack(t *testing.T) {
 	requireProblem(t, r, "Missing X-Worker-Token header", "unauthorized")
 }
 
-func TestWhatIsChangedByAKeyIsAudited(t *testing.T) {
+func TestAuditHasWhatAKeyChanges(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w, gone := b.register("w"), b.register("gone")
