@@ -201,22 +201,6 @@ func TestDashboardLogin(t *testing.T) {
 	})
 }
 
-func TestDashboardSessionOpensWhatItsKeyOpens(t *testing.T) {
-	t.Parallel()
-	d := setupDash(t, apiKey)
-	require.Equal(t, 200, d.get("/tree").status)
-	for _, path := range []string{"/audit", "/keys", "/notices", "/tree/order?path=database&action=restart"} {
-		r := d.get(path)
-		require.Equal(t, 403, r.status, path)
-		require.Contains(t, r.body, "This needs a session with the admin key")
-	}
-	require.Equal(t, 403, d.act("/tree/takt/database/restart", "reason=x").status)
-	require.Equal(t, 401, d.get("/api/builds").status, "the interface wants keys")
-	require.Equal(t, 401, d.get("/admin/tree").status)
-	r := d.act("/logout", "")
-	require.Contains(t, r.header.Get("Set-Cookie"), "Max-Age=0")
-}
-
 // Somebody who is logged in is led on: from an error back to where they came from, from an
 // unknown address and from the login to the pages.
 func TestDashboardLeadsOn(t *testing.T) {

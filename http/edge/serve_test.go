@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"takt/http/edge"
 	"takt/http/edge/edgetest"
+	"takt/http/tlstest"
 )
 
 // get and fetch are requests that run as processes, one for a reply and one for a file.
@@ -219,6 +221,26 @@ func TestServeSpeaksNoOldTLS(t *testing.T) {
 		require.Equal(t, ok, f.send(c, "GET", "/livez", nil).Status == 200, version)
 	}
 	require.Equal(t, 400, f.ask("", livez), "nor none")
+}
+
+func TestServeTakesANewCertificate(t *testing.T) {
+	t.Parallel()
+	ca, dir := tlstest.NewAuthority(t), t.TempDir()
+	cert, key := ca.Issue(t, dir, 1)
+	pair, err := edge.OpenCertificate(cert, key, zerolog.Nop())
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		f := setup(t, func(o *options) { o.deps.TLS = pair })
+		serial := func() int64 {
+			c := tls.Client(f.dial("").Conn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // its number is all that counts
+			require.NoError(t, c.HandshakeContext(t.Context()))
+			return c.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+		}
+		require.EqualValues(t, 1, serial())
+		ca.Issue(t, dir, 2)
+		time.Sleep(time.Minute) //nolint:forbidigo // fake time
+		require.EqualValues(t, 2, serial())
+	})
 }
 
 func TestPanicCostsItsRequestOnly(t *testing.T) {

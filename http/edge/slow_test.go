@@ -124,6 +124,20 @@ func TestBodiesThatComeSlowlyAreRefused(t *testing.T) {
 	}
 }
 
+func TestBodiesOverHTTP2ThatStandStillAreRefused(t *testing.T) {
+	t.Parallel()
+	secure := onTLS(t)
+	synctest.Test(t, func(t *testing.T) {
+		f := setup(t, secure)
+		r, w := io.Pipe()
+		go func() { _, _ = io.WriteString(w, partHead) }()
+		begin := time.Now()
+		require.Equal(t, 400, f.send(f.client(), "POST", "/file", r).Status)
+		require.InDelta(t, time.Minute.Seconds(), time.Since(begin).Seconds(), 1)
+		_ = r.Close()
+	})
+}
+
 func TestRepliesThatAreReadSlowlyAreCut(t *testing.T) {
 	t.Parallel()
 	admin := edgetest.Request("GET /admin", "X-Admin-Key: "+adminKey)
