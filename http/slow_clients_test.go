@@ -161,6 +161,9 @@ func TestSlowClientsHoldUpNoOther(t *testing.T) {
 				} {
 					require.Equal(t, strings.TrimSpace(want), strconv.Itoa(ln.Dial(t, "10.0.0.2").Ask(request).Status), "%.60q", request)
 				}
+				if strings.HasPrefix(name, "a token's") {
+					require.Equal(t, 503, ln.Dial(t, "10.0.0.3").Ask(slow).Status, "so many downloads of one build")
+				}
 				require.Zero(t, time.Since(begin), "at once")
 			})
 		})

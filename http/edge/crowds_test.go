@@ -30,7 +30,7 @@ func (f *fixture) crowd(n int, text string) (all []*edgetest.Conn) {
 	for a := range 8 {
 		for range n {
 			c := f.dial("10.0.0." + strconv.Itoa(1+a))
-			go func() { _, _ = c.Conn.Write([]byte(text)) }() // the server may have closed it
+			go func() { _, _ = c.Write([]byte(text)) }() // the server may have closed it
 			all = append(all, c)
 		}
 	}
@@ -178,7 +178,7 @@ func TestPublicRequestsHaveAShare(t *testing.T) {
 					return f.Limit(tt.rule).Counts().Held
 				}
 				for range tt.address {
-					go func(c *edgetest.Conn) { _, _ = c.Conn.Write([]byte(tt.request)) }(f.dial("10.0.0.1"))
+					go func(c *edgetest.Conn) { _, _ = c.Write([]byte(tt.request)) }(f.dial("10.0.0.1"))
 				}
 				require.Equal(t, tt.address, holding())
 				got := f.dial("10.0.0.1").Ask(tt.request)

@@ -176,7 +176,7 @@ func TestDrainAndServeWaitNoLongerThanTheirLimit(t *testing.T) {
 				download, request := f.dial(""), f.dial("")
 				download.Send(fetch)
 				request.Send(get)
-				resp, err := http.ReadResponse(download.In, nil)
+				resp, err := http.ReadResponse(download.In, nil) //nolint:bodyclose // its connection is closed
 				require.NoError(t, err)
 				begin := time.Now()
 				end(f)
@@ -232,7 +232,7 @@ func TestServeTakesANewCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := setup(t, func(o *options) { o.deps.TLS = pair })
 		serial := func() int64 {
-			c := tls.Client(f.dial("").Conn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // its number is all that counts
+			c := tls.Client(f.dial("").Conn, &tls.Config{InsecureSkipVerify: true})
 			require.NoError(t, c.HandshakeContext(t.Context()))
 			return c.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
 		}
@@ -328,7 +328,7 @@ func TestRequestsThatEndEarly(t *testing.T) {
 					if tt.path == "/file" && tt.half == nil {
 						r, w := io.Pipe()
 						method, body = "POST", r
-						defer w.Close()                                    //nolint:errcheck // it never fails
+						defer w.Close()
 						go func() { _, _ = io.WriteString(w, partHead) }() // and no more
 					}
 					answered := make(chan edgetest.Reply, 1)
@@ -367,7 +367,7 @@ func TestRequestWhoseClientReadsNothingLosesItsConnection(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			do := &requests{begun: make(chan func(error), 1)}
 			f := setup(t, secure, func(o *options) { o.deps.Requests, o.file.size = do, 32<<20 })
-			resp := f.begin(f.client(), "GET", "/file")
+			resp := f.begin(f.client(), "GET", "/file") //nolint:bodyclose // see begin
 			(<-do.begun)(errors.New("told to end"))
 			time.Sleep(2 * time.Second) //nolint:forbidigo // fake time
 			require.Zero(t, f.Running())

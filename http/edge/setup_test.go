@@ -196,7 +196,7 @@ func (f *fixture) dial(from string) *edgetest.Conn {
 func (f *fixture) ask(from, text string) int {
 	f.Helper()
 	c := f.dial(from)
-	defer c.Close() //nolint:errcheck // it was read
+	defer c.Close()
 	return c.Ask(text).Status
 }
 
@@ -221,7 +221,7 @@ func (f *fixture) send(c *http.Client, method, path string, body io.Reader) (r e
 	if err != nil {
 		return edgetest.Reply{Body: err.Error()}
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
+	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return edgetest.Reply{Body: err.Error()}

@@ -48,8 +48,8 @@ func TestConnectionsOfSlowClientsAreClosed(t *testing.T) {
 		secure := onTLS(t)
 		synctest.Test(t, func(t *testing.T) {
 			f := setup(t, secure)
-			c := f.dial("").TLS(&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // nothing is sent
-			c.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00")    // and its settings
+			c := f.dial("").TLS(&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+			c.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00") // and its settings
 			require.Equal(t, 10*time.Second, c.Cut())
 		})
 	})
@@ -188,7 +188,7 @@ func TestRepliesOverHTTP2ThatAreNotReadAreReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := setup(t, secure, func(o *options) { o.cfg.MaxBypass, o.do = 1, sized(16<<20) })
 		client := f.client()
-		first := f.begin(client, "GET", "/admin") // its body is not read
+		first := f.begin(client, "GET", "/admin") //nolint:bodyclose // its body is not read, see begin
 		require.Equal(t, 503, f.send(client, "GET", "/admin", nil).Status)
 		begin := time.Now()
 		for f.send(client, "GET", "/admin", nil).Status != 200 {

@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -99,7 +100,10 @@ func (l *Listener) DialContext(context.Context, string, string) (net.Conn, error
 }
 
 // Dial opens a connection. from is the address of its client; "" is none.
-func (l *Listener) Dial(t *testing.T, from string) *Conn { return NewConn(t, l.connect(from)) }
+func (l *Listener) Dial(t *testing.T, from string) *Conn {
+	t.Helper()
+	return NewConn(t, l.connect(from))
+}
 
 // Conn is a client's end of a connection.
 type Conn struct {
@@ -110,6 +114,7 @@ type Conn struct {
 
 // NewConn returns a Conn, which is closed at the end of the test.
 func NewConn(t *testing.T, c net.Conn) *Conn {
+	t.Helper()
 	t.Cleanup(func() { _ = c.Close() })
 	return &Conn{c, bufio.NewReader(c), t}
 }
@@ -147,7 +152,7 @@ func (c *Conn) Next() (r Reply, err error) {
 	if err != nil {
 		return r, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
+	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	return Reply{resp.StatusCode, resp.Header, string(body), resp.Close}, err
 }
@@ -178,11 +183,7 @@ func (c *Conn) Cut() time.Duration {
 
 // Request is the text of a request without a body, with headers such as "X-API-Key: x".
 func Request(line string, headers ...string) string {
-	text := line + " HTTP/1.1\r\nHost: takt\r\n"
-	for _, h := range headers {
-		text += h + "\r\n"
-	}
-	return text + "\r\n"
+	return strings.Join(append([]string{line + " HTTP/1.1", "Host: takt"}, headers...), "\r\n") + "\r\n\r\n"
 }
 
 // Chunk is a piece of a body as it is sent.
