@@ -14,7 +14,7 @@ import (
 	"takt/http/api"
 )
 
-func TestOperatorsSeeTheInside(t *testing.T) {
+func TestDebugShowsTheInside(t *testing.T) {
 	t.Parallel()
 	s, _ := newServer(t, takthttp.Deps{Debug: func(context.Context) api.Debug {
 		none := map[string]string{}

@@ -84,7 +84,7 @@ func text(v any) string {
 	return string(raw)
 }
 
-func TestOperatorsSeeAndChangeTheLoad(t *testing.T) {
+func TestHeijunkaIsSeenAndChanged(t *testing.T) {
 	t.Parallel()
 	l, p := &lever{}, newTreeWithOrders()
 	url := served(t, takthttp.Deps{Heijunka: l, Audit: p})
@@ -158,7 +158,7 @@ func (overloaded) Do(context.Context, store.Work, func(context.Context) error) e
 	}
 }
 
-func TestARefusalSaysWhyAndWhenToComeBack(t *testing.T) {
+func TestOverloadSaysWhyAndWhenToComeBack(t *testing.T) {
 	t.Parallel()
 	s, l := newServer(t, takthttp.Deps{Requests: overloaded{}})
 	url, _ := serve(t, s, listen(t))

@@ -291,7 +291,7 @@ func TestOrdersAreRefused(t *testing.T) {
 	require.Equal(t, 200, ask("POST", "/admin/tree/takt/database/pool/terminate?force=1", why).status)
 }
 
-func TestDryRunShowsWhatWouldBeAffected(t *testing.T) {
+func TestOrdersAsADryRunShowWhatWouldBeAffected(t *testing.T) {
 	t.Parallel()
 	p, ask := operated(t)
 	for path, want := range map[string]api.Plan{

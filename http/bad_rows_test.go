@@ -22,7 +22,7 @@ import (
 )
 
 // written lists everything with which a client stores text or a number: METHOD PATH of a
-// request, and its body with § for a value in JSON. Names in braces are ids of bundles. A body
+// request, and its body with § for a value in JSON. Names in braces are ids of a fixture. A body
 // with = is a form. Where § is part of a text, so is the value's text.
 func written() map[string][]string {
 	return map[string][]string{
@@ -121,13 +121,13 @@ func newRows(t *testing.T) *rows {
 		d.Tree, d.Operator, d.Heartbeat, d.Heijunka, d.Auditor = tree.tree, tree, tree, &lever{}, check
 	}, func(c *takthttp.Config) { c.HubSpotSecret, c.PollRate = clientSecret, -1 })
 	check.Invariants = postgres.NewInvariants(b.db, nil)
-	r := &rows{dash: &dash{bundle: b}, browser: browserClient(t), checking: b.client, names: map[string]string{}, made: map[string]bool{}}
+	r := &rows{dash: &dash{fixture: b}, browser: browserClient(t), checking: b.client, names: map[string]string{}, made: map[string]bool{}}
 	r.client = r.browser
 	r.cookie, _, _ = strings.Cut(r.login(adminKey, "tester", nil).header.Get("Set-Cookie"), ";")
 	require.NotEmpty(t, r.cookie)
 	r.client = r.checking
 	finished, w := r.assigned()
-	require.Equal(t, 200, r.bundle.finish(finished.ID, w.ID, "app").status)
+	require.Equal(t, 200, r.fixture.finish(finished.ID, w.ID, "app").status)
 	r.names["finished"] = finished.ID
 	require.Equal(t, 200, r.json("POST", "/api/config", key(), tenASecond).status)
 	action := hubspottest.Webhook{PortalID: 62515, ActionID: 7, WorkflowID: 3, CallbackID: "c"}
@@ -328,7 +328,7 @@ func (r *rows) clear() {
 	clear(r.made)
 }
 
-func TestNoRowBreaksWhatOthersRead(t *testing.T) {
+func TestBadRowsBreakNothingThatOthersRead(t *testing.T) {
 	t.Parallel()
 	r := newRows(t)
 	for _, value := range extremes() {
@@ -339,7 +339,7 @@ func TestNoRowBreaksWhatOthersRead(t *testing.T) {
 }
 
 // Every request that stores something is in the table.
-func TestEveryRowIsTried(t *testing.T) {
+func TestBadRowsAreTriedOnEveryRoute(t *testing.T) {
 	t.Parallel()
 	known, param := map[string]bool{}, regexp.MustCompile(`:\w+|\{\w+\}|known|none|62515|\b8\b`)
 	for to := range written() {

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -21,10 +20,8 @@ import (
 	"takt/actors/request"
 	takthttp "takt/http"
 	"takt/http/edge"
-	"takt/storage"
 	"takt/store"
 	"takt/store/postgres"
-	"takt/store/seal"
 )
 
 // bare runs requests as processes without levelling.
@@ -63,27 +60,10 @@ func BenchmarkLevelled(b *testing.B) {
 
 func benchServer(b *testing.B, requests edge.Requests) (addr string) {
 	b.Helper()
-	local, err := storage.OpenLocal(b.TempDir(), seal.NewRing(seal.Key{}))
-	require.NoError(b, err)
-	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
-	require.NoError(b, err)
-	i := &instant{build: store.Build{ID: "build", Platform: store.IOS, State: store.Assigned, WorkerID: "worker"}}
-	s, err := takthttp.New(takthttp.Deps{
-		Builds: i, Queue: i, Tokens: tokensOf(b), Publish: (&published{}).publish, Files: files, Requests: requests, Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
-	}, takthttp.Config{Config: edge.Config{APIKey: apiKey}, PollRate: -1})
-	require.NoError(b, err)
-	ln, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(b, err)
-	ctx, cancel := context.WithCancelCause(b.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, ln) }()
-	b.Cleanup(func() {
-		cancel(nil)
-		require.NoError(b, <-ended)
-		require.NoError(b, ln.Close())
-		require.NoError(b, files.Close())
-	})
-	return ln.Addr().String()
+	i := &instant{}
+	s, _ := newServer(b, takthttp.Deps{Builds: i, Queue: i, Requests: requests, Logger: zerolog.Nop()}, func(c *takthttp.Config) { c.PollRate = -1 })
+	url, _ := serve(b, s, listen(b))
+	return strings.TrimPrefix(url, "http://")
 }
 
 func middleOf(values []float64) float64 {

@@ -16,7 +16,7 @@ import (
 )
 
 // enrolledKey makes a key of a worker, as takt worker enroll does.
-func (b *bundle) enrolledKey() (name string, k shownKey) {
+func (b *fixture) enrolledKey() (name string, k shownKey) {
 	b.t.Helper()
 	token := shownKey(b.named("token-"+strings.ToLower(store.NewUUID()), store.ScopeEnroll).Key)
 	r := b.json("POST", "/api/workers/enroll", token.headers(), `{"name":"w"}`)
@@ -25,7 +25,7 @@ func (b *bundle) enrolledKey() (name string, k shownKey) {
 	return made.Name, shownKey(made.Key)
 }
 
-func (b *bundle) joins(k shownKey, id, instance string) reply {
+func (b *fixture) joins(k shownKey, id, instance string) reply {
 	b.t.Helper()
 	body := `{"id":"` + id + `","name":"` + id + `","capabilities":{}}`
 	if instance != "" {
@@ -41,7 +41,7 @@ func requireMismatch(t *testing.T, r reply, where string) {
 }
 
 // keyOf returns a key as operators see it.
-func (b *bundle) keyOf(name string) api.Key {
+func (b *fixture) keyOf(name string) api.Key {
 	b.t.Helper()
 	list := decode[api.Keys](b.t, b.send("GET", "/admin/keys", map[string]string{"X-Admin-Key": adminKey}, "")).Keys
 	at := slices.IndexFunc(list, func(k api.Key) bool { return k.Name == name })
@@ -49,7 +49,7 @@ func (b *bundle) keyOf(name string) api.Key {
 	return list[at]
 }
 
-func (b *bundle) bind(name, worker string) reply {
+func (b *fixture) bind(name, worker string) reply {
 	b.t.Helper()
 	return b.json("PATCH", "/admin/keys/"+name, map[string]string{"X-Admin-Key": adminKey}, `{"worker":"`+worker+`","reason":"set up anew"}`)
 }

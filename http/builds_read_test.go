@@ -11,37 +11,7 @@ import (
 	"takt/store"
 )
 
-func TestStatusFollowsTheBuild(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s := b.submit()
-	r := b.send("GET", "/api/builds/"+s.ID+"/status", key(), "")
-	require.Equal(t, 200, r.status)
-	requireShape(t, "build_status", r)
-	require.Equal(t, 1, strings.Count(r.body, `"status":"`))
-	require.Contains(t, r.body, `"status":"pending"`)
-	st := decode[api.BuildStatus](t, r)
-	require.Nil(t, st.WorkerID)
-	require.Nil(t, st.StartedAt)
-	require.Nil(t, st.CompletedAt)
-	require.Equal(t, s.SubmittedAt, *st.SubmittedAt)
-
-	w := b.register("w")
-	require.NotNil(t, b.poll(w.AccessToken).Job)
-	st = b.status(s.ID)
-	require.Equal(t, "assigned", st.Status)
-	require.Equal(t, w.ID, *st.WorkerID)
-	require.NotNil(t, st.StartedAt)
-	require.Equal(t, 1, st.Attempt)
-
-	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
-	st = b.status(s.ID)
-	require.Equal(t, "completed", st.Status)
-	require.NotNil(t, st.CompletedAt)
-	require.Nil(t, st.ErrorMessage)
-}
-
-func TestTheTimelineOfABuild(t *testing.T) {
+func TestTimelineOfABuild(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ask := func(id string) (kinds []string, line api.BuildTimeline) {
@@ -120,37 +90,6 @@ func TestListIsABareArrayNewestFirst(t *testing.T) {
 	requireShape(t, "build_item", reply{body: strings.Trim(r.body, "[]")})
 }
 
-func TestListFilters(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	pending := b.submit()
-	cancelled, failed := b.submit(), b.submit()
-	require.Equal(t, 200, b.send("POST", "/api/builds/"+cancelled.ID+"/cancel", key(), "").status)
-	w := b.register("w")
-	r := b.form("/api/workers/upload", key(), part{name: "build_id", content: failed.ID},
-		part{name: "worker_id", content: w.ID}, part{name: "success", content: "false"})
-	require.Equal(t, 200, r.status, r.body)
-	ids := func(query string) []string {
-		r := b.send("GET", "/api/builds?"+query, key(), "")
-		require.Equal(t, 200, r.status, r.body)
-		got := []string{}
-		for _, i := range decode[[]api.BuildItem](t, r) {
-			got = append(got, i.ID)
-		}
-		return got
-	}
-	require.Equal(t, []string{pending.ID}, ids("status=pending"))
-	require.Equal(t, []string{failed.ID, cancelled.ID}, ids("status=failed"), "as old clients see it")
-	require.Equal(t, []string{cancelled.ID}, ids("status=cancelled"))
-	require.Equal(t, []string{failed.ID}, ids("worker_id="+w.ID))
-	require.Empty(t, ids("platform=android"))
-	require.Len(t, ids("platform=ios"), 3)
-	require.Len(t, ids("limit=2"), 2)
-	for _, bad := range []string{"status=done", "platform=Windows", "platform=windows", "worker_id=../x", "limit=0", "limit=x"} {
-		require.Equal(t, 400, b.send("GET", "/api/builds?"+bad, key(), "").status, bad)
-	}
-}
-
 func TestLogsCanBeReadOn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -178,33 +117,6 @@ func TestLogsCanBeReadOn(t *testing.T) {
 	newest := decode[api.Logs](t, b.send("GET", path+"?tail=1", key(), ""))
 	require.Len(t, newest.Logs, 1)
 	require.Equal(t, last, newest.Logs[0].Seq)
-}
-
-func TestCancel(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s, w := b.assigned()
-	path := "/api/builds/" + s.ID + "/cancel"
-	// The published command line announces JSON and sends nothing.
-	r := b.send("POST", path, key("Content-Type", "application/json"), "")
-	require.Equal(t, 200, r.status, r.body)
-	requireBody(t, `{"status":"cancelled","success":true}`, r)
-
-	st := b.status(s.ID)
-	require.Equal(t, "failed", st.Status, "old clients know no other word")
-	require.Equal(t, "cancelled", st.State)
-	require.Equal(t, "Build cancelled by user", *st.ErrorMessage)
-	require.Contains(t, b.messages(s.ID), "Build cancelled")
-
-	r = b.send("POST", path, key(), "")
-	require.Equal(t, 400, r.status)
-	requireProblem(t, r, "Build already finished", "invalid_state")
-	require.Equal(t, 404, b.send("POST", "/api/builds/unknown/cancel", key(), "").status)
-	require.Equal(t, 404, b.send("POST", "/api/builds/..%2fx/cancel", key(), "").status)
-
-	require.Nil(t, b.poll(w.AccessToken).Job, "a cancelled build is handed to nobody")
-	require.Equal(t, 409, b.finish(s.ID, w.ID, "app").status, "a late result doesn't bring it back")
-	require.Equal(t, "cancelled", b.status(s.ID).State)
 }
 
 func TestHealthCountsBuilds(t *testing.T) {

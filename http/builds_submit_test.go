@@ -43,15 +43,6 @@ func TestSubmitOnBothPaths(t *testing.T) {
 	}
 }
 
-func TestSubmitWithCertsSealsThem(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s := b.submit(part{"certs", "certs.zip", "the private key"}, part{name: "priority", content: "-3"})
-	raw, err := os.ReadFile(filepath.Join(b.dir, "builds", s.ID, "certs.zip"))
-	require.NoError(t, err)
-	require.NotContains(t, string(raw), "private")
-}
-
 func TestSubmitRefusesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *takthttp.Config) { c.MaxSource, c.MaxCerts, c.MaxField, c.MaxParts = 100, 10, 20, 6 })
@@ -115,15 +106,18 @@ func TestSubmitThatBreaksOffLeavesNothing(t *testing.T) {
 func TestSubmitIntoAFullQueueLeavesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for range 21 { // one more than the limit fits
+	s := b.submit()
+	for range 20 { // one more than the limit fits
 		b.submit()
 	}
 	r := b.form("/api/builds", key(), source("x"), part{name: "platform", content: "ios"}, part{"certs", "c", "x"})
 	require.Equal(t, 503, r.status)
 	requireProblem(t, r, "Build queue full, try again later", "queue_full")
 	require.NotEmpty(t, r.header.Get("Retry-After"))
+	require.Equal(t, 503, b.send("POST", "/api/builds/"+s.ID+"/retry", key(), "").status)
 	require.Equal(t, 21, b.count())
 	require.Len(t, b.files(), 21)
+	require.Equal(t, []string{"Build submitted"}, b.messages(s.ID), "and no word of the retry")
 }
 
 func TestSubmitWithoutADatabaseLeavesNothing(t *testing.T) {

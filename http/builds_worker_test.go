@@ -127,7 +127,7 @@ func TestHeartbeat(t *testing.T) {
 
 // A worker that is told that there are no certificates, or that they are gone, has
 // not begun: its build may be handed out again.
-func TestWhatIsNotThereIsNoBeginning(t *testing.T) {
+func TestBuildsBeginWithNoFileThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s, w := b.assigned()

@@ -60,13 +60,9 @@ func TestSecureCertsAreUnpackedForTheirHolder(t *testing.T) {
 	require.Equal(t, "building", b.status(s.ID).Status)
 	require.NotContains(t, b.logs.String(), "s3cret")
 	require.NotContains(t, b.logs.String(), c.KeychainPassword)
-}
 
-func TestSecureCertsWithTheLeastThereIs(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s, w := b.assigned(certsZip(t, "dist.p12", "x"))
-	r := b.send("GET", "/api/builds/"+s.ID+"/certs-secure", key("X-Worker-Id", w.ID, "X-Build-Id", s.ID), "")
+	s, w = b.assigned(certsZip(t, "dist.p12", "x")) // the least there is
+	r = get()
 	require.Equal(t, 200, r.status, r.body)
 	require.Contains(t, r.body, `"p12Password":""`, "the bootstrap refuses null")
 	require.Contains(t, r.body, `"provisioningProfiles":[]`)

@@ -12,7 +12,7 @@ import (
 )
 
 // enroll registers a worker with capabilities.
-func (b *bundle) enroll(capabilities string) api.Registered {
+func (b *fixture) enroll(capabilities string) api.Registered {
 	b.t.Helper()
 	r := b.json("POST", "/api/workers/register", key(), `{"name":"w","capabilities":`+capabilities+`}`)
 	require.Equal(b.t, 200, r.status, r.body)
@@ -53,7 +53,7 @@ func TestBuildsSayWhatTheyNeedOfAWorker(t *testing.T) {
 }
 
 // What was read of queue and fleet for an earlier build is not used for a class that came later.
-func TestThatNoWorkerCanTakeABuildIsSaidAtOnce(t *testing.T) {
+func TestWhyABuildThatNoWorkerCanTakeWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for need, reason := range map[string]string{"": "There is no worker for ios.", "gpu": "There is no worker for ios with gpu.", "!gpu": "There is no worker for ios with !gpu."} {
@@ -74,7 +74,7 @@ func TestRequirementsAreAPartOfWhatIsSubmittedOnce(t *testing.T) {
 
 // The platforms are a setting. A worker that names none does not take the others, and
 // what they make is called as it was uploaded.
-func TestOtherPlatforms(t *testing.T) {
+func TestPlatformsAreASetting(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *takthttp.Config) { c.Platforms = []store.Platform{store.IOS, "linux"} })
 	r := b.form("/api/builds", key(), source("x"), part{name: "platform", content: "android"})
@@ -96,7 +96,7 @@ func TestOtherPlatforms(t *testing.T) {
 	}
 }
 
-func TestPagesShowLabelsAndRequirements(t *testing.T) {
+func TestDashboardShowsLabelsAndRequirements(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
 	s := d.submit(part{name: "require", content: "xcode>=16"}, part{name: "prefer", content: "pool=fast"})

@@ -57,7 +57,7 @@ func (d *dash) says(build, worker string, messages ...string) {
 		}
 		beat.Logs = append(beat.Logs, store.LogLine{Level: level, Message: m})
 	}
-	_, err := storeBuilds(d.bundle).Touch(d.t.Context(), beat)
+	_, err := storeBuilds(d.fixture).Touch(d.t.Context(), beat)
 	require.NoError(d.t, err)
 }
 
@@ -113,7 +113,7 @@ func TestDashboardStreamSendsEachLineOnce(t *testing.T) {
 const logRows = 300
 
 // A live log of 1 000 lines a second costs at most 15 kB a second beyond its text.
-func TestALiveLogCostsLittleBeyondItsText(t *testing.T) {
+func TestDashboardLiveLogCostsLittleBeyondItsText(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, apiKey)
 	build, w := d.assigned()
@@ -227,21 +227,4 @@ func TestDashboardPageOfALogIsBounded(t *testing.T) {
 	require.Equal(t, 33, strings.Count(page, "<div class='l"))
 	require.Contains(t, page, "Whole log")
 	require.Equal(t, 132, strings.Count(d.get("/builds/"+build.ID+"/log").body, "<div class='l"), "a page without a stream shows more")
-}
-
-func TestPagesOfALongLog(t *testing.T) {
-	t.Parallel()
-	d := setupDash(t, apiKey)
-	build, w := d.assigned()
-	_, err := d.pool.Exec(t.Context(), `WITH b AS (UPDATE builds SET log_lines = 50000 RETURNING seq) INSERT INTO build_logs (build, number, message, by_worker)
-		SELECT b.seq, n, 'line ' || n || ': CompileSwift normal arm64 /Users/ci/App/Sources/View.swift (in target App)', true FROM b, generate_series(3, 50000) n ORDER BY n`)
-	require.NoError(t, err)
-	d.says(build.ID, w.ID, "the last")
-	at := "/builds/" + build.ID
-	for path, shows := range map[string]string{
-		"": ">the last<", "/log": ">the last<", "/log?after=0": "id='L1'", "/log?line=25000": "class='l hit' id='L25000'",
-		"/log?q=LINE+24999:": "id='L24999'", "/log?q=nothing": "up to line 25000 of 50001", "/log/raw?line=40000&to=40000": "line 40000:",
-	} {
-		require.Contains(t, d.get(at+path).body, shows, path)
-	}
 }

@@ -27,7 +27,7 @@ import (
 
 // dash is a server with a dashboard, and a browser of sorts.
 type dash struct {
-	*bundle
+	*fixture
 	cookie string
 	lever  *lever
 	tree   *treeWithOrders
@@ -44,7 +44,7 @@ func setupDashWith(t *testing.T, key string, pages func(dashboard.Store) dashboa
 	t.Helper()
 	tree, load := newTreeWithOrders(), &lever{}
 	b := setupPages(t, pages, func(d *takthttp.Deps) { d.Tree, d.Operator, d.Heartbeat, d.Heijunka = tree.tree, tree, tree, load }, with...)
-	d := &dash{bundle: b, lever: load, tree: tree}
+	d := &dash{fixture: b, lever: load, tree: tree}
 	b.client = browserClient(t)
 	if key != "" {
 		r := d.login(key, "tester", nil)
@@ -120,12 +120,12 @@ func TestDashboardIsForWhoHasAKey(t *testing.T) {
 		require.Equal(t, 303, r.status, path)
 		require.Equal(t, "/login?next="+url.QueryEscape(path), r.header.Get("Location"))
 	}
-	require.Empty(t, regexp.MustCompile(`"level":"error".*`).FindString(d.logs.String()), "a stranger can't fill the log")
+	require.Empty(t, regexp.MustCompile(`"level":"error".*`).FindString(d.logs.String()), "unknown clients can't fill the log")
 	require.Equal(t, 200, d.get("/login").status)
 }
 
 // Numbers in a query are whole 64-bit numbers for the handlers and for the database.
-func TestNoNumberInAQueryIsAServerError(t *testing.T) {
+func TestQueriesWithHugeNumbersAreNoServerErrors(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
 	id := d.submit().ID
@@ -199,22 +199,6 @@ func TestDashboardLogin(t *testing.T) {
 		req.Header.Set("X-Forwarded-Proto", "https")
 		require.Contains(t, body(), `name="key"`)
 	})
-}
-
-func TestDashboardSessionOpensWhatItsKeyOpens(t *testing.T) {
-	t.Parallel()
-	d := setupDash(t, apiKey)
-	require.Equal(t, 200, d.get("/tree").status)
-	for _, path := range []string{"/audit", "/keys", "/notices", "/tree/order?path=database&action=restart"} {
-		r := d.get(path)
-		require.Equal(t, 403, r.status, path)
-		require.Contains(t, r.body, "This needs a session with the admin key")
-	}
-	require.Equal(t, 403, d.act("/tree/takt/database/restart", "reason=x").status)
-	require.Equal(t, 401, d.get("/api/builds").status, "the interface wants keys")
-	require.Equal(t, 401, d.get("/admin/tree").status)
-	r := d.act("/logout", "")
-	require.Contains(t, r.header.Get("Set-Cookie"), "Max-Age=0")
 }
 
 // Somebody who is logged in is led on: from an error back to where they came from, from an
@@ -362,7 +346,7 @@ func TestDashboardActsAreAuditedWithWhoAndWhy(t *testing.T) {
 }
 
 // Whatever a form holds, its act finds its endpoint and answers as that does.
-func TestEveryActCallsItsEndpoint(t *testing.T) {
+func TestDashboardActsCallTheirEndpoints(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
 	ids := strings.NewReplacer("/builds/:id", "/builds/"+d.submit().ID, "/fleet/:id", "/fleet/"+d.register("one").ID, ":id", "none", ":name", "query", "*", "takt/heijunka/a/restart")
@@ -374,10 +358,13 @@ func TestEveryActCallsItsEndpoint(t *testing.T) {
 	}
 }
 
-func TestActsReadTheirForms(t *testing.T) {
+func TestDashboardActsReadTheirForms(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
 	l := d.lever
+	held, _ := d.assigned()
+	require.Contains(t, d.get("/builds/"+held.ID).body, `action="/builds/`+held.ID+`/requeue"`)
+	require.Contains(t, d.get("/system").body, "5 min without a heartbeat")
 	require.Regexp(t, `scaled <time datetime="1970-01-01T00:00:01Z"`, d.get("/heijunka").body)
 	for _, act := range []struct {
 		path, form string
@@ -393,6 +380,11 @@ func TestActsReadTheirForms(t *testing.T) {
 		{"/throttle/none/rate", "portal_id=1&action_id=7&max_throughput=5&time_period=1&time_unit=minute&reason=slow", 303, ""},
 		{"/throttle/none/rate", "portal_id=1&action_id=7&max_throughput=5&time_period=1&time_unit=minute", 400, "a reason is required"},
 		{"/throttle/none/rate", "portal_id=1&reason=slow", 400, "must be a positive integer"},
+		{"/system/timeouts", "build_timeout=60", 400, "a reason is required"},
+		{"/system/timeouts", "build_timeout=0.5&reason=x", 400, ""},
+		{"/system/timeouts", "build_timeout=60&worker_timeout=&reason=short+builds", 303, ""},
+		{"/builds/" + held.ID + "/requeue", "", 400, "a reason is required"},
+		{"/builds/" + held.ID + "/requeue", "reason=no+output", 303, ""},
 	} {
 		l.orders = nil
 		r := d.act(act.path, act.form)
@@ -406,9 +398,15 @@ func TestActsReadTheirForms(t *testing.T) {
 	}
 	_, acts := d.audited(9)
 	require.Equal(t, []string{
+		"requeue, build/" + held.ID + ", no output, done", "set, heartbeat, short builds, done", "set, heartbeat, x, build_timeout is too short",
 		"set rate, 1/7, slow, done",
 		"scale, heijunka/pools/query, calm, done", "set, heijunka/limits, busy, done", "set, heijunka/limits, busy, done",
 	}, acts, "each act once")
+
+	require.Contains(t, d.get("/system").body, "1 min without a heartbeat")
+	require.Equal(t, "pending", d.state(held.ID))
+	require.Contains(t, d.get("/builds/"+held.ID).body, "an operator took it from worker ", "its timeline")
+	require.NotContains(t, d.get("/builds/"+held.ID).body, "/requeue")
 
 	for path, location := range map[string]string{
 		"/tree/takt/heijunka/a/restart": "/tree",
@@ -420,38 +418,6 @@ func TestActsReadTheirForms(t *testing.T) {
 		require.Equal(t, strings.Contains(path, "endpoint"), r.closes, "%s: the next page comes on a new connection", path)
 	}
 	require.Equal(t, 400, d.act("/tree/takt/heijunka/a/restart", "reason=stuck&timeout=0").status)
-}
-
-func TestAnOperatorChangesTimeoutsOnTheSystemPage(t *testing.T) {
-	t.Parallel()
-	d := setupDash(t, adminKey)
-	page := d.get("/system").body
-	require.Contains(t, page, "5 min without a heartbeat")
-	require.Regexp(t, `Disk of the files</dt><dd>[0-9.]+ .iB of [0-9.]+ .iB free`, page)
-	require.Equal(t, 400, d.act("/system/timeouts", "build_timeout=60").status, "a reason is required")
-	require.Equal(t, 400, d.act("/system/timeouts", "build_timeout=0.5&reason=x").status)
-	require.Equal(t, 303, d.act("/system/timeouts", "build_timeout=60&worker_timeout=&reason=short+builds").status)
-	page = d.get("/system").body
-	require.Contains(t, page, "1 min without a heartbeat")
-	require.Contains(t, page, "5 min without a poll")
-	_, acts := d.audited(1)
-	require.Equal(t, []string{"set, heartbeat, short builds, done"}, acts)
-}
-
-func TestAnOperatorRequeuesABuildOnItsPage(t *testing.T) {
-	t.Parallel()
-	d := setupDash(t, adminKey)
-	s, _ := d.assigned()
-	require.Contains(t, d.get("/builds/"+s.ID).body, `action="/builds/`+s.ID+`/requeue"`)
-	require.Equal(t, 400, d.act("/builds/"+s.ID+"/requeue", "").status, "a reason is required")
-	r := d.ask("POST", "/builds/"+s.ID+"/requeue", url.Values{"reason": {"no output"}, "back": {"/builds/" + s.ID}}, nil)
-	require.Equal(t, 303, r.status, r.body)
-	require.Equal(t, "pending", d.state(s.ID))
-	page := d.get("/builds/" + s.ID).body
-	require.Contains(t, page, "an operator took it from worker ", "its timeline")
-	require.NotContains(t, page, "/requeue")
-	_, acts := d.audited(1)
-	require.Equal(t, []string{"requeue, build/" + s.ID + ", no output, done"}, acts)
 }
 
 // state is a build's state.
@@ -621,7 +587,7 @@ func TestDashboardPagesOutliveTheDatabase(t *testing.T) {
 }
 
 // The overview is there during an outage, too, and says so first.
-func TestTheOverviewOutlivesTheDatabase(t *testing.T) {
+func TestDashboardOverviewOutlivesTheDatabase(t *testing.T) {
 	t.Parallel()
 	o := &outage{}
 	d := setupDashWith(t, apiKey, func(s dashboard.Store) dashboard.Store {
@@ -649,7 +615,7 @@ func TestTheOverviewOutlivesTheDatabase(t *testing.T) {
 }
 
 // The navigation counts what needs attention, and leaves out what was never used.
-func TestTheNavigationCounts(t *testing.T) {
+func TestDashboardNavigationCounts(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
 	nav := func() string {
@@ -683,7 +649,7 @@ func TestTheNavigationCounts(t *testing.T) {
 	}
 }
 
-func TestBuildsAreFilteredOnTheirPage(t *testing.T) {
+func TestDashboardFiltersBuilds(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, apiKey)
 	labelled := d.submit(part{name: "labels", content: `{"branch":"main","commit":"abcdef123456","os":"17"}`}).ID
@@ -732,7 +698,7 @@ func plural(n int, one string) string {
 
 // Several builds are cancelled and retried at once, each as if alone, and the page says which
 // were not and why.
-func TestBuildsAreRetriedAndCancelledTogether(t *testing.T) {
+func TestDashboardRetriesAndCancelsBuildsTogether(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, apiKey)
 	one, two, other := d.submit().ID, d.submit().ID, d.submit().ID
@@ -762,7 +728,7 @@ func TestBuildsAreRetriedAndCancelledTogether(t *testing.T) {
 
 // A form names few builds, and its session needs a scope for what it does before any of them is
 // looked up.
-func TestABulkFormIsSmallAndNeedsAScope(t *testing.T) {
+func TestDashboardBulkFormIsSmallAndNeedsAScope(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, apiKey)
 	many := strings.Repeat("id=nothing&", 100) + "act=cancel&reason=x"

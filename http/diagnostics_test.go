@@ -15,7 +15,7 @@ import (
 	"takt/store"
 )
 
-func (b *bundle) diagnose(worker, status string) reply {
+func (b *fixture) diagnose(worker, status string) reply {
 	b.t.Helper()
 	return b.json("POST", "/api/diagnostics/report", key(), `{"worker_id":"`+worker+`","status":"`+status+`","run_at":1764000000000,
 		"duration_ms":1200.4,"auto_fixed":true,"checks":[{"name":"disk","status":"pass","message":"<120 GB> free","duration_ms":12,"auto_fixed":false}]}`)
@@ -152,7 +152,7 @@ func (n *nearlyFull) Room() error {
 }
 
 // New things are refused before the disk is full, what runs comes to its end.
-func TestANearlyFullDiskTakesNothingNew(t *testing.T) {
+func TestDiskThatIsNearlyFullTakesNothingNew(t *testing.T) {
 	t.Parallel()
 	disk := &nearlyFull{}
 	b := setupWith(t, func(d *takthttp.Deps) { disk.Files = d.Files; d.Files = disk })

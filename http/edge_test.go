@@ -9,55 +9,6 @@ import (
 	"takt/http/api"
 )
 
-// What a worker has ended counts once, however often and by whomever it is told.
-func TestLateAndRepeatedResultsAreCountedOnce(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s, w := b.assigned()
-	require.Equal(t, 200, b.finish(s.ID, w.ID, "first").status)
-	require.Equal(t, 200, b.finish(s.ID, w.ID, "again").status)
-	require.Equal(t, 409, b.finish(s.ID, b.register("other").ID, "theirs").status)
-	require.Equal(t, 409, b.json("POST", "/api/workers/fail", key(), `{"build_id":"`+s.ID+`"}`).status)
-	require.Equal(t, 400, b.send("POST", "/api/builds/"+s.ID+"/cancel", key(), "").status)
-
-	r := b.send("GET", "/api/builds/"+s.ID+"/download", key(), "")
-	require.Equal(t, "first", r.body, "nothing is overwritten")
-	require.Equal(t, "completed", b.status(s.ID).Status)
-	require.Contains(t, b.send("GET", "/api/workers/"+w.ID+"/stats", key(), "").body, `"totalBuilds":1,"successfulBuilds":1,"failedBuilds":0`)
-	require.Contains(t, b.send("GET", "/api/builds/statistics", key(), "").body, `"total":1,`)
-	require.Empty(t, b.temporaries())
-}
-
-// A build that comes back waits where it stood, ahead of what came after it.
-func TestReassignedBuildsKeepTheirPlace(t *testing.T) {
-	t.Parallel()
-	for name, leave := range map[string]func(b *bundle, w api.Registered) reply{
-		"unregister": func(b *bundle, w api.Registered) reply {
-			return b.send("POST", "/api/workers/unregister", key("X-Worker-Token", w.AccessToken), "")
-		},
-		"unregister by id": func(b *bundle, w api.Registered) reply {
-			return b.send("POST", "/api/workers/"+w.ID+"/unregister", key(), "")
-		},
-		"delete": func(b *bundle, w api.Registered) reply { return b.send("DELETE", "/api/workers/"+w.ID, key(), "") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			first, w := b.assigned()
-			second := b.submit()
-			r := leave(b, w)
-			require.Equal(t, 200, r.status, r.body)
-			require.Contains(t, r.body, `"builds_reassigned":1`)
-			st := b.status(first.ID)
-			require.Equal(t, "pending", st.Status)
-			require.Nil(t, st.WorkerID)
-			require.Nil(t, st.StartedAt)
-			require.Equal(t, first.ID, b.poll(b.register("a").AccessToken).Job.ID)
-			require.Equal(t, second.ID, b.poll(b.register("b").AccessToken).Job.ID)
-		})
-	}
-}
-
 // Published clients refuse a time in the wrong form, and shell tests search JSON
 // as text.
 func TestTimesAndTextsAreAsPublishedClientsWantThem(t *testing.T) {
@@ -76,6 +27,7 @@ func TestTimesAndTextsAreAsPublishedClientsWantThem(t *testing.T) {
 	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
 
 	status := b.send("GET", "/api/builds/"+s.ID+"/status", key(), "")
+	requireShape(t, "build_status", status)
 	for _, member := range []string{"submitted_at", "started_at", "completed_at"} {
 		require.Regexp(t, `"`+member+`":`+ms+`[,}]`, status.body)
 	}

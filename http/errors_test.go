@@ -8,7 +8,7 @@ import (
 )
 
 // Old clients look for the first error of a request that has several.
-func TestTheFirstOfSeveralErrorsIsTold(t *testing.T) {
+func TestErrorsOfOneRequestAreToldInOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	const id, wrong = "/api/builds/a%2eb%2f", `{"progress":"half","build_id":7}`

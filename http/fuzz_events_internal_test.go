@@ -52,17 +52,3 @@ func FuzzLastEventID(f *testing.F) {
 		}
 	})
 }
-
-func FuzzTopics(f *testing.F) {
-	for _, v := range []string{"", "build:updated", "build:updated,queue:updated", ",", "x", "build:updated\n"} {
-		f.Add(v)
-	}
-	f.Fuzz(func(t *testing.T, v string) {
-		topics, err := topicFilter(v)
-		if err != nil {
-			require.Equal(t, store.InvalidArgument, store.CodeOf(err))
-			return
-		}
-		require.Subset(t, Topics(), topics)
-	})
-}

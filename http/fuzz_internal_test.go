@@ -59,7 +59,7 @@ func FuzzSubmitForm(f *testing.F) {
 	require.NoError(f, err)
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(f, err)
-	defer files.Close() //nolint:errcheck // the test is over
+	defer files.Close()
 	s, err := New(Deps{Background: func(func(context.Context)) {}, Builds: agreeing{}, Queue: agreeing{}, Publish: func(string, any) {}, Requests: agreeing{}, Files: files, Logger: zerolog.Nop()},
 		Config{Config: edge.Config{APIKey: testKey, MaxField: 20, MaxParts: 5, WrongKeys: -1}, MaxSource: 100, MaxCerts: 50})
 	require.NoError(f, err)

@@ -162,25 +162,6 @@ func FuzzJSONBodies(f *testing.F) {
 	})
 }
 
-func FuzzLogBatch(f *testing.F) {
-	f.Add([]byte(`{"logs":[{"level":"info","message":"a"},{"level":"debug","message":"b"},{"level":"error"},"x",null]}`))
-	f.Add([]byte(`{"logs":[]}`))
-	f.Add([]byte(`{"logs":[{"level":"warn","message":"\u0000\ud800 "}]}`))
-	s, beat, _, _ := gullible(f)
-	f.Fuzz(func(t *testing.T, body []byte) {
-		*beat = store.Beat{}
-		w := ask(t, s, http.MethodPost, "/api/builds/b/logs", map[string]string{"Content-Type": "application/json", "X-Worker-Id": "w"}, body)
-		require.Contains(t, []int{200, 400, 413}, w.Code, w.Body)
-		if w.Code != 200 {
-			require.Empty(t, beat.Logs, "refused is refused")
-			return
-		}
-		if strings.Contains(w.Body.String(), "count") {
-			require.Equal(t, fmt.Sprintf(`{"success":true,"count":%d}`, len(beat.Logs)), w.Body.String())
-		}
-	})
-}
-
 func FuzzRange(f *testing.F) {
 	sum := sha256.Sum256([]byte(strings.Repeat("0123456789", 10)))
 	etag := fmt.Sprintf(`"%x"`, sum)

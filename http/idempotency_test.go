@@ -1,25 +1,19 @@
 package http_test
 
 import (
-	"context"
-	"errors"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
 	"takt/http/api"
-	"takt/store"
 )
 
 func ios() part { return part{name: "platform", content: "ios"} }
 
 // under sends a submission under an Idempotency-Key.
-func (b *bundle) under(idempotencyKey, path string, parts ...part) reply {
+func (b *fixture) under(idempotencyKey, path string, parts ...part) reply {
 	b.t.Helper()
 	return b.form(path, key("Idempotency-Key", idempotencyKey), parts...)
 }
@@ -101,77 +95,4 @@ func TestRepliesCannotBeOpenedUnderAnotherAPIKey(t *testing.T) {
 	requireProblem(t, r, "The first reply to this Idempotency-Key can no longer be told", "idempotency_expired")
 	require.Equal(t, 1, b.count())
 	require.Empty(t, c.files())
-}
-
-func TestManyAtOnceUnderOneIdempotencyKey(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	const n = 6
-	replies := make([]reply, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { replies[i] = b.under("k", "/api/builds", source("code"), ios()) })
-	}
-	wg.Wait()
-	first := 0
-	for _, r := range replies {
-		require.Equal(t, 201, r.status, r.body)
-		requireBody(t, replies[0].body, r)
-		if r.header.Get("Idempotent-Replayed") == "" {
-			first++
-		}
-	}
-	require.Equal(t, 1, first)
-	require.Equal(t, 1, b.count())
-	require.Len(t, b.files(), 1)
-}
-
-// unsure is a store that loses the answer to its first commit.
-type unsure struct {
-	takthttp.Builds
-	once sync.Once
-}
-
-func (u *unsure) Submit(ctx context.Context, s store.Submission, files ...store.Staged) (b store.Build, err error) {
-	b, err = u.Builds.Submit(ctx, s, files...)
-	u.once.Do(func() {
-		err = store.Wrap(store.Unavailable, "Database unavailable", errors.Join(store.ErrOutcomeUnknown, err))
-	})
-	return b, err
-}
-
-func TestAnUnknownOutcomeUnderAKeyNeitherLosesNorDoublesABuild(t *testing.T) {
-	t.Parallel()
-	b := setupWith(t, func(d *takthttp.Deps) { d.Builds = &unsure{Builds: d.Builds} })
-	require.Equal(t, 503, b.under("k", "/api/builds", source("code"), ios()).status)
-	require.Len(t, b.files(), 1, "the build may stand")
-	r := b.under("k", "/api/builds", source("code"), ios())
-	require.Equal(t, 201, r.status)
-	require.Equal(t, "true", r.header.Get("Idempotent-Replayed"))
-	require.Equal(t, 1, b.count())
-	require.Len(t, b.files(), 1)
-	stored, err := os.ReadFile(filepath.Join(b.dir, "builds", decode[api.Submitted](t, r).ID, "source.zip"))
-	require.NoError(t, err)
-	require.Equal(t, "code", string(stored))
-}
-
-func TestLabelsAreKeptAndShown(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s := b.submit(part{name: "labels", content: `{"cache":"app","who":"\u96ea"}`}, part{name: "priority", content: "7"})
-	want := map[string]string{"cache": "app", "who": "\u96ea"}
-	require.Equal(t, want, b.status(s.ID).Labels)
-	require.Equal(t, 7, b.status(s.ID).Priority)
-	list := decode[[]api.BuildItem](t, b.send("GET", "/api/builds", key(), ""))
-	require.Equal(t, want, list[0].Labels)
-	require.Empty(t, b.status(b.submit().ID).Labels)
-
-	r := b.form("/api/builds", key(), source("x"), ios(), part{name: "labels", content: `{"a":1}`})
-	require.Equal(t, 400, r.status)
-	requireProblem(t, r, "Invalid request: labels: must be a JSON object of strings", "invalid_argument")
-
-	w := b.register("w")
-	require.NotNil(t, b.poll(w.AccessToken).Job)
-	require.Equal(t, 200, b.finish(s.ID, w.ID, "result").status)
-	require.Equal(t, []string{w.ID + " app"}, b.queue.warm)
 }

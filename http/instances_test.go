@@ -111,7 +111,7 @@ func TestALateRegistrationIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheFleetShowsADuplicateWorker(t *testing.T) {
+func TestDashboardShowsADuplicateWorker(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
 	for _, instance := range []string{"a", "b"} {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
+	"takt/http/edge/edgetest"
 	"takt/store"
 )
 
@@ -65,28 +66,23 @@ func measured() (prometheus.Gatherer, *atomic.Int64) {
 	}), gathered
 }
 
-const scrape = "GET /metrics HTTP/1.1\r\nHost: takt\r\n\r\n"
+var scrape = edgetest.Request("GET /metrics")
 
 func TestMetricsAreRenderedOnceASecondForEverybody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		gatherer, gathered := measured()
-		p := fakeTimeWith(t, func(d *takthttp.Deps) { d.Metrics = gatherer })
+		ln, _ := setupFakeTime(t, func(d *takthttp.Deps) { d.Metrics = gatherer })
 		for range slowClients {
-			c, _ := p.dial()
-			defer c.Close()
-			write(t, c, scrape) // and they don't read
+			ln.Dial(t, "").Send(scrape) // and they don't read
 		}
 		synctest.Wait()
 		for second := range 3 {
 			begin := time.Now()
 			for range 2 {
-				c, r := p.dial()
-				write(t, c, scrape)
-				got := read(t, r)
-				require.Equal(t, 200, got.status)
-				require.Contains(t, got.body, "traced_total 1\n")
-				require.NoError(t, c.Close())
+				got := ln.Dial(t, "").Ask(scrape)
+				require.Equal(t, 200, got.Status)
+				require.Contains(t, got.Body, "traced_total 1\n")
 			}
 			require.Zero(t, time.Since(begin))
 			require.EqualValues(t, second+1, gathered.Load())

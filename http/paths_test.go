@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -51,8 +52,8 @@ func sendable(name string) bool {
 	return utf8.ValidString(name) && !strings.ContainsAny(name, "\x00\r\n")
 }
 
-// world is everything in and beside the files directory: mode and content.
-func world(t *testing.T, b *bundle) map[string]string {
+// filesAround is everything in and beside the files directory: mode and content.
+func filesAround(t *testing.T, b *fixture) map[string]string {
 	t.Helper()
 	seen := map[string]string{}
 	root := filepath.Dir(b.dir)
@@ -80,9 +81,9 @@ func world(t *testing.T, b *bundle) map[string]string {
 	return seen
 }
 
-// hostileBundle has a build that is assigned and one that is completed, and a
+// hostileFixture has a build that is assigned and one that is completed, and a
 // file beside the files directory that nobody may touch.
-func hostileBundle(t *testing.T) (b *bundle, s api.Submitted, w api.Registered) {
+func hostileFixture(t *testing.T) (b *fixture, s api.Submitted, w api.Registered) {
 	t.Helper()
 	b = setupWith(t, func(d *takthttp.Deps) {
 		d.Audit, d.Heijunka = silentAudit{}, &lever{err: store.NewError(store.NotFound, "No such pool")}
@@ -167,8 +168,8 @@ func pathParameters(t *testing.T, s api.Submitted, w api.Registered) (all []para
 // All names are sent in one parameter of each kind, and a few in every parameter.
 func TestHostileNamesInPathsReachNothing(t *testing.T) {
 	t.Parallel()
-	b, s, w := hostileBundle(t)
-	parameters, names, before, tried := pathParameters(t, s, w), hostileNames(), world(t, b), map[string]bool{}
+	b, s, w := hostileFixture(t)
+	parameters, names, before, tried := pathParameters(t, s, w), hostileNames(), filesAround(t, b), map[string]bool{}
 	require.GreaterOrEqual(t, len(names), 200)
 	require.GreaterOrEqual(t, len(parameters), 50)
 	for _, p := range parameters {
@@ -180,12 +181,12 @@ func TestHostileNamesInPathsReachNothing(t *testing.T) {
 			b.tryName(p, name, s, w)
 		}
 	}
-	require.Equal(t, before, world(t, b))
+	require.Equal(t, before, filesAround(t, b))
 	require.Equal(t, "assigned", b.status(s.ID).Status)
 }
 
 // tryName sends a hostile name in a parameter, escaped and as it is.
-func (b *bundle) tryName(p parameter, name string, s api.Submitted, w api.Registered) {
+func (b *fixture) tryName(p parameter, name string, s api.Submitted, w api.Registered) {
 	b.t.Helper()
 	for _, as := range []string{url.PathEscape(name), name} {
 		target := strings.Replace(p.path, "NAME", as, 1)
@@ -212,103 +213,63 @@ func (b *bundle) tryName(p parameter, name string, s api.Submitted, w api.Regist
 	}
 }
 
-func TestHostileNamesInQueriesReachNothing(t *testing.T) {
+func TestHostileNamesInQueriesHeadersAndFormsReachNothing(t *testing.T) {
 	t.Parallel()
-	b, s, _ := hostileBundle(t)
-	before := world(t, b)
+	b, s, w := hostileFixture(t)
+	before := filesAround(t, b)
+	field := func(name, content string) part { return part{name: name, content: content} }
+	get := func(path string, header ...string) reply { return b.send("GET", path, key(header...), "") }
+	build := "/api/builds/" + s.ID
 	for _, name := range hostileNames() {
 		q := url.QueryEscape(name)
+		refused := map[string]reply{
+			"worker_id of a beat": b.send("POST", build+"/heartbeat?worker_id="+q, key(), ""), "worker_id of a poll": get("/api/workers/poll?worker_id=" + q),
+			"status": get("/api/builds?status=" + q), "platform": get("/api/builds?platform=" + q),
+			"build_id in a form":  b.form("/api/workers/upload", key(), field("build_id", name), field("worker_id", w.ID), field("success", "true"), part{"result", "x", "x"}),
+			"worker_id in a form": b.form("/api/workers/upload", key(), part{"result", "x", "x"}, field("success", "true"), field("build_id", s.ID), field("worker_id", name)),
+			"platform in a form":  b.form("/api/builds", key(), source("x"), field("platform", name)),
+			"success in a form":   b.form("/api/workers/upload", key(), field("build_id", s.ID), field("worker_id", w.ID), field("success", "x"+name), part{"result", "x", "x"}),
+			"priority in a form":  b.form("/api/builds", key(), source("x"), field("platform", "ios"), field("priority", "x"+name)),
+			"labels in a form":    b.form("/api/builds", key(), source("x"), field("platform", "ios"), field("labels", "x"+name)),
+		}
+		harmless := map[string]reply{}
 		for _, target := range []string{
-			"POST /api/builds/" + s.ID + "/heartbeat?worker_id=" + q, "GET /api/workers/poll?worker_id=" + q,
-			"GET /api/builds?status=" + q, "GET /api/builds?platform=" + q,
+			"/api/builds?format=" + q, "/api/builds?worker_id=" + q, "/api/builds?limit=" + q, build + "/logs?after=" + q + "&limit=" + q,
+			"/api/workers/poll?worker_id=w&wait=" + q, "/api/workers/poll?worker_id=w&active=" + q, "/admin/tree?children=" + q, "/livez?" + q, build + "/status?" + q + "=1",
 		} {
-			method, path, _ := strings.Cut(target, " ")
-			requireRefused(t, b.send(method, path, key(), ""), target, name)
+			harmless[target] = get(target, "X-Admin-Key", adminKey)
 		}
-		for _, target := range []string{
-			"/api/builds?format=" + q, "/api/builds?worker_id=" + q, "/api/builds?limit=" + q, "/api/builds/" + s.ID + "/logs?after=" + q + "&limit=" + q,
-			"/api/workers/poll?worker_id=w&wait=" + q, "/api/workers/poll?worker_id=w&active=" + q,
-			"/admin/tree?children=" + q, "/livez?" + q, "/api/builds/" + s.ID + "/status?" + q + "=1",
-		} {
-			requireHarmless(t, b.send("GET", target, key("X-Admin-Key", adminKey), ""), target, name)
+		if sendable(name) {
+			maps.Copy(refused, map[string]reply{
+				"X-Worker-Id of a source": get(build+"/source", "X-Worker-Id", name), "X-Worker-Token": get("/api/workers/poll", "X-Worker-Token", name),
+				"X-Worker-Id of logs": b.json("POST", build+"/logs", key("X-Worker-Id", name), `{"level":"info","message":"x"}`),
+				"X-Build-Id":          b.form("/api/workers/upload", key("X-Build-Id", name, "X-Worker-Id", w.ID)), "X-Worker-Id": b.form("/api/workers/upload", key("X-Build-Id", s.ID, "X-Worker-Id", name)),
+				"that of unregister": b.send("POST", "/api/workers/unregister", key("X-Worker-Token", name), ""),
+				"X-Build-Token":      b.send("GET", build+"/status", map[string]string{"X-Build-Token": name}, ""),
+				"X-API-Key":          b.send("GET", "/api/builds", map[string]string{"X-API-Key": name}, ""), "X-Admin-Key": b.send("GET", "/admin/tree", map[string]string{"X-Admin-Key": name}, ""),
+				"Content-Type": b.send("POST", "/api/builds", key("Content-Type", name), "x"), "a boundary": b.send("POST", "/api/builds", key("Content-Type", "multipart/form-data; boundary="+name), "x"),
+			})
+			for _, h := range []string{"X-Request-Id", "Origin", "X-Forwarded-For", "Accept"} {
+				harmless[h] = get("/livez", h, name)
+			}
+			harmless["Range"] = get(build+"/source", "X-Worker-Id", w.ID, "Range", name, "If-Range", name, "If-None-Match", name)
 		}
-	}
-	require.Equal(t, before, world(t, b))
-	require.Equal(t, "assigned", b.status(s.ID).Status)
-}
-
-func TestHostileHeadersReachNothing(t *testing.T) {
-	t.Parallel()
-	b, s, w := hostileBundle(t)
-	before := world(t, b)
-	for _, name := range hostileNames() {
-		if !sendable(name) {
-			continue
-		}
-		for what, r := range map[string]reply{
-			"X-Worker-Id of a source": b.send("GET", "/api/builds/"+s.ID+"/source", key("X-Worker-Id", name), ""),
-			"X-Worker-Id of logs":     b.json("POST", "/api/builds/"+s.ID+"/logs", key("X-Worker-Id", name), `{"level":"info","message":"x"}`),
-			"X-Build-Id":              b.form("/api/workers/upload", key("X-Build-Id", name, "X-Worker-Id", w.ID)),
-			"X-Worker-Id":             b.form("/api/workers/upload", key("X-Build-Id", s.ID, "X-Worker-Id", name)),
-			"X-Worker-Token":          b.send("GET", "/api/workers/poll", key("X-Worker-Token", name), ""),
-			"that of unregister":      b.send("POST", "/api/workers/unregister", key("X-Worker-Token", name), ""),
-			"X-Build-Token":           b.send("GET", "/api/builds/"+s.ID+"/status", map[string]string{"X-Build-Token": name}, ""),
-			"X-API-Key":               b.send("GET", "/api/builds", map[string]string{"X-API-Key": name}, ""),
-			"X-Admin-Key":             b.send("GET", "/admin/tree", map[string]string{"X-Admin-Key": name}, ""),
-			"Content-Type":            b.send("POST", "/api/builds", key("Content-Type", name), "x"),
-			"a boundary":              b.send("POST", "/api/builds", key("Content-Type", "multipart/form-data; boundary="+name), "x"),
-		} {
+		for what, r := range refused {
 			requireRefused(t, r, what, name)
 		}
-		for what, r := range map[string]reply{
-			"X-Request-Id":    b.send("GET", "/livez", map[string]string{"X-Request-Id": name}, ""),
-			"Origin":          b.send("GET", "/livez", map[string]string{"Origin": name}, ""),
-			"X-Forwarded-For": b.send("GET", "/livez", map[string]string{"X-Forwarded-For": name}, ""),
-			"Range":           b.send("GET", "/api/builds/"+s.ID+"/source", key("X-Worker-Id", w.ID, "Range", name, "If-Range", name), ""),
-			"If-None-Match":   b.send("GET", "/api/builds/"+s.ID+"/source", key("X-Worker-Id", w.ID, "If-None-Match", name), ""),
-			"Accept":          b.send("GET", "/api/builds", key("Accept", name), ""),
-		} {
+		for what, r := range harmless {
 			requireHarmless(t, r, what, name)
 		}
 	}
-	require.Equal(t, before, world(t, b))
-}
-
-func TestHostileFormsReachNothing(t *testing.T) {
-	t.Parallel()
-	b, s, w := hostileBundle(t)
-	before := world(t, b)
-	field := func(name, content string) part { return part{name: name, content: content} }
-	for _, name := range hostileNames() {
-		for what, r := range map[string]reply{
-			"build_id": b.form("/api/workers/upload", key(), field("build_id", name), field("worker_id", w.ID),
-				field("success", "true"), part{"result", "x", "x"}),
-			"worker_id": b.form("/api/workers/upload", key(), part{"result", "x", "x"}, field("success", "true"),
-				field("build_id", s.ID), field("worker_id", name)),
-			"platform": b.form("/api/builds", key(), source("x"), field("platform", name)),
-		} {
-			requireRefused(t, r, what, name)
-		}
-	}
-	for _, name := range typicalNames() { // none of these is a name of anything
-		for what, r := range map[string]reply{
-			"success": b.form("/api/workers/upload", key(), field("build_id", s.ID), field("worker_id", w.ID),
-				field("success", "x"+name), part{"result", "x", "x"}),
-			"priority": b.form("/api/builds", key(), source("x"), field("platform", "ios"), field("priority", "x"+name)),
-			"labels":   b.form("/api/builds", key(), source("x"), field("platform", "ios"), field("labels", "x"+name)),
-		} {
-			requireRefused(t, r, what, name)
-		}
-	}
-	require.Equal(t, before, world(t, b))
+	require.Equal(t, before, filesAround(t, b))
 	require.Equal(t, "building", b.status(s.ID).Status, "its own worker was heard of, and that is all")
 }
 
 // TestClientsFileNamesAreIgnored lets clients name their files as they like.
 func TestClientsFileNamesAreIgnored(t *testing.T) {
 	t.Parallel()
-	b, _, _ := hostileBundle(t)
-	known := world(t, b)
+	b, _, _ := hostileFixture(t)
+	known := filesAround(t, b)
 	quote := strings.NewReplacer("\r", "", "\n", "", "\x00", "", `"`, `\"`, `\`, `\\`)
 	var names []string
 	for _, name := range hostileNames() {
@@ -328,7 +289,7 @@ func TestClientsFileNamesAreIgnored(t *testing.T) {
 		}
 		require.Equal(t, 200, b.send("POST", "/api/builds/"+id+"/cancel", key(), "").status)
 	}
-	for name := range world(t, b) {
+	for name := range filesAround(t, b) {
 		require.Contains(t, known, name)
 	}
 }

@@ -43,41 +43,11 @@ func TestPollsOfAForgedTokenAndWithoutADatabase(t *testing.T) {
 	forged := []byte(w.AccessToken)
 	forged[3] ^= 1 // another worker
 	require.Equal(t, 401, b.send("GET", "/api/workers/poll", key("X-Worker-Token", string(forged)), "").status, "forged")
+	p := decode[api.PollReply](t, b.send("GET", "/api/workers/poll?wait=0.05&active=", key("X-Worker-Token", w.AccessToken), ""))
+	require.Nil(t, p.Job, "a parked poll ends with its time")
+	require.NotEqual(t, w.AccessToken, p.AccessToken)
 	b.db.Drop(nil)
 	r := b.send("GET", "/api/workers/poll", key("X-Worker-Token", w.AccessToken), "")
 	require.Equal(t, 503, r.status)
 	require.NotEmpty(t, r.header.Get("Retry-After"))
-}
-
-func TestLostPollReplyIsRepeated(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.submit()
-	w := b.register("w")
-	lost, again := b.poll(w.AccessToken), b.poll(w.AccessToken)
-	require.Equal(t, lost.Job, again.Job)
-	require.NotEqual(t, w.AccessToken, again.AccessToken)
-}
-
-func TestParkedPollGetsTheNextBuild(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	w := b.register("w")
-	answered := begin(t, b.client, "GET", b.url+"/api/workers/poll?wait=60", key("X-Worker-Token", w.AccessToken), nil)
-	require.Eventually(t, func() bool { return b.queue.hasParked() == 1 }, waitFor, tick, "the poll has parked")
-	s := b.submit()
-	r := <-answered
-	require.Equal(t, 200, r.status, r.body)
-	require.Equal(t, s.ID, decode[api.PollReply](t, r).Job.ID)
-}
-
-func TestParkedPollEndsWithItsTime(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	w := b.register("w")
-	r := b.send("GET", "/api/workers/poll?wait=0.05&active=", key("X-Worker-Token", w.AccessToken), "")
-	require.Equal(t, 200, r.status, r.body)
-	p := decode[api.PollReply](t, r)
-	require.Nil(t, p.Job)
-	require.NotEqual(t, w.AccessToken, p.AccessToken)
 }

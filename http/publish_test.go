@@ -10,7 +10,7 @@ import (
 )
 
 // Every change that this server commits is published once, and nothing else.
-func TestChangesAreAnnounced(t *testing.T) {
+func TestPublishTellsEachChangeOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	expect := func(builds []store.BuildUpdate, workers ...store.WorkerUpdate) {

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"takt/http/api"
 )
 
 // The bodies below have the form in which the published clients write them by
@@ -79,5 +81,9 @@ func TestCommandLinesCancelHasAJSONTypeAndNoBody(t *testing.T) {
 	s := b.submit()
 	r := b.json("POST", "/api/builds/"+s.ID+"/cancel", key(), "")
 	require.Equal(t, 200, r.status, r.body)
-	require.Equal(t, "failed", b.status(s.ID).Status)
+	requireBody(t, `{"status":"cancelled","success":true}`, r)
+	st := b.status(s.ID)
+	require.Equal(t, []string{"failed", "cancelled", "Build cancelled by user"}, []string{st.Status, st.State, *st.ErrorMessage}, "old clients know no other word")
+	require.Len(t, decode[[]api.BuildItem](t, b.send("GET", "/api/builds?status=failed", key(), "")), 1, "as old clients see it")
+	require.Contains(t, b.messages(s.ID), "Build cancelled")
 }

@@ -10,6 +10,7 @@ import (
 
 	takthttp "takt/http"
 	"takt/http/api"
+	"takt/http/edge/edgetest"
 	"takt/store"
 )
 
@@ -25,22 +26,19 @@ func TestBeatsOfALongBuildRenewTheToken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var tokens *store.WorkerTokens
-		p := fakeTimeWith(t, func(d *takthttp.Deps) {
+		ln, _ := setupFakeTime(t, func(d *takthttp.Deps) {
 			tokens = tokensOf(t)
 			d.Builds, d.Tokens = beating{}, tokens
 		})
-		post := func(path, token string) reply {
-			c, r := p.dial()
-			defer c.Close()
-			write(t, c, "POST "+path+" HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\nX-Worker-Token: "+token+"\r\nContent-Length: 0\r\n\r\n")
-			return read(t, r)
+		post := func(path, token string) edgetest.Reply {
+			return ln.Dial(t, "").Ask(edgetest.Request("POST "+path, "X-API-Key: "+apiKey, "X-Worker-Token: "+token, "Content-Length: 0"))
 		}
 		beat := func(token string) api.HeartbeatReply {
 			got := post("/api/builds/b/heartbeat?worker_id=w", token)
-			require.Equal(t, 200, got.status, got.body)
-			return decode[api.HeartbeatReply](t, got)
+			require.Equal(t, 200, got.Status, got.Body)
+			return decode[api.HeartbeatReply](t, reply{body: got.Body})
 		}
-		poll := func(token string) int { return post("/api/workers/poll", token).status }
+		poll := func(token string) int { return post("/api/workers/poll", token).Status }
 		first := tokens.Issue(store.WorkerToken{Worker: 7, Counter: 3})
 		token := first
 		for range 20 { // five minutes

@@ -54,25 +54,6 @@ func TestRetryCopiesWhatIsThere(t *testing.T) {
 	require.Empty(t, b.temporaries())
 }
 
-func TestRetryOfAnyState(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	retry := func(id string) {
-		t.Helper()
-		r := b.send("POST", "/api/builds/"+id+"/retry", key(), "")
-		require.Equal(t, 200, r.status, r.body)
-		require.Equal(t, 200, b.send("POST", "/api/builds/"+decode[api.Retried](t, r).ID+"/cancel", key(), "").status)
-	}
-	s, w := b.assigned()
-	retry(s.ID)
-	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
-	retry(s.ID)
-	waits := b.submit()
-	retry(waits.ID)
-	require.Equal(t, 200, b.send("POST", "/api/builds/"+waits.ID+"/cancel", key(), "").status)
-	retry(waits.ID)
-}
-
 // A token can't fill the queue with retries of its build, nor with retries of those,
 // nor can it have them built before others.
 func TestOneRetryOfABuildWaits(t *testing.T) {
@@ -132,24 +113,6 @@ func TestBuildTokensExpire(t *testing.T) {
 	}
 }
 
-// Streams of those who have nothing but a build token are a quarter of all.
-func TestBuildTokensHaveAShareOfStreams(t *testing.T) {
-	t.Parallel()
-	b := setup(t, func(c *takthttp.Config) { c.MaxStreams = 8 })
-	s := b.submit()
-	token := map[string]string{"X-Build-Token": s.AccessToken}
-	first, second := b.tail(s.ID, token), b.tail(s.ID, token)
-	second.line()
-	r := b.send("GET", "/api/builds/"+s.ID+"/logs", map[string]string{"X-Build-Token": s.AccessToken, "Accept": "text/event-stream"}, "")
-	require.Equal(t, 503, r.status)
-	requireProblem(t, r, "Too many streams, try again later", "unavailable")
-	b.tail(s.ID, key()).line()
-	first.line()
-	first.cancel()
-	require.Eventually(t, func() bool { return openStreams(t, b.server) == 2 }, waitFor, tick)
-	b.tail(s.ID, token).line()
-}
-
 func TestRetryWithoutItsFiles(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -163,22 +126,4 @@ func TestRetryWithoutItsFiles(t *testing.T) {
 		require.Equal(t, before, b.files())
 		require.Equal(t, builds, b.count())
 	}
-}
-
-func TestRetryMeetsAFullQueueAndLeavesNothing(t *testing.T) {
-	t.Parallel()
-	b := setup(t) // a limit of 20 lets 21 in
-	s := b.submit(part{"certs", "c.zip", "certs"})
-	for range 20 {
-		b.submit()
-	}
-	before := b.files()
-	r := b.send("POST", "/api/builds/"+s.ID+"/retry", key(), "")
-	require.Equal(t, 503, r.status, r.body)
-	requireProblem(t, r, "Build queue full, try again later", "queue_full")
-	require.NotEmpty(t, r.header.Get("Retry-After"))
-	require.Equal(t, before, b.files(), "no file")
-	require.Equal(t, 21, b.count(), "no row")
-	lines := b.messages(s.ID)
-	require.Equal(t, []string{"Build submitted"}, lines, "and no word of it")
 }

@@ -66,7 +66,7 @@ func TestStrictTransportIsPromisedUnderTLSOnly(t *testing.T) {
 	require.Equal(t, "max-age=15552000", w.Header().Get("Strict-Transport-Security"))
 }
 
-func TestOtherOriginsSeeTheInterfaceOnly(t *testing.T) {
+func TestCORSOpensTheInterfaceOnly(t *testing.T) {
 	t.Parallel()
 	url := served(t, takthttp.Deps{})
 	c := browserClient(t)

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
-	"takt/http/api"
 	"takt/http/dashboard"
 	"takt/http/edge"
 	"takt/store"
@@ -55,7 +54,9 @@ func newServerWith(tb testing.TB, deps takthttp.Deps, pages dashboard.Store, cha
 	if deps.Metrics == nil {
 		deps.Metrics = prometheus.NewRegistry()
 	}
-	deps.Logger = zerolog.New(l)
+	if deps.Logger.GetLevel() != zerolog.Disabled {
+		deps.Logger = zerolog.New(l)
+	}
 	cfg := takthttp.Config{Config: edge.Config{APIKey: apiKey, AdminKey: adminKey, WrongKeys: -1}}
 	for _, f := range change {
 		f(&cfg)
@@ -115,39 +116,6 @@ func newClient(t *testing.T) *http.Client {
 	return &http.Client{Transport: checker(t).Transport(t, tr), Timeout: time.Minute}
 }
 
-func TestServeBorrowsItsListener(t *testing.T) {
-	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{})
-	ln := listen(t)
-	for range 3 {
-		url, stop := serve(t, s, ln)
-		c := newClient(t)
-		require.Equal(t, 200, send(t, c, "GET", url+"/livez", nil, nil).status)
-		c.CloseIdleConnections() // they would be waited for
-		require.NoError(t, stop())
-	}
-}
-
-func TestConnectionsBetweenTwoServesWait(t *testing.T) {
-	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{})
-	ln := listen(t)
-	url, stop := serve(t, s, ln)
-	require.NoError(t, stop())
-	answered := begin(t, newClient(t), "GET", url+"/livez", nil, nil)
-	serve(t, s, ln)
-	require.Equal(t, 200, (<-answered).status)
-}
-
-func TestServeFailsWithItsListener(t *testing.T) {
-	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{})
-	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, ln.Close())
-	require.ErrorIs(t, s.Serve(t.Context(), ln), net.ErrClosed)
-}
-
 func TestParkedPollsAreAnsweredWhenTheServerEnds(t *testing.T) {
 	t.Parallel()
 	q := parking{parked: make(chan struct{}, 2), ended: make(chan error, 2)}
@@ -186,24 +154,6 @@ func TestParkedPollEndsWithItsClient(t *testing.T) {
 	require.ErrorIs(t, <-q.ended, context.Canceled)
 }
 
-func TestRunningRequestsAreCutOffAtTheDeadline(t *testing.T) {
-	t.Parallel()
-	started, ended := make(chan struct{}), make(chan error, 1)
-	deps := takthttp.Deps{Builds: finder{find: func(ctx context.Context) (store.Build, error) {
-		close(started)
-		<-ctx.Done()
-		ended <- context.Cause(ctx)
-		return store.Build{}, context.Cause(ctx)
-	}}}
-	s, _ := newServer(t, deps, func(c *takthttp.Config) { c.ShutdownTimeout = 50 * time.Millisecond })
-	url, stop := serve(t, s, listen(t))
-	cut := begin(t, newClient(t), "GET", url+"/api/builds/b/status", key(), nil)
-	<-started
-	require.NoError(t, stop())
-	require.Error(t, <-ended)
-	require.Contains(t, []int{0, 503}, (<-cut).status, "cut off, or just told why")
-}
-
 // finder is a store of builds of which only Find is used.
 type finder struct {
 	takthttp.Builds
@@ -211,48 +161,3 @@ type finder struct {
 }
 
 func (f finder) Find(ctx context.Context, _ string) (store.Build, error) { return f.find(ctx) }
-
-func TestPanicCostsItsRequestOnly(t *testing.T) {
-	t.Parallel()
-	deps := takthttp.Deps{
-		Builds: finder{find: func(context.Context) (store.Build, error) { panic("secret detail") }},
-		Tree:   func(bool) api.TreeNode { panic("other detail") },
-	}
-	s, l := newServer(t, deps)
-	url, _ := serve(t, s, listen(t))
-	c := newClient(t)
-	for _, path := range []string{"/api/builds/b/status", "/admin/tree"} { // in an actor and without one
-		r := send(t, c, "GET", url+path, key("X-Admin-Key", adminKey, "X-Request-Id", "the-one"), nil)
-		require.Equal(t, 500, r.status)
-		require.Contains(t, r.body, `"error":"Internal server error"`)
-		require.NotContains(t, r.body, "detail\"}")
-		require.NotContains(t, r.body, "secret")
-	}
-	require.Equal(t, 200, send(t, c, "GET", url+"/livez", nil, nil).status)
-	require.Equal(t, 2, strings.Count(l.String(), "request failed"), "each is logged once")
-	require.Contains(t, l.String(), "other detail")
-	require.Contains(t, l.String(), `"request_id":"the-one"`)
-}
-
-func TestBypassRoutesHaveALimit(t *testing.T) {
-	t.Parallel()
-	in, out := make(chan struct{}), make(chan struct{})
-	deps := takthttp.Deps{Tree: func(bool) api.TreeNode {
-		in <- struct{}{}
-		<-out
-		return api.TreeNode{ID: "takt", Path: "takt", Type: "supervisor", Status: "running"}
-	}}
-	url := served(t, deps, func(c *takthttp.Config) { c.MaxBypass = 1 })
-	c := newClient(t)
-	admin := map[string]string{"X-Admin-Key": adminKey}
-	first := begin(t, c, "GET", url+"/admin/tree", admin, nil)
-	<-in
-	r := send(t, c, "GET", url+"/admin/tree", admin, nil)
-	require.Equal(t, 503, r.status)
-	require.Equal(t, "1", r.header.Get("Retry-After"))
-	for _, path := range []string{"/livez", "/readyz", "/metrics", "/openapi.yaml"} {
-		require.Equal(t, 200, send(t, c, "GET", url+path, nil, nil).status, "%s has nothing to do with it", path)
-	}
-	close(out)
-	require.Equal(t, 200, (<-first).status)
-}

@@ -21,6 +21,7 @@ import (
 	takthttp "takt/http"
 	"takt/http/api"
 	"takt/http/dashboard"
+	"takt/http/edge/edgetest"
 	"takt/http/forecast"
 	"takt/storage"
 	"takt/store"
@@ -29,8 +30,8 @@ import (
 	"takt/store/storetest"
 )
 
-// bundle is a server with the real store and the real storage behind it.
-type bundle struct {
+// fixture is a server with the real store and the real storage behind it.
+type fixture struct {
 	t      *testing.T
 	url    string
 	server *takthttp.Server
@@ -41,6 +42,10 @@ type bundle struct {
 	pool   *pgxpool.Pool
 	logs   *logs
 	queue  *queue
+	pacer  *pacer
+	// deploying are the deployments, of which the test itself works on one, claim.
+	deploying deploying
+	claim     store.DeploymentClaim
 	// published is what the server has told.
 	published *published
 }
@@ -50,13 +55,13 @@ const (
 	tick    = 5 * time.Millisecond
 )
 
-func setup(t *testing.T, change ...func(*takthttp.Config)) *bundle {
+func setup(t *testing.T, change ...func(*takthttp.Config)) *fixture {
 	t.Helper()
 	return setupWith(t, func(*takthttp.Deps) {}, change...)
 }
 
 // setupWith is setup with something else in the place of a dependency.
-func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takthttp.Config)) *bundle {
+func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takthttp.Config)) *fixture {
 	t.Helper()
 	return setupPages(t, func(s dashboard.Store) dashboard.Store { return s }, replace, change...)
 }
@@ -64,10 +69,10 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 // setupPages is setupWith with something else in the place of the pages' data.
 func setupPages(
 	t *testing.T, pages func(dashboard.Store) dashboard.Store, replace func(*takthttp.Deps), change ...func(*takthttp.Config),
-) *bundle {
+) *fixture {
 	t.Helper()
 	d := storetest.New(t)
-	b := &bundle{
+	b := &fixture{
 		t: t, dir: t.TempDir(), db: d.DB, pool: d.Pool, client: newClient(t), published: &published{},
 		queue: &queue{store: postgres.NewQueue(d.DB, postgres.QueueConfig{}), tokens: storetest.Tokens(t, d.DB), woken: make(chan struct{})},
 	}
@@ -76,11 +81,11 @@ func setupPages(
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, files.Close()) })
-	pace, deploying := newPacer(t, d.DB), newDeploying(d.DB)
+	b.pacer, b.deploying = newPacer(t, d.DB), newDeploying(d.DB)
 	deps := takthttp.Deps{
 		Builds:  postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20, Quarantine: store.QuarantineRule{Faults: 1, Attempts: 10}}),
 		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Publish: b.published.publish, Files: files,
-		Deployments: deploying, DeploymentStore: deploying, Throttle: pace, ThrottleStore: pace.Throttle, OAuth: installer{},
+		Deployments: b.deploying, DeploymentStore: b.deploying, Throttle: b.pacer, ThrottleStore: b.pacer.Throttle, OAuth: installer{},
 		Audit: postgres.NewAudit(d.DB), Background: func(run func(context.Context)) { go run(t.Context()) },
 	}
 	deps.Ring = &store.KeyRing{}
@@ -98,7 +103,7 @@ func setupPages(
 }
 
 // storeBuilds are the builds of b's database.
-func storeBuilds(b *bundle) *postgres.Builds {
+func storeBuilds(b *fixture) *postgres.Builds {
 	return postgres.NewBuilds(b.db, postgres.BuildsConfig{})
 }
 
@@ -130,7 +135,7 @@ func key(more ...string) map[string]string {
 	return h
 }
 
-func (b *bundle) send(method, path string, header map[string]string, body string) reply {
+func (b *fixture) send(method, path string, header map[string]string, body string) reply {
 	b.t.Helper()
 	var r io.Reader
 	if body != "" {
@@ -139,13 +144,13 @@ func (b *bundle) send(method, path string, header map[string]string, body string
 	return send(b.t, b.client, method, b.url+path, header, r)
 }
 
-func (b *bundle) json(method, path string, header map[string]string, body string) reply {
+func (b *fixture) json(method, path string, header map[string]string, body string) reply {
 	b.t.Helper()
 	header["Content-Type"] = "application/json"
 	return b.send(method, path, header, body)
 }
 
-func (b *bundle) form(path string, header map[string]string, parts ...part) reply {
+func (b *fixture) form(path string, header map[string]string, parts ...part) reply {
 	b.t.Helper()
 	kind, body := form(parts...)
 	header["Content-Type"] = kind
@@ -154,22 +159,29 @@ func (b *bundle) form(path string, header map[string]string, parts ...part) repl
 
 func source(content string) part { return part{"source", "project.tar.gz", content} }
 
+// announce begins an upload that waits for leave to send its body, and reads the refusal.
+func (b *fixture) announce(path string, headers ...string) edgetest.Reply {
+	b.t.Helper()
+	headers = append(headers, "Content-Type: multipart/form-data; boundary=b", "Expect: 100-continue", "Content-Length: 500000000")
+	return edgetest.DialTCP(b.t, strings.TrimPrefix(b.url, "http://")).Ask(edgetest.Request("POST "+path, headers...))
+}
+
 // submit submits a build for iOS.
-func (b *bundle) submit(more ...part) api.Submitted {
+func (b *fixture) submit(more ...part) api.Submitted {
 	b.t.Helper()
 	r := b.form("/api/builds/submit", key(), append([]part{source("source code"), {name: "platform", content: "ios"}}, more...)...)
 	require.Equal(b.t, 200, r.status, r.body)
 	return decode[api.Submitted](b.t, r)
 }
 
-func (b *bundle) register(name string) api.Registered {
+func (b *fixture) register(name string) api.Registered {
 	b.t.Helper()
 	r := b.json("POST", "/api/workers/register", key(), `{"name":"`+name+`","capabilities":{}}`)
 	require.Equal(b.t, 200, r.status, r.body)
 	return decode[api.Registered](b.t, r)
 }
 
-func (b *bundle) poll(token string) api.PollReply {
+func (b *fixture) poll(token string) api.PollReply {
 	b.t.Helper()
 	r := b.send("GET", "/api/workers/poll", key("X-Worker-Token", token), "")
 	require.Equal(b.t, 200, r.status, r.body)
@@ -177,7 +189,7 @@ func (b *bundle) poll(token string) api.PollReply {
 }
 
 // assigned submits a build and hands it to a new worker.
-func (b *bundle) assigned(more ...part) (api.Submitted, api.Registered) {
+func (b *fixture) assigned(more ...part) (api.Submitted, api.Registered) {
 	b.t.Helper()
 	build, worker := b.submit(more...), b.register("w")
 	p := b.poll(worker.AccessToken)
@@ -187,7 +199,7 @@ func (b *bundle) assigned(more ...part) (api.Submitted, api.Registered) {
 	return build, worker
 }
 
-func (b *bundle) status(id string) api.BuildStatus {
+func (b *fixture) status(id string) api.BuildStatus {
 	b.t.Helper()
 	r := b.send("GET", "/api/builds/"+id+"/status", key(), "")
 	require.Equal(b.t, 200, r.status, r.body)
@@ -195,7 +207,7 @@ func (b *bundle) status(id string) api.BuildStatus {
 }
 
 // finish uploads a result, file last.
-func (b *bundle) finish(build, worker, content string) reply {
+func (b *fixture) finish(build, worker, content string) reply {
 	b.t.Helper()
 	return b.form("/api/workers/upload", key(),
 		part{name: "build_id", content: build}, part{name: "worker_id", content: worker},
@@ -203,7 +215,7 @@ func (b *bundle) finish(build, worker, content string) reply {
 }
 
 // messages returns a build's log.
-func (b *bundle) messages(id string) []string {
+func (b *fixture) messages(id string) []string {
 	b.t.Helper()
 	r := b.send("GET", "/api/builds/"+id+"/logs", key(), "")
 	require.Equal(b.t, 200, r.status, r.body)
@@ -215,7 +227,7 @@ func (b *bundle) messages(id string) []string {
 }
 
 // files lists what is in storage, temporary files included.
-func (b *bundle) files() []string {
+func (b *fixture) files() []string {
 	b.t.Helper()
 	names := []string{}
 	err := filepath.WalkDir(b.dir, func(path string, d fs.DirEntry, err error) error {
@@ -233,7 +245,7 @@ func (b *bundle) files() []string {
 }
 
 // count counts the rows of builds.
-func (b *bundle) count() int {
+func (b *fixture) count() int {
 	b.t.Helper()
 	var n int
 	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), `SELECT count(*) FROM builds`).Scan(&n))
@@ -241,14 +253,14 @@ func (b *bundle) count() int {
 }
 
 // requireNothing checks that no file and no build is left behind.
-func (b *bundle) requireNothing() {
+func (b *fixture) requireNothing() {
 	b.t.Helper()
 	require.Empty(b.t, b.files())
 	require.Zero(b.t, b.count())
 }
 
 // temporaries lists the files that have no place yet.
-func (b *bundle) temporaries() []string {
+func (b *fixture) temporaries() []string {
 	b.t.Helper()
 	var names []string
 	for _, n := range b.files() {
@@ -260,13 +272,13 @@ func (b *bundle) temporaries() []string {
 }
 
 // storeBuild makes a build past the server and returns its id.
-func storeBuild(b *bundle) string {
+func storeBuild(b *fixture) string {
 	b.t.Helper()
 	return storetest.Build(b.t, b.db).ID
 }
 
 // remove removes something from storage behind the server's back.
-func (b *bundle) remove(name string) {
+func (b *fixture) remove(name string) {
 	b.t.Helper()
 	require.NoError(b.t, os.RemoveAll(filepath.Join(b.dir, name)))
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // setupS3 is setup with an S3 server behind it.
-func setupS3(t *testing.T, mode storage.Mode) (*bundle, *s3test.Server) {
+func setupS3(t *testing.T, mode storage.Mode) (*fixture, *s3test.Server) {
 	t.Helper()
 	server := s3test.Start(t)
 	s3, err := storage.OpenS3(storage.S3Config{
@@ -31,52 +31,6 @@ func setupS3(t *testing.T, mode storage.Mode) (*bundle, *s3test.Server) {
 	b := setupWith(t, func(d *takthttp.Deps) { d.Files = files })
 	b.dir = dir
 	return b, server
-}
-
-func TestDownloadsFromS3AreAsFromTheDisk(t *testing.T) {
-	t.Parallel()
-	b, server := setupS3(t, storage.ModeS3)
-	build, worker := b.assigned(part{"certs", "c.zip", "certificates"})
-	require.Len(t, server.Objects(), 2)
-	require.Empty(t, b.files(), "nothing stays on the disk")
-	holder := func(more ...string) map[string]string { return key(append(more, "X-Worker-Id", worker.ID)...) }
-	path := "/api/builds/" + build.ID + "/source"
-
-	whole := b.send("GET", path, holder(), "")
-	require.Equal(t, 200, whole.status)
-	require.Equal(t, "source code", whole.body)
-	require.Equal(t, "application/zip", whole.header.Get("Content-Type"))
-	etag := whole.header.Get("ETag")
-	require.NotEmpty(t, whole.header.Get("Repr-Digest"))
-
-	head := b.send("HEAD", path, holder(), "")
-	require.Equal(t, 200, head.status)
-	require.Equal(t, "11", head.header.Get("Content-Length"))
-	require.Empty(t, head.body)
-
-	piece := b.send("GET", path, holder("Range", "bytes=7-", "If-Range", etag), "")
-	require.Equal(t, 206, piece.status)
-	require.Equal(t, "code", piece.body)
-	require.Equal(t, "bytes 7-10/11", piece.header.Get("Content-Range"))
-	require.Equal(t, 200, b.send("GET", path, holder("Range", "bytes=7-", "If-Range", `"other"`), "").status)
-	require.Equal(t, 304, b.send("GET", path, holder("If-None-Match", etag), "").status)
-	require.Equal(t, 416, b.send("GET", path, holder("Range", "bytes=99-"), "").status)
-	require.Equal(t, "certificates", b.send("GET", "/api/builds/"+build.ID+"/certs", holder(), "").body)
-
-	require.Equal(t, 200, b.finish(build.ID, worker.ID, "the result").status)
-	require.Equal(t, "the result", b.send("GET", "/api/builds/"+build.ID+"/download", key(), "").body)
-	require.Equal(t, 200, b.finish(build.ID, worker.ID, "the result").status, "a repeat")
-	require.Len(t, server.Objects(), 3, "which left no object")
-}
-
-func TestRefusedResultsLeaveNoObject(t *testing.T) {
-	t.Parallel()
-	b, server := setupS3(t, storage.ModeDual)
-	build, _ := b.assigned()
-	other := b.register("other")
-	require.Equal(t, 403, b.finish(build.ID, other.ID, "not mine").status)
-	require.Len(t, server.Objects(), 1)
-	require.Equal(t, []string{"builds/" + build.ID + "/source.zip"}, b.files())
 }
 
 func TestS3Outage(t *testing.T) {

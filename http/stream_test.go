@@ -131,13 +131,13 @@ func (l *listener) line() api.LogEntry {
 	return line
 }
 
-func (b *bundle) tail(id string, header map[string]string) *listener {
+func (b *fixture) tail(id string, header map[string]string) *listener {
 	b.t.Helper()
 	return tune(b.t, b.client, b.url+"/api/builds/"+id+"/logs", header)
 }
 
 // says lets the holder of a build write to its log.
-func (b *bundle) says(build, worker, message string) {
+func (b *fixture) says(build, worker, message string) {
 	b.t.Helper()
 	r := b.json("POST", "/api/builds/"+build+"/logs", key("X-Worker-Id", worker), `{"level":"info","message":"`+message+`"}`)
 	require.Equal(b.t, 200, r.status, r.body)
@@ -252,21 +252,6 @@ func (d *deafened) LogMarks(context.Context, []string) (map[string]store.LogMark
 	return map[string]store.LogMark{}, nil
 }
 
-func TestAReadThatFailedIsDoneAgain(t *testing.T) {
-	t.Parallel()
-	d := &deafened{}
-	b := setupWith(t, func(deps *takthttp.Deps) { d.Builds = deps.Builds; deps.Builds = d },
-		func(c *takthttp.Config) { c.TailInterval = 20 * time.Millisecond })
-	build, worker := b.assigned()
-	l := b.tail(build.ID, key())
-	l.line()
-	l.line()
-	d.fail.Store(true)
-	b.says(build.ID, worker.ID, "one")
-	require.Equal(t, "one", l.line().Message)
-	require.False(t, d.fail.Load())
-}
-
 func TestStreamsOfLogsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -288,52 +273,38 @@ func TestStreamsOfLogsAreRefused(t *testing.T) {
 	require.Equal(t, 503, b.send("GET", path, key("Accept", accept), "").status)
 }
 
-func TestStreamsAreCountedApart(t *testing.T) {
+// A key, and all build tokens together, leave streams to others; what is not a stream is answered.
+func TestStreamsHaveALimitAndEachCallerAShare(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *takthttp.Config) { c.MaxStreams = 2 })
+	b := setup(t, func(c *takthttp.Config) { c.MaxStreams = 8 })
 	build, _ := b.assigned()
-	one, two := b.tail(build.ID, key()), tune(t, b.client, b.url+"/api/events", key())
-	for _, path := range []string{"/api/builds/" + build.ID + "/logs", "/api/events"} {
-		r := b.send("GET", path, key("Accept", "text/event-stream"), "")
+	token := map[string]string{"X-Build-Token": build.AccessToken, "Accept": "text/event-stream"}
+	reader := map[string]string{"X-API-Key": b.named("reader", store.ScopeRead).Key, "Accept": "text/event-stream"}
+	logs := "/api/builds/" + build.ID + "/logs"
+	refused := func(path string, header map[string]string) {
+		t.Helper()
+		r := b.send("GET", path, header, "")
 		require.Equal(t, 503, r.status)
 		requireProblem(t, r, "Too many streams, try again later", "unavailable")
 		require.Equal(t, "5", r.header.Get("Retry-After"))
 	}
-	require.Equal(t, 200, b.send("GET", "/api/builds/"+build.ID+"/logs", key(), "").status)
-	one.cancel()
-	two.cancel()
-	require.Eventually(t, func() bool { return openStreams(t, b.server) == 0 }, waitFor, tick)
-	b.tail(build.ID, key()).line()
-}
-
-func TestAKeyLeavesStreamsToOthers(t *testing.T) {
-	t.Parallel()
-	b := setup(t, func(c *takthttp.Config) { c.MaxStreams = 8 })
-	reader := map[string]string{"X-API-Key": b.named("reader", store.ScopeRead).Key, "Accept": "text/event-stream"}
-	for range 6 {
+	first, second := b.tail(build.ID, token), b.tail(build.ID, token)
+	refused(logs, token)
+	for range 5 {
 		tune(t, b.client, b.url+"/api/events", reader)
 	}
-	require.Equal(t, 503, b.send("GET", "/api/events", reader, "").status)
+	refused("/api/events", reader)
+	refused(logs, reader)
 	tune(t, b.client, b.url+"/api/events", key())
-}
-
-func TestStreamsEndWithTheServer(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	build, _ := b.assigned()
-	streams := []*listener{b.tail(build.ID, key()), tune(t, b.client, b.url+"/api/events", key())}
-	streams[0].line()
-	begin := time.Now()
-	require.NoError(t, b.stop())
-	for _, l := range streams {
-		l.ends()
-	}
-	require.Less(t, time.Since(begin), 10*time.Second, "no patience was lost")
-	require.NotContains(t, b.logs.String(), "requests were cut off")
+	require.Equal(t, 200, b.send("GET", logs, key(), "").status)
+	first.cancel()
+	second.cancel()
+	require.Eventually(t, func() bool { return openStreams(t, b.server) == 6 }, waitFor, tick)
+	b.tail(build.ID, token).line()
 }
 
 // A log is read and sent page by page: the reply is complete, or breaks off.
-func TestALongLogIsAnsweredInPages(t *testing.T) {
+func TestLogsThatAreLongAreAnsweredInPages(t *testing.T) {
 	t.Parallel()
 	d := &deafened{}
 	b := setupWith(t, func(deps *takthttp.Deps) { d.Builds = deps.Builds; deps.Builds = d })

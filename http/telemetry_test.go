@@ -8,7 +8,7 @@ import (
 	takthttp "takt/http"
 )
 
-func (b *bundle) telemetry(build, worker, body string) reply {
+func (b *fixture) telemetry(build, worker, body string) reply {
 	b.t.Helper()
 	return b.json("POST", "/api/builds/"+build+"/telemetry", key("X-Worker-Id", worker, "X-Build-Id", build), body)
 }

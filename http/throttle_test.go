@@ -67,22 +67,8 @@ func (installer) Install(_ context.Context, state, secret, code string) (int64, 
 	return 62515, nil
 }
 
-// hooked is a server that takes webhooks.
-type hooked struct {
-	*bundle
-	pacer *pacer
-}
-
-func hookServer(t *testing.T, change ...func(*takthttp.Config)) *hooked {
-	t.Helper()
-	h := &hooked{}
-	change = append([]func(*takthttp.Config){func(c *takthttp.Config) { c.HubSpotSecret = clientSecret }}, change...)
-	h.bundle = setupWith(t, func(d *takthttp.Deps) {
-		h.pacer = d.Throttle.(*pacer)
-		d.Audit = silentAudit{}
-	}, change...)
-	return h
-}
+// withHubSpot takes webhooks.
+func withHubSpot(c *takthttp.Config) { c.HubSpotSecret = clientSecret }
 
 // silentAudit keeps nothing.
 type silentAudit struct{}
@@ -98,7 +84,7 @@ func webhook(callback string) hubspottest.Webhook {
 }
 
 // fire sends a signed action.
-func (b *bundle) fire(body, secret string) reply {
+func (b *fixture) fire(body, secret string) reply {
 	b.t.Helper()
 	h := http.Header{}
 	hubspottest.Sign(h, secret, "POST", b.url+"/api/hubspot/action", []byte(body), time.Now())
@@ -109,7 +95,7 @@ func (b *bundle) fire(body, secret string) reply {
 	return b.send("POST", "/api/hubspot/action", flat, body)
 }
 
-func (b *hooked) configure(body string) reply {
+func (b *fixture) configure(body string) reply {
 	b.t.Helper()
 	return b.send("POST", "/api/config", key("Content-Type", "application/json"), body)
 }
@@ -118,7 +104,7 @@ const tenASecond = `{"portal_id":62515,"action_id":"7","max_throughput":"10","ti
 
 func TestActionsAreTakenWhenSignedAndConfigured(t *testing.T) {
 	t.Parallel()
-	b := hookServer(t)
+	b := setup(t, withHubSpot)
 	body := string(webhook("c1").Body())
 	requireProblem(t, b.fire(body, clientSecret), "No configuration for this portal and action", "invalid_argument")
 	require.Equal(t, 200, b.configure(tenASecond).status)
@@ -145,15 +131,15 @@ func TestActionsAreTakenWhenSignedAndConfigured(t *testing.T) {
 	require.Equal(t, "3", r.header.Get("Retry-After"))
 }
 
-func TestWithoutASecretEveryActionIsRefused(t *testing.T) {
+func TestActionsWithoutASecretAreRefused(t *testing.T) {
 	t.Parallel()
-	b := hookServer(t, func(c *takthttp.Config) { c.HubSpotSecret = "" })
+	b := setup(t)
 	require.Equal(t, 401, b.fire(string(webhook("c").Body()), "").status)
 }
 
-func TestThePublicURLIsWhatIsSigned(t *testing.T) {
+func TestActionsAreSignedForThePublicURL(t *testing.T) {
 	t.Parallel()
-	b := hookServer(t, func(c *takthttp.Config) { c.PublicURL = "https://hooks.example.com" })
+	b := setup(t, withHubSpot, func(c *takthttp.Config) { c.PublicURL = "https://hooks.example.com" })
 	require.Equal(t, 200, b.configure(tenASecond).status)
 	body := string(webhook("c").Body())
 	require.Equal(t, 401, b.fire(body, clientSecret).status)
@@ -166,9 +152,9 @@ func TestThePublicURLIsWhatIsSigned(t *testing.T) {
 	require.Equal(t, 204, b.send("POST", "/api/hubspot/action", flat, body).status)
 }
 
-func TestLivePortalsAreToldToBlock(t *testing.T) {
+func TestActionsOfLivePortalsBlock(t *testing.T) {
 	t.Parallel()
-	b := hookServer(t, func(c *takthttp.Config) { c.HubSpotBlock, c.HubSpotExpiration = true, time.Hour })
+	b := setup(t, withHubSpot, func(c *takthttp.Config) { c.HubSpotBlock, c.HubSpotExpiration = true, time.Hour })
 	require.Equal(t, 200, b.configure(tenASecond).status)
 	body := string(webhook("c1").Body())
 	r := b.fire(body, clientSecret)
@@ -191,7 +177,7 @@ func rate(most, period, unit string) string {
 
 func TestRatesAreSetShownAndDeleted(t *testing.T) {
 	t.Parallel()
-	b := hookServer(t)
+	b := setup(t, withHubSpot)
 	r := b.configure(tenASecond)
 	require.Equal(t, 200, r.status)
 	requireShape(t, "throttle_config", r)
@@ -224,7 +210,7 @@ func TestRatesAreSetShownAndDeleted(t *testing.T) {
 
 func TestInstallersAreSentToHubSpotAndBack(t *testing.T) {
 	t.Parallel()
-	b := hookServer(t)
+	b := setup(t, withHubSpot)
 	c := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer c.CloseIdleConnections()
 	r := send(t, c, "GET", b.url+"/api/oauth/authorize", nil, nil)
@@ -242,7 +228,7 @@ func TestInstallersAreSentToHubSpotAndBack(t *testing.T) {
 		r = b.send("GET", "/api/oauth/callback?state=s&code=secret-code", map[string]string{"Cookie": cookie}, "")
 		require.Equal(t, 400, r.status, "%q: another browser began it", cookie)
 	}
-	public := hookServer(t, func(c *takthttp.Config) { c.PublicURL = "https://takt.example" })
+	public := setup(t, withHubSpot, func(c *takthttp.Config) { c.PublicURL = "https://takt.example" })
 	r = send(t, c, "GET", public.url+"/api/oauth/authorize", nil, nil)
 	require.Contains(t, r.header.Get("Set-Cookie"), "; Secure")
 	require.NotContains(t, b.logs.String(), "secret-code")
@@ -250,7 +236,7 @@ func TestInstallersAreSentToHubSpotAndBack(t *testing.T) {
 
 func TestOperatorsSeeAndSteerQueues(t *testing.T) {
 	t.Parallel()
-	b := hookServer(t)
+	b := setup(t, withHubSpot)
 	require.Equal(t, 200, b.configure(tenASecond).status)
 	for i := range 3 {
 		require.Equal(t, 204, b.fire(string(webhook("c"+strconv.Itoa(i)).Body()), clientSecret).status)

@@ -13,7 +13,7 @@ import (
 )
 
 // Requests have spans: a client's with a key in its trace, a submit in that of its build, too; a
-// worker's calls below what their traceparent names; strangers' in traces of their own.
+// worker's calls below what their traceparent names; those of unknown clients in traces of their own.
 func TestSpansOfRequests(t *testing.T) { //nolint:paralleltest // a process has one tracer
 	kept := tracetest.NewSpanRecorder()
 	tracing.Use(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(kept), sdktrace.WithIDGenerator(tracing.IDs{})))
@@ -55,7 +55,7 @@ func TestSpansOfRequests(t *testing.T) { //nolint:paralleltest // a process has 
 		"http.request.method": "GET", "http.route": "/api/builds/:id/status", "http.response.status_code": "200",
 	}, said)
 
-	// A stranger neither joins a trace nor decides what is sampled, and one without the
+	// An unknown client neither joins a trace nor decides what is sampled, and one without the
 	// key leaves no span.
 	require.Equal(t, 200, b.send("GET", "/api/stats", map[string]string{"traceparent": client}, "").status)
 	require.NotEqual(t, clientTrace, ended("GET /api/stats").SpanContext().TraceID().String())

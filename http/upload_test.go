@@ -29,7 +29,7 @@ func TestUploadFileFirstOrLast(t *testing.T) {
 		"first":  func(id, who, ok part) []part { return []part{file, id, who, ok} },
 		"middle": func(id, who, ok part) []part { return []part{id, file, who, ok, {name: "extra", content: "x"}} },
 	} {
-		s, w := b.assigned()
+		s, w := b.assigned(part{name: "labels", content: `{"cache":"app"}`})
 		path := "/api/workers/upload"
 		if name == "first" {
 			path = "/api/workers/result"
@@ -44,6 +44,7 @@ func TestUploadFileFirstOrLast(t *testing.T) {
 		require.Equal(t, "the app", string(stored))
 		require.Contains(t, b.messages(s.ID), "Build completed successfully")
 		require.Contains(t, b.queue.freed, w.ID)
+		require.Contains(t, b.queue.warm, w.ID+" app")
 	}
 	require.Empty(t, b.temporaries())
 }
@@ -124,15 +125,6 @@ func TestUploadRefusesWhatIsWrong(t *testing.T) {
 	require.Equal(t, 200, b.finish(s.ID, w.ID, strings.Repeat("x", 100)).status, "the limit is inclusive")
 }
 
-func TestUploadForABuildNobodyHolds(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s, w := b.submit(), b.register("w")
-	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
-	require.Equal(t, "completed", b.status(s.ID).Status)
-	require.Nil(t, b.poll(w.AccessToken).Job, "out of the queue")
-}
-
 func TestUploadThatBreaksOffLeavesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -152,13 +144,9 @@ func TestUploadIsRefusedEarlyByItsHeader(t *testing.T) {
 	b := setup(t)
 	s, _ := b.assigned()
 	v := b.register("v")
-	c, r := dial(t, b.url)
-	write(t, c, "POST /api/workers/upload HTTP/1.1\r\nHost: takt\r\nContent-Type: multipart/form-data; boundary=b\r\n"+
-		"X-API-Key: "+apiKey+"\r\nX-Build-Id: "+s.ID+"\r\nX-Worker-Id: "+v.ID+"\r\n"+
-		"Expect: 100-continue\r\nContent-Length: 1000000000\r\n\r\n")
-	resp := read(t, r)
-	require.Equal(t, 403, resp.status)
-	require.Contains(t, resp.body, `"code":"not_assigned"`)
+	r := b.announce("/api/workers/upload", "X-API-Key: "+apiKey, "X-Build-Id: "+s.ID, "X-Worker-Id: "+v.ID)
+	require.Equal(t, 403, r.Status)
+	require.Contains(t, r.Body, `"code":"not_assigned"`)
 }
 
 func TestMovingUploadIsASignOfLife(t *testing.T) {

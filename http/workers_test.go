@@ -124,22 +124,7 @@ func TestUnregisterGivesBuildsBack(t *testing.T) {
 	requireProblem(t, r, "Missing X-Worker-Token header", "unauthorized")
 }
 
-func TestWorkersAreSelectedByState(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.register("one")
-	two := b.register("two")
-	require.Equal(t, 200, b.send("POST", "/api/workers/"+two.ID+"/drain", key(), "").status)
-	for state, want := range map[string][]string{"idle": {"one"}, "draining": {"two"}, "silent": nil} {
-		var got []string
-		for _, w := range decode[api.WorkerList](t, b.send("GET", "/api/workers?state="+state, key(), "")).Workers {
-			got = append(got, w.Name)
-		}
-		require.Equal(t, want, got, state)
-	}
-}
-
-func TestWhatIsChangedByAKeyIsAudited(t *testing.T) {
+func TestAuditHasWhatAKeyChanges(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w, gone := b.register("w"), b.register("gone")

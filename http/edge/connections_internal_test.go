@@ -133,13 +133,13 @@ func TestAKnownAddressDoesNotHoldAllConnections(t *testing.T) {
 }
 
 // Somebody in an office opens connections as fast as possible. Workers there still come in.
-func TestAnOfficeIsNotShutOutByOneGuesserThere(t *testing.T) {
+func TestConnectionsOfAnOfficeAreNotShutOutByOneGuesserThere(t *testing.T) {
 	t.Parallel()
 	for _, known := range []bool{false, true} {
 		d := newDoor(t, 256)
-		var strangers, workers []*fakeConn
+		var others, workers []*fakeConn
 		for i := range 50 {
-			strangers = append(strangers, d.dial(fmt.Sprint("198.51.100.", i)))
+			others = append(others, d.dial(fmt.Sprint("198.51.100.", i)))
 		}
 		if known {
 			workers = append(workers, d.show("192.0.2.1", "fleet", "worker"))
@@ -158,7 +158,7 @@ func TestAnOfficeIsNotShutOutByOneGuesserThere(t *testing.T) {
 			workers = append(workers, w)
 		}
 		d.requireOpen(workers, "who has shown a key stays")
-		d.requireOpen(strangers, "other addresses have a connection each")
+		d.requireOpen(others, "other addresses have a connection each")
 	}
 }
 
@@ -231,7 +231,7 @@ func TestConnectionsAreForgotten(t *testing.T) {
 
 // A worker's id makes a share of its own only once it was checked, and only for the credential
 // for which it was.
-func TestInventedWorkersHaveNoShare(t *testing.T) {
+func TestSharesAreNotMadeByInventedWorkers(t *testing.T) {
 	t.Parallel()
 	const apiKey, lowKey = "test-api-key-0123456789", "takt_low-0123456789"
 	ring := &store.KeyRing{}

@@ -25,7 +25,7 @@ var alone = map[string]bool{
 }
 
 // Whoever takes of a limit what it can get, as fast as it can, another gets a unit.
-func TestNobodyUsesUpALimit(t *testing.T) {
+func TestLimitsAreNotUsedUpByOne(t *testing.T) {
 	t.Parallel()
 	for _, limit := range limits(Config{}.WithDefaults()) {
 		t.Run(limit.Rule, func(t *testing.T) {

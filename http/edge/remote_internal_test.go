@@ -29,7 +29,7 @@ func TestRemoteAddress(t *testing.T) {
 		want      string
 	}{
 		"nobody is trusted by default":               {"10.0.0.1:5", []string{"192.0.2.1"}, nil, "10.0.0.1"},
-		"a stranger's header is not believed":        {"192.0.2.9:5", []string{"192.0.2.1"}, proxies, "192.0.2.9"},
+		"an unknown peer's is not believed":          {"192.0.2.9:5", []string{"192.0.2.1"}, proxies, "192.0.2.9"},
 		"a proxy's is":                               {"10.0.0.1:5", []string{"192.0.2.1"}, proxies, "192.0.2.1"},
 		"the rightmost that is not trusted counts":   {"10.0.0.1:5", []string{"198.51.100.1, 192.0.2.1, 10.0.0.2"}, proxies, "192.0.2.1"},
 		"what the client wrote itself counts not":    {"10.0.0.1:5", []string{"10.9.9.9, 192.0.2.1"}, proxies, "192.0.2.1"},
@@ -74,7 +74,7 @@ func FuzzForwardedFor(f *testing.F) {
 		got := behindProxies(from, []string{header}, trusted)
 		require.True(t, got.IsValid())
 		if !isTrusted(from, trusted) {
-			require.Equal(t, from, got, "a stranger's word is not taken")
+			require.Equal(t, from, got, "an unknown peer's word is not taken")
 		}
 	})
 }
