@@ -57,8 +57,8 @@ func measured() (prometheus.Gatherer, *atomic.Int64) {
 	traced := prometheus.NewCounter(prometheus.CounterOpts{Name: "traced_total", Help: strings.Repeat("long ", 10<<10)})
 	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "traced_seconds", NativeHistogramBucketFactor: 1.1, Buckets: []float64{1}})
 	trace := prometheus.Labels{"trace_id": "0123456789abcdef"}
-	traced.(prometheus.ExemplarAdder).AddWithExemplar(1, trace)          //nolint:forcetypeassert // client_golang promises it
-	seconds.(prometheus.ExemplarObserver).ObserveWithExemplar(.5, trace) //nolint:forcetypeassert // client_golang promises it
+	traced.(prometheus.ExemplarAdder).AddWithExemplar(1, trace)          // client_golang promises it
+	seconds.(prometheus.ExemplarObserver).ObserveWithExemplar(.5, trace) // client_golang promises it
 	registry.MustRegister(traced, seconds)
 	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		gathered.Add(1)

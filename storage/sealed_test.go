@@ -27,7 +27,7 @@ func plainOf(t *testing.T, f *Files, file store.File) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close() //nolint:errcheck // only read from
+	defer r.Close() // only read from
 	return io.ReadAll(r)
 }
 
@@ -51,7 +51,7 @@ func TestCopiesAreSealedWithTheNewKey(t *testing.T) {
 	remote := file
 	remote.Location = store.InS3
 	reading := must(both.OpenSealed(t.Context(), remote))(t)
-	defer reading.Close() //nolint:errcheck // only read from
+	defer reading.Close() // only read from
 	begin := make([]byte, 10)
 	must(io.ReadFull(reading, begin))(t)
 

@@ -42,7 +42,7 @@ func TestPostgresLockFile(t *testing.T) {
 		return cmd
 	}
 	// Each makes a lock file, and returns the process that must have its number until the end.
-	for name, lock := range map[string]func(t *testing.T) *exec.Cmd{ //nolint:paralleltest // one directory for all
+	for name, lock := range map[string]func(t *testing.T) *exec.Cmd{ // one directory for all
 		"of a process that is gone": func(t *testing.T) *exec.Cmd {
 			t.Helper()
 			gone := program(t, "true")

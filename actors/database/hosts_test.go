@@ -239,7 +239,7 @@ func TestADatabaseThatHidesItsTimeline(t *testing.T) {
 	n := newPrimary(t)
 	answerOf(t, n, "SELECT 1::text")
 	admin := must(pgx.Connect(t.Context(), n.URL()))(t)
-	defer admin.Close(t.Context()) //nolint:errcheck // a test's connection
+	defer admin.Close(t.Context()) // a test's connection
 	must(admin.Exec(t.Context(), "CREATE ROLE app LOGIN; REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC"))(t)
 	source := must(URL(strings.Replace(n.URL(), "takt@", "app@", 1)))(t)
 	dir := t.TempDir()

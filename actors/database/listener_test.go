@@ -42,19 +42,19 @@ func TestListener(t *testing.T) {
 		query(t, db.pg, "SELECT pg_notify('takt', 'job:available ios')::text")
 		require.Equal(t, pubsub.Event{Topic: pubsub.JobAvailable, Data: "ios", Remote: true}, next(t))
 	}
-	t.Run("publishes what is notified, after silence too", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("publishes what is notified, after silence too", func(t *testing.T) { // builds on the step before
 		notify(t)
 		soon(t, "the listener to ask whether its connection lives", func() bool {
 			return query(t, db.pg, "SELECT count(*)::text FROM pg_stat_activity WHERE query = '-- ping'") == "1"
 		})
 		notify(t)
 	})
-	t.Run("connects again when its connection dies, and publishes it", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("connects again when its connection dies, and publishes it", func(t *testing.T) { // builds on the step before
 		query(t, db.pg, "SELECT pg_terminate_backend(pid)::text FROM pg_stat_activity WHERE query = 'LISTEN takt' OR query = '-- ping'")
 		require.Equal(t, resumed, next(t))
 		notify(t)
 	})
-	t.Run("connects at once when the pool says that the database is back", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("connects at once when the pool says that the database is back", func(t *testing.T) { // builds on the step before
 		slow := NewListener(ListenerConfig{Source: db.pg.ConnConfig, Bus: bus, Backoff: backoff.Backoff{Min: time.Hour, Max: time.Hour}})
 		other := newSystem(t)
 		killed := serverPID(t, dir)

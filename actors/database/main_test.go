@@ -79,7 +79,7 @@ var (
 // let in.
 func directory(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(scratch, "") //nolint:usetesting // see above
+	dir, err := os.MkdirTemp(scratch, "")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return dir
@@ -214,7 +214,7 @@ func query(t *testing.T, pg *Postgres, sql string) string {
 		if err != nil {
 			return err
 		}
-		defer conn.Close(t.Context()) //nolint:errcheck // a test's connection
+		defer conn.Close(t.Context()) // a test's connection
 		rows, err := conn.Query(t.Context(), sql)
 		if err != nil {
 			return err

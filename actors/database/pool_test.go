@@ -314,7 +314,7 @@ func TestPoolOutage(t *testing.T) {
 	b := startPool(t, PoolConfig{Source: source, AnswerTimeout: 200 * time.Millisecond, ConnectTimeout: 300 * time.Millisecond})
 	soon(t, "the pool", b.pool.Ready) // its first connection may be late
 
-	t.Run("the server stops: users lose the pool at once", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("the server stops: users lose the pool at once", func(t *testing.T) { // builds on the step before
 		running := make(chan error, 1)
 		pool := b.sink.current()
 		go func() { _, err := pool.Exec(t.Context(), "SELECT pg_sleep(600)"); running <- err }()
@@ -326,7 +326,7 @@ func TestPoolOutage(t *testing.T) {
 		require.Nil(t, b.sink.current())
 		require.Len(t, b.sink.drops, 1)
 	})
-	t.Run("it stays away: the pool keeps trying and nothing restarts", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("it stays away: the pool keeps trying and nothing restarts", func(t *testing.T) { // builds on the step before
 		before := asked.Load()
 		soon(t, "ten attempts", func() bool { return asked.Load() >= before+10 })
 		require.False(t, b.pool.Ready())
@@ -334,18 +334,18 @@ func TestPoolOutage(t *testing.T) {
 		require.Zero(t, restarts)
 	})
 	second := &fixture{sys: newSystem(t), pg: first.pg, dir: dir}
-	t.Run("it comes back: so does the pool", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("it comes back: so does the pool", func(t *testing.T) { // builds on the step before
 		require.NoError(t, second.start(t))
 		soon(t, "the pool", b.pool.Ready)
 		require.NoError(t, b.sink.current().Ping(t.Context()))
 		require.Equal(t, 2, b.sink.uses)
 	})
-	t.Run("it is killed: the pool follows the new one", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("it is killed: the pool follows the new one", func(t *testing.T) { // builds on the step before
 		killServer(t, dir)
 		soon(t, "the pool to give up", func() bool { return b.sink.uses == 2 && !b.pool.Ready() || b.sink.uses > 2 })
 		soon(t, "the pool", func() bool { pool := b.sink.current(); return pool != nil && pool.Ping(t.Context()) == nil })
 	})
-	t.Run("it hangs: the pool gives up, and comes back with it", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("it hangs: the pool gives up, and comes back with it", func(t *testing.T) { // builds on the step before
 		info := clusterInfo(t, dir)
 		frozen := serversIn(info)
 		for _, pid := range frozen {

@@ -27,7 +27,7 @@ func TestPostgresServes(t *testing.T) {
 	query(t, b.pg, "CREATE TABLE kept (x text)")
 	query(t, b.pg, "INSERT INTO kept VALUES ('yes')")
 
-	t.Run("with takt's settings and durability", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("with takt's settings and durability", func(t *testing.T) { // builds on the step before
 		for name, want := range map[string]string{
 			"fsync": "on", "synchronous_commit": "on", "listen_addresses": "", "max_connections": "100",
 			"jit": "off", "server_encoding": "UTF8", "password_encryption": "scram-sha-256",
@@ -35,7 +35,7 @@ func TestPostgresServes(t *testing.T) {
 			require.Equal(t, want, query(t, b.pg, "SHOW "+name), name)
 		}
 	})
-	t.Run("and lets nobody in without the password", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("and lets nobody in without the password", func(t *testing.T) { // builds on the step before
 		hba := must(os.ReadFile(filepath.Join(dir, clusterName, "pg_hba.conf")))(t)
 		for line := range strings.Lines(string(hba)) {
 			if fields := strings.Fields(line); len(fields) > 0 && !strings.HasPrefix(line, "#") {
@@ -45,7 +45,7 @@ func TestPostgresServes(t *testing.T) {
 		info := must(os.Stat(filepath.Join(dir, passwordFileName)))(t)
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	})
-	t.Run("stops in order and starts on what is there", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("stops in order and starts on what is there", func(t *testing.T) { // builds on the step before
 		b.stop(t)
 		require.Empty(t, serversIn(clusterInfo(t, dir)))
 		require.NoFileExists(t, filepath.Join(dir, clusterName, pidFileName))
@@ -56,7 +56,7 @@ func TestPostgresServes(t *testing.T) {
 		require.Equal(t, "yes", query(t, again.pg, "SELECT x FROM kept"))
 		again.stop(t)
 	})
-	t.Run("and makes a new password when the file was lost", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("and makes a new password when the file was lost", func(t *testing.T) { // builds on the step before
 		require.NoError(t, os.Remove(filepath.Join(dir, passwordFileName)))
 		again := serve(t, config(dir))
 		require.Equal(t, "yes", query(t, again.pg, "SELECT x FROM kept"))

@@ -2,7 +2,7 @@ package jobs
 
 import (
 	"bytes"
-	"log/slog" //nolint:depguard // River logs with it
+	"log/slog" // River logs with it
 	"testing"
 
 	"github.com/rs/zerolog"

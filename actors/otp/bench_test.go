@@ -2,7 +2,7 @@ package otp_test
 
 import (
 	"context"
-	"log/slog" //nolint:depguard // protoactor logs with it
+	"log/slog" // protoactor logs with it
 	"testing"
 	"time"
 

@@ -54,7 +54,7 @@ func (l *labourer) Init(*otp.Ctx) error {
 			return l.next
 		},
 		Outage: func(err error) string {
-			if err == errBoom { //nolint:errorlint // as it was made
+			if err == errBoom { // as it was made
 				return "away"
 			}
 			return ""
@@ -63,7 +63,7 @@ func (l *labourer) Init(*otp.Ctx) error {
 	return nil
 }
 
-func (l *labourer) HandleCast(c *otp.Ctx, msg any) { msg.(func(*otp.Ctx))(c) } //nolint:forcetypeassert // ours
+func (l *labourer) HandleCast(c *otp.Ctx, msg any) { msg.(func(*otp.Ctx))(c) } // ours
 
 // labour starts a labourer in a bubble. at runs a function in it after a time since its
 // start, and returns when it has nothing to do at that moment.

@@ -77,7 +77,7 @@ func TestMonitor(t *testing.T) {
 			x.Monitor(c)()
 			return nil
 		},
-		info: func(_ *otp.Ctx, msg any) { downs <- msg.(otp.Down) }, //nolint:forcetypeassert // nothing else comes
+		info: func(_ *otp.Ctx, msg any) { downs <- msg.(otp.Down) }, // nothing else comes
 	}.make))(t)
 	reasons := map[*otp.Proc]error{}
 	for range 2 {
@@ -152,7 +152,7 @@ func TestSuspend(t *testing.T) {
 		if req == "" {
 			c.Resume()
 		} else {
-			c.Suspend(req.(string)) //nolint:forcetypeassert // ours
+			c.Suspend(req.(string)) // ours
 		}
 		return nil, nil
 	}}.make})

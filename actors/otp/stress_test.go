@@ -91,7 +91,7 @@ func TestStressCasts(t *testing.T) {
 	const each = 1000
 	var next [8]int
 	p := otptest.Start(t, puppet{cast: func(_ *otp.Ctx, msg any) {
-		if at := msg.([2]int); next[at[0]] == at[1] { //nolint:forcetypeassert // ours
+		if at := msg.([2]int); next[at[0]] == at[1] { // ours
 			next[at[0]]++
 		}
 	}, call: func(*otp.Ctx, otp.From, any) (any, error) { return next, nil }}.make)

@@ -106,14 +106,14 @@ func (r *replay) childSpec(sup *ghost, sp *spec) otp.ChildSpec {
 	child := func(key string) *ghost { return &ghost{path: sup.path + "/" + key, key: key, sup: sup} }
 	switch {
 	case sup.pool:
-		c.Key = func(a any) string { return a.(*args).Key } //nolint:forcetypeassert // ours
+		c.Key = func(a any) string { return a.(*args).Key } // ours
 		c.ServerArgs = func(a any) otp.Server {
-			return &worker{w: r.recorder, self: child(c.Key(a)), does: sp.Start.with(a.(*args))} //nolint:forcetypeassert // ours
+			return &worker{w: r.recorder, self: child(c.Key(a)), does: sp.Start.with(a.(*args))} // ours
 		}
 		if sp.Type == "supervisor" {
 			c.ServerArgs = nil
 			c.SupervisorArgs = func(a any) otp.SupSpec {
-				return r.supervisor(child(c.Key(a)), sp.Start.with(a.(*args))) //nolint:forcetypeassert // ours
+				return r.supervisor(child(c.Key(a)), sp.Start.with(a.(*args))) // ours
 			}
 		}
 	case sp.Type == "supervisor":

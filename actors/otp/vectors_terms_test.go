@@ -117,7 +117,7 @@ func (w *recorder) failure(err error) string {
 
 // isChildError reports whether err itself is a ChildError, not only its cause.
 func isChildError(err error) bool {
-	_, ok := err.(*otp.ChildError) //nolint:errorlint // the outermost error is meant
+	_, ok := err.(*otp.ChildError) // the outermost error is meant
 	return ok
 }
 

@@ -822,7 +822,7 @@ func TestAPollParksAsFastAmongMany(t *testing.T) {
 			best = min(best, time.Since(begun))
 			last := uint64(0)
 			for e := l.Front(); e != nil; e = e.Next() {
-				require.Equal(t, last+1, e.Value.(*poll).no) //nolint:forcetypeassert // polls only
+				require.Equal(t, last+1, e.Value.(*poll).no) // polls only
 				last++
 			}
 		}

@@ -230,7 +230,7 @@ func TestSweeps(t *testing.T) {
 		w.db.submit("z", "gpu")
 		w.passes(10 * time.Second)
 		require.Len(w, events, 1)
-		require.Equal(w, "x", (<-events).Data.(store.BuildUpdate).BuildID) //nolint:forcetypeassert // by its topic
+		require.Equal(w, "x", (<-events).Data.(store.BuildUpdate).BuildID) // by its topic
 		require.Contains(w, w.log.String(), "builds taken from silent workers")
 		require.Contains(w, w.log.String(), "looking for builds that no known worker can take failed")
 		require.NotContains(w, w.log.String(), "sweep failed")
@@ -239,8 +239,8 @@ func TestSweeps(t *testing.T) {
 		w.db.set(func(s *fakeStore) { s.sweepErr, s.classesErr = errors.New("refused"), nil })
 		w.passes(time.Second)
 		require.Len(w, events, 2)
-		require.Equal(w, "x", (<-events).Data.(store.BuildUpdate).BuildID) //nolint:forcetypeassert // by its topic
-		require.Equal(w, "z", (<-events).Data.(store.BuildUpdate).BuildID) //nolint:forcetypeassert // by its topic
+		require.Equal(w, "x", (<-events).Data.(store.BuildUpdate).BuildID) // by its topic
+		require.Equal(w, "z", (<-events).Data.(store.BuildUpdate).BuildID) // by its topic
 		require.Contains(w, w.log.String(), "sweep failed")
 	})
 

@@ -158,7 +158,7 @@ func TestSpansThatAreRefusedAreCounted(t *testing.T) { //nolint:paralleltest // 
 		w.WriteHeader(http.StatusForbidden)
 	})}
 	go refusing.Serve(ln)  //nolint:errcheck // it is closed below
-	defer refusing.Close() //nolint:errcheck // a listener's
+	defer refusing.Close() // a listener's
 	traces, m := open(t, "http://"+ln.Addr().String())
 	for range 3 {
 		_, span := tracing.Start(t.Context(), trace.SpanKindInternal, "x")

@@ -136,7 +136,7 @@ func TestConnectionsOfHTTP2HaveFewRequests(t *testing.T) {
 	do := &requests{hold: make(chan struct{})}
 	f := setup(t, onTLS(t), func(o *options) { o.deps.Requests = do })
 	client, dialled := f.client(), atomic.Int64{}
-	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, n, addr string) (net.Conn, error) { //nolint:forcetypeassert // see client
+	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, n, addr string) (net.Conn, error) { // see client
 		dialled.Add(1)
 		return f.memory.DialContext(ctx, n, addr)
 	}

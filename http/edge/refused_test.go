@@ -107,7 +107,7 @@ func TestHeadersAreChecked(t *testing.T) {
 			c := setup(t, onTCP).dial("")
 			go func() {
 				_, _ = io.WriteString(c.Conn, request)
-				_ = c.Conn.(*net.TCPConn).CloseWrite() //nolint:forcetypeassert // it dialled TCP
+				_ = c.Conn.(*net.TCPConn).CloseWrite() // it dialled TCP
 			}()
 			got := c.Reply()
 			require.Contains(t, []int{400, 431, 501}, got.Status)

@@ -196,7 +196,7 @@ func TestDrainSendsHTTP2ClientsAway(t *testing.T) {
 	t.Parallel()
 	f := setup(t, onTLS(t))
 	client, dialled := f.client(), 0
-	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, n, addr string) (net.Conn, error) { //nolint:forcetypeassert // see client
+	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, n, addr string) (net.Conn, error) { // see client
 		dialled++
 		return f.memory.DialContext(ctx, n, addr)
 	}

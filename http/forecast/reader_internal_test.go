@@ -34,11 +34,11 @@ func (s *slowFleet) FleetSummary(ctx context.Context) ([]store.FleetSummary, *st
 func (*slowFleet) Figures(context.Context) (store.Figures, error) { return store.Figures{}, nil }
 
 func (*slowFleet) Durations(context.Context) (map[store.Platform]store.Durations, error) {
-	return nil, nil //nolint:nilnil // nothing was built
+	return nil, nil // nothing was built
 }
 
 func (*slowFleet) WaitingBuild(context.Context, string) (*store.PendingBuild, error) {
-	return nil, nil //nolint:nilnil // not used
+	return nil, nil // not used
 }
 
 func (*slowFleet) Milestones(context.Context, string) ([]store.Milestone, error) { return nil, nil }

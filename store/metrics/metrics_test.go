@@ -31,7 +31,7 @@ func TestObserve(t *testing.T) {
 	metrics.Observe(t.Context(), to, -time.Second) // of two clocks
 
 	var out dto.Metric
-	require.NoError(t, to.(prometheus.Metric).Write(&out)) //nolint:forcetypeassert // client_golang promises it
+	require.NoError(t, to.(prometheus.Metric).Write(&out)) // client_golang promises it
 	h := out.GetHistogram()
 	require.EqualValues(t, 4, h.GetSampleCount())
 	require.InDelta(t, .222, h.GetSampleSum(), 1e-9)

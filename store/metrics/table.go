@@ -40,7 +40,6 @@ func Find(name string) (Metric, bool) {
 // Table returns takt's metrics: what is registered, documented and shown on boards.
 func Table() []Group { return table }
 
-//nolint:gochecknoglobals // constants
 var (
 	// Buckets of durations in seconds, of batches of polls, and of actions.
 	short    = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}

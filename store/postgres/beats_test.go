@@ -149,7 +149,7 @@ func TestBeatOfABuildThatIsTakenAwayMeanwhile(t *testing.T) {
 	t.Parallel()
 	b, build, w := holding(t)
 	tx := must(b.Pool.Begin(t.Context()))(t)
-	defer tx.Rollback(t.Context()) //nolint:errcheck // committed below
+	defer tx.Rollback(t.Context()) // committed below
 	must(tx.Exec(t.Context(), `WITH w AS (UPDATE workers SET held = 0, status = 'idle')
 		UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = worker_id, started_at = NULL, last_seen_at = NULL`))(t)
 	done := make(chan error, 1)
@@ -169,7 +169,7 @@ func TestOfBeatsThatArriveTogetherOneBeginsTheBuild(t *testing.T) {
 	t.Parallel()
 	b, build, w := holding(t)
 	tx := must(b.Pool.Begin(t.Context()))(t)
-	defer tx.Rollback(t.Context()) //nolint:errcheck // ends the lock
+	defer tx.Rollback(t.Context()) // ends the lock
 	must(tx.Exec(t.Context(), `SELECT FROM workers FOR UPDATE`))(t)
 	const each = 2
 	type result struct {

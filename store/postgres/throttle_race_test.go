@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"log/slog" //nolint:depguard // River logs with it
+	"log/slog" // River logs with it
 	"testing"
 	"time"
 

@@ -80,7 +80,7 @@ func newPostgres(t *testing.T) *pgtest.Node {
 	t.Helper()
 	needs.Postgres(t)
 	needs.Linux(t)
-	dir, err := os.MkdirTemp("", "takt-postgres-") //nolint:usetesting // t.TempDir is closed to the server's account
+	dir, err := os.MkdirTemp("", "takt-postgres-") // t.TempDir is closed to the server's account
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o711))

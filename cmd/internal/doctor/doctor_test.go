@@ -40,7 +40,7 @@ import (
 // newSite returns a directory for a controller.
 func newSite(t *testing.T) process.Site {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "site-") //nolint:usetesting // paths of sockets are short
+	dir, err := os.MkdirTemp("", "site-") // paths of sockets are short
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return process.Site{Takt: buildtest.Build(t), Dir: dir, Environ: os.Environ()}

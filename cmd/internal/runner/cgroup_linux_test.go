@@ -25,7 +25,7 @@ func delegated(t *testing.T) string {
 		if m.FSType != "cgroup2" || !containsAll(string(control), "cpu", "memory", "pids") {
 			continue
 		}
-		dir, err := os.MkdirTemp(m.MountPoint, "takt-test-") //nolint:usetesting // a cgroup, not a directory
+		dir, err := os.MkdirTemp(m.MountPoint, "takt-test-") // a cgroup, not a directory
 		needs.Allowed(t, "cgroups v2", err)
 		t.Cleanup(func() {
 			await(t, "the cgroup is empty", func() bool { _ = os.Remove(filepath.Join(dir, "takt-worker")); return os.Remove(dir) == nil })

@@ -171,7 +171,7 @@ func TestUserWithProcessesIsRefused(t *testing.T) {
 func TestSlotWithProcessesThatCannotBeEnded(t *testing.T) {
 	t.Parallel()
 	owners := newOwners(t, 1)
-	freezer, err := os.MkdirTemp("/sys/fs/cgroup/freezer", "takt-test-") //nolint:usetesting // a cgroup, not a directory
+	freezer, err := os.MkdirTemp("/sys/fs/cgroup/freezer", "takt-test-") // a cgroup, not a directory
 	needs.Allowed(t, "cgroups v1", err)                                  // it holds up SIGKILL
 	thaw := func() { require.NoError(t, put(freezer, "freezer.state", "THAWED")) }
 	t.Cleanup(func() { thaw(); await(t, "the cgroup is empty", func() bool { return os.Remove(freezer) == nil }) })

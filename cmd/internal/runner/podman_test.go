@@ -31,7 +31,7 @@ type engine struct {
 func newEngine(t *testing.T) *engine {
 	t.Helper()
 	needs.Podman(t)
-	dir, err := os.MkdirTemp("", "takt") //nolint:usetesting // podman wants short names
+	dir, err := os.MkdirTemp("", "takt") // podman wants short names
 	require.NoError(t, err)
 	e := &engine{t: t}
 	e.env = must(needs.PodmanEnv(dir))(t)
@@ -97,7 +97,7 @@ func TestPodmanRunsBuilds(t *testing.T) {
 		t.Helper()
 		require.Empty(t, e.run("ps", "--all", "--quiet"))
 	}
-	t.Run("within limits that hold inside", func(t *testing.T) { //nolint:paralleltest // one storage
+	t.Run("within limits that hold inside", func(t *testing.T) { // one storage
 		b := e.bench(image, `cd /sys/fs/cgroup; [ -e memory.max ] || cd memory
 echo "limits $(cat memory.max memory.limit_in_bytes ../cpu/cpu.cfs_quota_us cpu.max ../pids/pids.max pids.max 2>/dev/null)"
 cd "$TAKT_SOURCE"; cp main.txt "$TAKT_OUTPUT"`, func(c *Config, _ *Image) {
@@ -117,7 +117,7 @@ cd "$TAKT_SOURCE"; cp main.txt "$TAKT_OUTPUT"`, func(c *Config, _ *Image) {
 		}
 		require.Empty(t, b.line(id, "not all limits hold"))
 	})
-	t.Run("with few privileges", func(t *testing.T) { //nolint:paralleltest // one storage
+	t.Run("with few privileges", func(t *testing.T) { // one storage
 		for caps, want := range map[string]string{strings.Join(UsualCaps(), " "): "00000000000000fb", "": "0000000000000000"} {
 			b := e.bench(image, `cat /proc/self/status; busybox chown 1000 main.txt && echo "owned"
 busybox mknod /device c 1 3 || echo "no device"; busybox ping -c 1 127.0.0.1 || echo "no raw socket"
@@ -164,7 +164,7 @@ cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max; cp main.txt "$TAKT_OUT
 			gone(t)
 		})
 	}
-	for _, tt := range []struct { //nolint:paralleltest // one storage
+	for _, tt := range []struct { // one storage
 		name, script string
 		edit         func(*Image)
 		fault        store.Fault
@@ -193,7 +193,7 @@ cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max; cp main.txt "$TAKT_OUT
 			gone(t)
 		})
 	}
-	t.Run("what a machine's sudden end has left is removed", func(t *testing.T) { //nolint:paralleltest // one storage
+	t.Run("what a machine's sudden end has left is removed", func(t *testing.T) { // one storage
 		b := e.bench(image, `cp main.txt "$TAKT_OUTPUT"`, nil)
 		require.NoError(t, os.MkdirAll(filepath.Join(b.worker.cfg.StateDir, "builds", "left_-here-7"), 0o700))
 		e.run("create", "--name", "takt-left_-here-7", image, "sh")
@@ -201,7 +201,7 @@ cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max; cp main.txt "$TAKT_OUT
 		b.completes(t)
 		gone(t)
 	})
-	t.Run("of a worker that is killed", func(t *testing.T) { //nolint:paralleltest // one storage
+	t.Run("of a worker that is killed", func(t *testing.T) { // one storage
 		b := newBench(t, "")
 		id := b.Submit("ios", source(t), nil)
 		process := startProcess(t, b.URL, b.worker.cfg.StateDir, "echo begun; sleep 1000", func(cmd *exec.Cmd) {

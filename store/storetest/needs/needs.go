@@ -52,7 +52,6 @@ const (
 
 // The needs, each tried once for a test binary.
 //
-//nolint:gochecknoglobals // constants, but for what was found
 var (
 	postgres  = once("PostgreSQL", always, "`.ci/setup postgres` installs it", findPostgres)
 	git       = once("git", always, "`.ci/setup git` installs it", findGit)
