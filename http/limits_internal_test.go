@@ -15,6 +15,7 @@ import (
 
 	"takt/http/edge"
 	"takt/store"
+	"takt/store/storetest/faketime"
 )
 
 // quiet is a queue without builds.
@@ -64,7 +65,7 @@ func TestPollsOfOneWorkerAreLimited(t *testing.T) {
 			require.Equal(t, i < 10, pollAs(t, s, "", "?worker_id=w").Code == 200)
 		}
 		require.Equal(t, 200, pollAs(t, s, "", "?worker_id=v").Code)
-		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // fake time
+		faketime.Pass(100 * time.Millisecond)
 		require.Equal(t, 200, pollAs(t, s, shows(7, 99), "").Code)
 		require.Equal(t, 429, pollAs(t, s, shows(7, 99), "").Code)
 	})

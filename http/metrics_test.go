@@ -16,6 +16,7 @@ import (
 	takthttp "takt/http"
 	"takt/http/edge/edgetest"
 	"takt/store"
+	"takt/store/storetest/faketime"
 )
 
 func TestRequestsAreCounted(t *testing.T) {
@@ -86,7 +87,7 @@ func TestMetricsAreRenderedOnceASecondForEverybody(t *testing.T) {
 			}
 			require.Zero(t, time.Since(begin))
 			require.EqualValues(t, second+1, gathered.Load())
-			time.Sleep(time.Second) //nolint:forbidigo // fake time
+			faketime.Pass(time.Second)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"takt/http/api"
 	"takt/http/edge/edgetest"
 	"takt/store"
+	"takt/store/storetest/faketime"
 )
 
 // beating is a store whose worker number 7 has used the counter 3.
@@ -42,7 +43,7 @@ func TestBeatsOfALongBuildRenewTheToken(t *testing.T) {
 		first := tokens.Issue(store.WorkerToken{Worker: 7, Counter: 3})
 		token := first
 		for range 20 { // five minutes
-			time.Sleep(15 * time.Second) //nolint:forbidigo // fake time
+			faketime.Pass(15 * time.Second)
 			token = beat(token).AccessToken
 			require.NotEmpty(t, token)
 		}

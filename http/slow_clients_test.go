@@ -25,6 +25,7 @@ import (
 	"takt/store"
 	"takt/store/hubspot"
 	"takt/store/seal"
+	"takt/store/storetest/faketime"
 )
 
 // What slow and hostile clients do to the product's own endpoints. What they do to any is in
@@ -287,7 +288,7 @@ func TestWebhooksAreReadBeforeTheyAreAdmitted(t *testing.T) {
 					if _, err := io.CopyN(c.Conn, edgetest.Zeros{}, int64(each)); err != nil || each > 64<<10 {
 						return
 					}
-					time.Sleep(time.Second) //nolint:forbidigo // fake time
+					faketime.Pass(time.Second)
 				}
 			}()
 			require.Equal(t, status, c.Reply().Status)
@@ -296,7 +297,7 @@ func TestWebhooksAreReadBeforeTheyAreAdmitted(t *testing.T) {
 			}
 			require.NoError(t, c.Close())
 		}
-		time.Sleep(time.Minute) //nolint:forbidigo // fake time, until the senders have ended
+		faketime.Pass(time.Minute) // until the senders have ended
 	})
 }
 

@@ -137,6 +137,14 @@ func TestActionsWithoutASecretAreRefused(t *testing.T) {
 	require.Equal(t, 401, b.fire(string(webhook("c").Body()), "").status)
 }
 
+func TestActionsAndRatesMayHaveMembersThatAreNotKnown(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withHubSpot)
+	require.Equal(t, 200, b.configure(strings.Replace(tenASecond, "{", `{"new":{"deep":[1,null]},`, 1)).status)
+	require.Equal(t, 204, b.fire(strings.Replace(string(webhook("c").Body()), "{", `{"typedInputs":{"a":[{}]},"new":null,`, 1), clientSecret).status)
+	require.Equal(t, 1, b.actions())
+}
+
 func TestActionsAreSignedForThePublicURL(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withHubSpot, func(c *takthttp.Config) { c.PublicURL = "https://hooks.example.com" })

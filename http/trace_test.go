@@ -14,7 +14,7 @@ import (
 
 // Requests have spans: a client's with a key in its trace, a submit in that of its build, too; a
 // worker's calls below what their traceparent names; those of unknown clients in traces of their own.
-func TestSpansOfRequests(t *testing.T) { //nolint:paralleltest // a process has one tracer
+func TestSpansOfRequests(t *testing.T) {
 	kept := tracetest.NewSpanRecorder()
 	tracing.Use(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(kept), sdktrace.WithIDGenerator(tracing.IDs{})))
 	defer tracing.Use(nil)

@@ -35,7 +35,7 @@ func open(t *testing.T, at string) (*telemetry.Traces, *metrics.Metrics) {
 
 // The requests under way show that a part of the tree was restarted, and a build's life
 // is in its trace, whichever process records it.
-func TestTracesOfRestartsAndBuilds(t *testing.T) { //nolint:paralleltest // a process has one tracer
+func TestTracesOfRestartsAndBuilds(t *testing.T) {
 	collector := tracingtest.Start(t)
 	traces, m := open(t, collector.Endpoint)
 	restart := func(event string) {
@@ -118,7 +118,7 @@ func TestSamplingOfBuilds(t *testing.T) {
 
 // A collector that does not answer costs no request any time: what does not fit is
 // dropped and counted, and the end waits only so long.
-func TestTracesNeverBlock(t *testing.T) { //nolint:paralleltest // a process has one tracer
+func TestTracesNeverBlock(t *testing.T) {
 	stuck := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		select {
@@ -151,7 +151,7 @@ func TestTracesNeverBlock(t *testing.T) { //nolint:paralleltest // a process has
 }
 
 // What a collector refuses, or what can't reach one, is counted as well.
-func TestSpansThatAreRefusedAreCounted(t *testing.T) { //nolint:paralleltest // a process has one tracer
+func TestSpansThatAreRefusedAreCounted(t *testing.T) {
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	refusing := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

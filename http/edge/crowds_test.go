@@ -18,6 +18,7 @@ import (
 	"takt/http/edge"
 	"takt/http/edge/edgetest"
 	"takt/store"
+	"takt/store/storetest/faketime"
 )
 
 var (
@@ -201,7 +202,7 @@ func TestPublicRequestsHaveAShare(t *testing.T) {
 					require.EqualValues(t, tt.all+1, do.running.Load(), "an address that has shown a key has no such share")
 				}
 				close(do.hold)
-				time.Sleep(time.Minute) //nolint:forbidigo // fake time
+				faketime.Pass(time.Minute)
 				require.Zero(t, holding(), "all are given back")
 			})
 		})
@@ -235,7 +236,7 @@ func TestWrongKeys(t *testing.T) {
 				require.Equal(t, 200, f.ask("10.0.0.3", edgetest.Request("GET /build", "X-API-Key: "+wrong, "X-Build-Token: x")), "something else decides")
 			}
 			require.Equal(t, 429, f.ask("10.0.0.3", edgetest.Request("GET /get", "X-API-Key: "+wrong)), "they were counted")
-			time.Sleep(time.Minute) //nolint:forbidigo // fake time, after which they are forgotten
+			faketime.Pass(time.Minute) // after which they are forgotten
 		}
 		require.Equal(t, 6, strings.Count(f.logs.String(), `"level":"warn"`), "once a minute for each address")
 		require.Contains(t, f.logs.String(), `"remote":"10.0.0.1"`)

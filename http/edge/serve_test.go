@@ -20,6 +20,7 @@ import (
 	"takt/http/edge"
 	"takt/http/edge/edgetest"
 	"takt/http/tlstest"
+	"takt/store/storetest/faketime"
 )
 
 // get and fetch are requests that run as processes, one for a reply and one for a file.
@@ -96,7 +97,7 @@ func TestServeGivesOpenConnectionsALastReplyWhenItEnds(t *testing.T) {
 		f := setup(t)
 		fresh, used, silent := f.dial(""), f.dial(""), f.dial("")
 		require.False(t, used.Ask(livez).Closes)
-		time.Sleep(9 * time.Second) //nolint:forbidigo // fake time
+		faketime.Pass(9 * time.Second)
 		go func() { _ = f.stop() }()
 		synctest.Wait()
 		for _, c := range []*edgetest.Conn{fresh, used} {
@@ -238,7 +239,7 @@ func TestServeTakesANewCertificate(t *testing.T) {
 		}
 		require.EqualValues(t, 1, serial())
 		ca.Issue(t, dir, 2)
-		time.Sleep(time.Minute) //nolint:forbidigo // fake time
+		faketime.Pass(time.Minute)
 		require.EqualValues(t, 2, serial())
 	})
 }
@@ -369,7 +370,7 @@ func TestRequestWhoseClientReadsNothingLosesItsConnection(t *testing.T) {
 			f := setup(t, secure, func(o *options) { o.deps.Requests, o.file.size = do, 32<<20 })
 			resp := f.begin(f.client(), "GET", "/file") //nolint:bodyclose // see begin
 			(<-do.begun)(errors.New("told to end"))
-			time.Sleep(2 * time.Second) //nolint:forbidigo // fake time
+			faketime.Pass(2 * time.Second)
 			require.Zero(t, f.Running())
 			_, err := io.Copy(io.Discard, resp.Body)
 			require.Error(t, err)

@@ -15,6 +15,7 @@ import (
 
 	"takt/http/edge"
 	"takt/http/edge/edgetest"
+	"takt/store/storetest/faketime"
 )
 
 var livez = edgetest.Request("GET /livez")
@@ -39,7 +40,7 @@ func TestConnectionsOfSlowClientsAreClosed(t *testing.T) {
 				}
 				tt.send(c)
 				require.Equal(t, tt.after, c.Cut())
-				time.Sleep(time.Minute) //nolint:forbidigo // fake time, until the client has noticed
+				faketime.Pass(time.Minute) // until the client has noticed
 			})
 		})
 	}
@@ -58,7 +59,7 @@ func TestConnectionsOfSlowClientsAreClosed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := setup(t).dial("")
 			c.Send(livez)
-			time.Sleep(5*time.Second + 1) //nolint:forbidigo // fake time
+			faketime.Pass(5*time.Second + 1)
 			_, err := io.WriteString(c.Conn, "GET")
 			require.ErrorIs(t, err, io.ErrClosedPipe)
 		})
@@ -71,7 +72,7 @@ func trickle(c *edgetest.Conn, text string, pause time.Duration, times int) {
 		if _, err := io.WriteString(c.Conn, text); err != nil {
 			return
 		}
-		time.Sleep(pause) //nolint:forbidigo // fake time
+		faketime.Pass(pause)
 	}
 }
 
@@ -118,7 +119,7 @@ func TestBodiesThatComeSlowlyAreRefused(t *testing.T) {
 					require.Contains(t, got.Body, "Request body comes too slowly: at least 8192 bytes a second are needed")
 				}
 				_ = c.Close()
-				time.Sleep(2 * time.Hour) //nolint:forbidigo // fake time, until the client has noticed
+				faketime.Pass(2 * time.Hour) // until the client has noticed
 			})
 		})
 	}
@@ -169,7 +170,7 @@ func TestRepliesThatAreReadSlowlyAreCut(t *testing.T) {
 					var more int64
 					more, err = io.CopyN(io.Discard, c.In, tt.each)
 					n += more
-					time.Sleep(tt.pause) //nolint:forbidigo // fake time
+					faketime.Pass(tt.pause)
 				}
 				require.Equal(t, tt.whole, n >= size, "%d bytes: %v", n, err)
 				synctest.Wait()
@@ -192,7 +193,7 @@ func TestRepliesOverHTTP2ThatAreNotReadAreReset(t *testing.T) {
 		require.Equal(t, 503, f.send(client, "GET", "/admin", nil).Status)
 		begin := time.Now()
 		for f.send(client, "GET", "/admin", nil).Status != 200 {
-			time.Sleep(time.Second) //nolint:forbidigo // fake time
+			faketime.Pass(time.Second)
 			require.Less(t, time.Since(begin), 15*time.Second, "its place is free again")
 		}
 		_, err := io.Copy(io.Discard, first.Body)
@@ -271,7 +272,7 @@ func TestClientsThatNeverReadTakeNothingFromProbesAndOperators(t *testing.T) {
 		require.Equal(t, 200, f.ask("", admin))
 		require.Equal(t, 200, f.ask("", page), "but not for an address that has shown a key")
 		require.Zero(t, time.Since(begin))
-		time.Sleep(5*time.Second + 1) //nolint:forbidigo // fake time
+		faketime.Pass(5*time.Second + 1)
 		for _, c := range stalled {
 			require.Zero(t, c.Cut())
 		}

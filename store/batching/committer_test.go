@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"takt/store/batching"
+	"takt/store/storetest/faketime"
 )
 
 // disk records what is committed. It fails the test when too much is committed at once.
@@ -35,7 +36,7 @@ func (d *disk) commit(items []int) error {
 	d.peak, d.most = max(d.peak, d.running), max(d.most, len(items))
 	batch := d.batches
 	d.mu.Unlock()
-	time.Sleep(d.took) //nolint:forbidigo // fake time
+	faketime.Pass(d.took)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.running--
@@ -92,14 +93,14 @@ func TestNobodyIsToldAnythingUntrue(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range n {
 				wg.Go(func() {
-					time.Sleep(time.Duration(come[i]) * time.Millisecond) //nolint:forbidigo // fake time
+					faketime.Pass(time.Duration(come[i]) * time.Millisecond)
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(leave[i])*time.Millisecond)
 					defer cancel()
 					errs[i] = c.Do(ctx, i)
 					after[i] = d.has(i)
 				})
 			}
-			time.Sleep(time.Duration(closed) * time.Millisecond) //nolint:forbidigo // fake time
+			faketime.Pass(time.Duration(closed) * time.Millisecond)
 			c.Close()
 			ended := d.batches
 			require.ErrorIs(t, c.Do(t.Context(), n), batching.ErrClosed)

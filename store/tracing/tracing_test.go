@@ -28,7 +28,7 @@ func record(t *testing.T, options ...sdktrace.TracerProviderOption) *tracetest.S
 
 // Without a collector nothing is made: what stands on the way of each poll allocates
 // nothing.
-func TestOffCostsNothing(t *testing.T) { //nolint:paralleltest // a process has one tracer
+func TestOffCostsNothing(t *testing.T) {
 	ctx := t.Context()
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "wait for a place")
@@ -53,7 +53,7 @@ func TestOffCostsNothing(t *testing.T) { //nolint:paralleltest // a process has 
 var errOf = errors.New("an error")
 
 // The ids of a build's spans follow from its id, and all others are new.
-func TestIDsOfABuild(t *testing.T) { //nolint:paralleltest // a process has one tracer
+func TestIDsOfABuild(t *testing.T) {
 	parents := func() (out []string) {
 		record(t)
 		for _, attempt := range []int{0, 1, 2} {
@@ -82,7 +82,7 @@ func TestIDsOfABuild(t *testing.T) { //nolint:paralleltest // a process has one 
 }
 
 // A trace that is not sampled makes no spans anywhere below it, and no new traces.
-func TestUnsampledTraces(t *testing.T) { //nolint:paralleltest // a process has one tracer
+func TestUnsampledTraces(t *testing.T) {
 	kept := record(t, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(0))))
 	ctx, request := tracing.Start(t.Context(), trace.SpanKindServer, "GET /")
 	below, span := tracing.Start(ctx, trace.SpanKindInternal, "inside")
@@ -96,7 +96,7 @@ func TestUnsampledTraces(t *testing.T) { //nolint:paralleltest // a process has 
 
 // Spans of calls to strangers hold neither queries nor credentials nor what errors say,
 // and the stranger gets no ids.
-func TestOutgoingCallsKeepSecrets(t *testing.T) { //nolint:paralleltest // a process has one tracer
+func TestOutgoingCallsKeepSecrets(t *testing.T) {
 	kept := record(t)
 	headers := make(chan http.Header, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -136,7 +136,7 @@ func TestOutgoingCallsKeepSecrets(t *testing.T) { //nolint:paralleltest // a pro
 }
 
 // An error is known by its kind.
-func TestKindsOfErrors(t *testing.T) { //nolint:paralleltest // a process has one tracer
+func TestKindsOfErrors(t *testing.T) {
 	for want, err := range map[string]error{
 		"unavailable": store.NewUnavailable("s3cret", errOf), "canceled": context.Canceled, "timeout": context.DeadlineExceeded,
 		"*errors.errorString": errOf,

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/await"
+	"takt/store/storetest/faketime"
 )
 
 // after is a condition that holds when d has passed.
@@ -64,7 +65,7 @@ func TestWaitCountsItsOwnLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, asked := time.Now(), 0
 		slow := func(ctx context.Context) (bool, error) {
-			time.Sleep(2 * await.Patience) //nolint:forbidigo // fake time
+			faketime.Pass(2 * await.Patience)
 			asked++
 			return asked == 30, nil
 		}

@@ -66,7 +66,7 @@ func Run(ctx context.Context, args []string) int {
 	env := cli.Environment(os.LookupEnv)
 	zerolog.DurationFieldFormat = zerolog.DurationFormatString // "4.2s" tells its unit
 	cli.NoColours(env.Get("NO_COLOR") != "" || env.Get("TERM") == "dumb")
-	return cli.Execute(ctx, New(env), args, os.Stdout, os.Stderr) //nolint:contextcheck // commands take it from cobra
+	return cli.Execute(ctx, New(env), args, os.Stdout, os.Stderr)
 }
 
 func newVersionCommand() *cobra.Command {

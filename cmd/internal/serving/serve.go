@@ -238,16 +238,16 @@ func (c *controller) assemble(ctx context.Context) error {
 	if web.Builds != nil { // the service builds
 		web.Builds = history.Observe(c.tree.Queue.Counted, pages.Pulse, web.Builds)
 	}
-	server, err := http.New(web, c.httpConfig()) //nolint:contextcheck // that of a request comes with it
+	server, err := http.New(web, c.httpConfig())
 	if err != nil {
 		return err
 	}
-	server.Handle(dashboard.New(server, dashboard.Deps{ //nolint:contextcheck // that of a request comes with it
+	server.Handle(dashboard.New(server, dashboard.Deps{
 		Deps: web, Store: pages, History: history,
 	}, dashboard.Config{
 		Services: c.cfg.Services, Secrets: c.keys.Secrets(), PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"), PublicURL: c.cfg.PublicURL, Version: cli.Version(),
 		Platforms: c.cfg.Platforms,
-	}).Routes()...) //nolint:contextcheck // as above
+	}).Routes()...)
 	c.server = server
 	c.tree.Bus.Subscribe(publishTo(server))
 	if c.traces != nil {

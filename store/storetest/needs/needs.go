@@ -51,7 +51,6 @@ const (
 )
 
 // The needs, each tried once for a test binary.
-//
 var (
 	postgres  = once("PostgreSQL", always, "`.ci/setup postgres` installs it", findPostgres)
 	git       = once("git", always, "`.ci/setup git` installs it", findGit)

@@ -112,7 +112,7 @@ func TestADatabaseWithClientCertificatesAndOneSchema(t *testing.T) {
 
 // TestInstallPgBouncer has PgBouncer between takt and PostgreSQL, with fewer connections than
 // two controllers have sessions. Only notifications and migrations go past it.
-func TestInstallPgBouncer(t *testing.T) { //nolint:paralleltest // as others of its kind
+func TestInstallPgBouncer(t *testing.T) {
 	installTest(t)
 	n, dir := takttest.NewPostgres(t)
 	require.NoError(t, n.Start("-c", "fsync=off"))

@@ -276,7 +276,7 @@ func (b *balancer) requireCuts(server string, killed time.Time) {
 
 // TestInstallHAProxy has three controllers behind HAProxy, with 200 workers and 20 submitters.
 // One is killed, one stands still for 20 s, and one is replaced by the next version.
-func TestInstallHAProxy(t *testing.T) { //nolint:paralleltest // it takes the whole machine
+func TestInstallHAProxy(t *testing.T) {
 	installTest(t)
 	n, dir := takttest.NewPostgres(t)
 	require.NoError(t, n.Start("-c", "fsync=off", "-c", "max_connections=200"))
@@ -401,7 +401,7 @@ func build010(t *testing.T, dir string) string {
 
 // TestInstallHAProxyFrom010 replaces two controllers of release 0.1.0 by this one, under load:
 // first one of this release joins them, then one of them is stopped, and then one is killed.
-func TestInstallHAProxyFrom010(t *testing.T) { //nolint:paralleltest // it takes the whole machine
+func TestInstallHAProxyFrom010(t *testing.T) {
 	installTest(t)
 	n, dir := takttest.NewPostgres(t)
 	require.NoError(t, n.Start("-c", "fsync=off", "-c", "max_connections=200"))

@@ -81,7 +81,7 @@ func (p *podman) importDebian(name string) {
 
 // TestInstallImages builds both images as operators do, and runs a build with them, each in a
 // container without capabilities and with a read-only root file system.
-func TestInstallImages(t *testing.T) { //nolint:paralleltest // each takes the whole machine
+func TestInstallImages(t *testing.T) {
 	installTest(t)
 	require.Zero(t, os.Geteuid(), "make test-image needs root, to make a Debian in a directory")
 	const image, version = "localhost/takt-test", "1.2.3"
@@ -155,7 +155,7 @@ func requireConfined(t *testing.T, p *podman, name string) {
 
 // TestInstallComposeFile makes the secrets as docs/operate.md says, and has docker-compose
 // read the file with them.
-func TestInstallComposeFile(t *testing.T) { //nolint:paralleltest // each takes the whole machine
+func TestInstallComposeFile(t *testing.T) {
 	installTest(t)
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(takttest.File("deploy"))))

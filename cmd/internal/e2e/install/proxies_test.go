@@ -179,7 +179,7 @@ func (h *halves) Read(b []byte) (int, error) {
 
 // TestInstallProxies runs nginx and Caddy in front of a controller, as operators would: with
 // TLS, streams, long polls, an upload of 1 GiB, and a client that forges its address.
-func TestInstallProxies(t *testing.T) { //nolint:paralleltest // each takes the whole machine
+func TestInstallProxies(t *testing.T) {
 	installTest(t)
 	for name, start := range map[string]func(t *testing.T, dir, controller string) *proxy{"nginx": startNginx, "caddy": startCaddy} { // one after the other
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 // TestInstallRelease builds a release of two systems twice: in two places, and this machine's
 // the second time with an empty cache, which compiles everything anew. It installs it as
 // docs/operate.md says, and runs it.
-func TestInstallRelease(t *testing.T) { //nolint:paralleltest // each takes the whole machine
+func TestInstallRelease(t *testing.T) {
 	installTest(t)
 	const version = "1.2.3" // as in docs/operate.md
 	dir := t.TempDir()
