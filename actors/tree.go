@@ -59,7 +59,7 @@ type Config struct {
 type Deps struct {
 	Logger zerolog.Logger
 	// DB gets each new connection pool.
-	DB database.Sink
+	DB database.PoolUser
 	// Heijunka stores what operators change of load levelling.
 	Heijunka heijunka.Settings
 	// Invariants is the SQL of the auditor, Rows is that of the janitor.
@@ -158,7 +158,7 @@ func New(cfg Config, deps Deps) *Tree {
 		listen = cfg.Pool.Direct
 	}
 	t.Listener = database.NewListener(database.ListenerConfig{Source: listen, Bus: t.Bus})
-	cfg.Pool.Sinks = []database.Sink{deps.DB, t.Listener}
+	cfg.Pool.Sinks = []database.PoolUser{deps.DB, t.Listener}
 	var work []jobs.Work
 	if deps.Throttle != nil {
 		deps.Throttle.Bus = t.Bus

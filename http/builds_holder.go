@@ -19,7 +19,7 @@ import (
 	"takt/store/metrics"
 )
 
-// holders serves workers that hold a build: they fetch its files, send beats and logs,
+// holders serves workers that hold a build: they fetch its files, send heartbeats and logs,
 // and finish it.
 type holders struct {
 	edge     *edge.Server
@@ -39,80 +39,80 @@ func (h *holders) routes() []edge.Route {
 		edge.OnRequest(h.edge, api.FetchCertsSecure, h.certsSecure),
 		edge.OnAs(h.edge, api.PostTelemetry, h.telemetry),
 		edge.OnAs(h.edge, api.WriteLogs, h.logs),
-		edge.OnAs(h.edge, api.BeatHeldBuild, h.heartbeat),
-		edge.OnAs(h.edge, api.BeatByBody, h.beatByBody),
+		edge.OnAs(h.edge, api.SendHeartbeat, h.heartbeat),
+		edge.OnAs(h.edge, api.SendHeartbeatByBody, h.heartbeatByBody),
 		edge.OnAs(h.edge, api.FailHeldBuild, h.fail),
 		edge.OnRequest(h.edge, api.UploadResult, h.upload),
 		edge.OnRequest(h.edge, api.UploadResultAlias, h.upload),
 	}
 }
 
-// beatOf returns the beat of a request. The store checks that the worker holds the build.
-func beatOf(in api.Holding) store.Beat {
-	return store.Beat{BuildID: string(in.ID), WorkerID: string(in.WorkerID), Attempt: in.Attempt, Instance: in.Instance}
+// heartbeatOf returns the heartbeat of a request. The store checks that the worker holds the build.
+func heartbeatOf(in api.Holding) store.Heartbeat {
+	return store.Heartbeat{BuildID: string(in.ID), WorkerID: string(in.WorkerID), Attempt: in.Attempt, Instance: in.Instance}
 }
 
-// touch records a beat.
-func (h *holders) touch(ctx context.Context, beat store.Beat) error {
-	reply, err := h.store.Touch(ctx, beat)
-	return h.publishBeat(ctx, beat, reply, err)
+// touch records a heartbeat.
+func (h *holders) touch(ctx context.Context, heartbeat store.Heartbeat) error {
+	reply, err := h.store.RecordHeartbeat(ctx, heartbeat)
+	return h.publishHeartbeat(ctx, heartbeat, reply, err)
 }
 
-// publishBeat publishes the changes that a beat made, unless err is set.
-func (h *holders) publishBeat(ctx context.Context, beat store.Beat, reply store.BeatReply, err error) error {
+// publishHeartbeat publishes the changes that a heartbeat made, unless err is set.
+func (h *holders) publishHeartbeat(ctx context.Context, heartbeat store.Heartbeat, reply store.HeartbeatReply, err error) error {
 	if err != nil {
 		return err
 	}
-	if len(beat.Logs) > 0 {
-		h.followed.wake(beat.BuildID)
+	if len(heartbeat.Logs) > 0 {
+		h.followed.wake(heartbeat.BuildID)
 	}
 	if reply.Began {
 		h.publish(store.TopicBuildUpdated, store.BuildUpdate{
-			BuildID: beat.BuildID, State: store.Building, WorkerID: beat.WorkerID,
+			BuildID: heartbeat.BuildID, State: store.Building, WorkerID: heartbeat.WorkerID,
 			Step: store.Step{What: store.StepBegan, Attempt: reply.Attempt},
 		})
 	}
 	if reply.Cancelled {
-		if b, err := h.store.Find(ctx, beat.BuildID); err == nil && b.State == store.Cancelled {
+		if b, err := h.store.Find(ctx, heartbeat.BuildID); err == nil && b.State == store.Cancelled {
 			metrics.Observe(ctx, h.edge.Observed.CancelTold.WithLabelValues(), time.Since(b.CompletedAt))
 		}
 	}
 	return nil
 }
 
-// presence returns a function that records a beat once PresenceInterval has passed since
+// presence returns a function that records a heartbeat once PresenceInterval has passed since
 // the last one. It is called for as long as bytes move.
-func (h *holders) presence(ctx context.Context, beat store.Beat) func(now time.Time) {
+func (h *holders) presence(ctx context.Context, heartbeat store.Heartbeat) func(now time.Time) {
 	next := time.Now().Add(h.cfg.PresenceInterval)
 	return func(now time.Time) {
 		if now.Before(next) {
 			return
 		}
 		next = now.Add(h.cfg.PresenceInterval)
-		if err := h.touch(ctx, beat); err != nil {
+		if err := h.touch(ctx, heartbeat); err != nil {
 			// The error is only logged because the end of the transfer decides who holds
 			// the build.
-			h.edge.Log.Debug().Err(err).Str("build", beat.BuildID).Msg("heartbeat of a transfer not recorded")
+			h.edge.Log.Debug().Err(err).Str("build", heartbeat.BuildID).Msg("heartbeat of a transfer not recorded")
 		}
 	}
 }
 
-// sendTo sends a file to the worker that holds its build. The transfer counts as a beat;
-// the first beat turns an assigned build into a building one.
-func (h *holders) sendTo(ctx context.Context, c echo.Context, beat store.Beat, d edge.Download) (any, error) {
+// sendTo sends a file to the worker that holds its build. The transfer counts as a heartbeat;
+// the first heartbeat turns an assigned build into a building one.
+func (h *holders) sendTo(ctx context.Context, c echo.Context, heartbeat store.Heartbeat, d edge.Download) (any, error) {
 	if c.Request().Method != http.MethodHead {
-		if err := h.touch(ctx, beat); err != nil {
+		if err := h.touch(ctx, heartbeat); err != nil {
 			return nil, err
 		}
-		h.edge.Belongs(edge.CallerOf(ctx), beat.WorkerID)
+		h.edge.Belongs(edge.CallerOf(ctx), heartbeat.WorkerID)
 	}
-	d.ContentType, d.Moved = "application/zip", h.presence(ctx, beat)
+	d.ContentType, d.Moved = "application/zip", h.presence(ctx, heartbeat)
 	return nil, h.edge.SendDownload(c, d)
 }
 
 func (h *holders) source(ctx context.Context, c echo.Context, in api.Holding) (any, error) {
-	beat := beatOf(in)
-	b, err := h.store.Held(ctx, beat)
+	heartbeat := heartbeatOf(in)
+	b, err := h.store.Held(ctx, heartbeat)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (h *holders) source(ctx context.Context, c echo.Context, in api.Holding) (a
 		return nil, err
 	}
 	defer file.Close()
-	return h.sendTo(ctx, c, beat, edge.Download{Name: b.ID + ".zip", Content: file.Content, Digest: b.Source.SHA256})
+	return h.sendTo(ctx, c, heartbeat, edge.Download{Name: b.ID + ".zip", Content: file.Content, Digest: b.Source.SHA256})
 }
 
 func (h *holders) openCerts(ctx context.Context, b store.Build) (*storage.SealedFile, error) {
@@ -129,8 +129,8 @@ func (h *holders) openCerts(ctx context.Context, b store.Build) (*storage.Sealed
 }
 
 func (h *holders) certs(ctx context.Context, c echo.Context, in api.Holding) (any, error) {
-	beat := beatOf(in)
-	b, err := h.store.Held(ctx, beat)
+	heartbeat := heartbeatOf(in)
+	b, err := h.store.Held(ctx, heartbeat)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (h *holders) certs(ctx context.Context, c echo.Context, in api.Holding) (an
 		return nil, err
 	}
 	defer file.Close() // only read from
-	return h.sendTo(ctx, c, beat, edge.Download{Name: b.ID + "-certs.zip", Cache: "no-store", Content: file, Digest: b.Certs.SHA256})
+	return h.sendTo(ctx, c, heartbeat, edge.Download{Name: b.ID + "-certs.zip", Cache: "no-store", Content: file, Digest: b.Certs.SHA256})
 }
 
 // keychainBytes is how many random bytes a keychain's password has.
@@ -148,8 +148,8 @@ const keychainBytes = 24
 // certsSecure sends the unpacked certificates, for a virtual machine that can't unpack them
 // itself.
 func (h *holders) certsSecure(ctx context.Context, c echo.Context, in api.HoldingWithBuild) (any, error) {
-	beat := beatOf(in.Holding)
-	b, err := h.store.Held(ctx, beat)
+	heartbeat := heartbeatOf(in.Holding)
+	b, err := h.store.Held(ctx, heartbeat)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func (h *holders) certsSecure(ctx context.Context, c echo.Context, in api.Holdin
 	if err != nil {
 		return nil, err
 	}
-	if err := h.touch(ctx, beat); err != nil {
+	if err := h.touch(ctx, heartbeat); err != nil {
 		return nil, err
 	}
 	password := make([]byte, keychainBytes)

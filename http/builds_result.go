@@ -23,7 +23,7 @@ const recordTimeout = 15 * time.Second
 
 // outcome is the part of a POST /api/workers/upload form that has arrived.
 type outcome struct {
-	beat         store.Beat // which worker and build, as far as known
+	heartbeat    store.Heartbeat // which worker and build, as far as known
 	success      string
 	errorMessage string
 	fault        store.Fault
@@ -35,7 +35,7 @@ type outcome struct {
 
 func (h *holders) upload(ctx context.Context, c echo.Context, sent api.UploadResultIn) (any, error) {
 	in := &outcome{body: edge.Watched(c.Request()), begun: time.Now()}
-	in.beat = store.Beat{BuildID: sent.BuildID, WorkerID: sent.WorkerID, Attempt: sent.Attempt, Instance: sent.Instance}
+	in.heartbeat = store.Heartbeat{BuildID: sent.BuildID, WorkerID: sent.WorkerID, Attempt: sent.Attempt, Instance: sent.Instance}
 	defer func() { in.file.Discard() }()
 	if err := h.admitUpload(ctx, in); err != nil {
 		return nil, err
@@ -65,19 +65,19 @@ var errRecordTimeout = errors.New("recording the result took too long")
 // admitUpload refuses at once what would be refused after the body, as far as the header says
 // who uploads what.
 func (h *holders) admitUpload(ctx context.Context, in *outcome) error {
-	if in.beat.BuildID == "" || in.beat.WorkerID == "" {
+	if in.heartbeat.BuildID == "" || in.heartbeat.WorkerID == "" {
 		return nil
 	}
 	if err := in.checkIDs(); err != nil {
 		return err
 	}
-	b, err := h.store.Find(ctx, in.beat.BuildID)
+	b, err := h.store.Find(ctx, in.heartbeat.BuildID)
 	if err != nil {
 		return err
 	}
-	stale := in.beat.Attempt > 0 && in.beat.Attempt < b.Attempt
-	if stale || b.State.Held() && b.WorkerID != in.beat.WorkerID {
-		_, err = h.store.Held(ctx, in.beat)
+	stale := in.heartbeat.Attempt > 0 && in.heartbeat.Attempt < b.Attempt
+	if stale || b.State.Held() && b.WorkerID != in.heartbeat.WorkerID {
+		_, err = h.store.Held(ctx, in.heartbeat)
 		if store.CodeOf(err) == store.Forbidden {
 			err = workerNotFound() // the same error as after the body
 		}
@@ -87,12 +87,12 @@ func (h *holders) admitUpload(ctx context.Context, in *outcome) error {
 	return nil
 }
 
-// attribute makes the transfer count as beats from now on.
+// attribute makes the transfer count as heartbeats from now on.
 func (h *holders) attribute(ctx context.Context, in *outcome) {
 	if in.body == nil || in.body.Moved != nil || in.checkIDs() != nil {
 		return
 	}
-	touch := h.presence(ctx, in.beat)
+	touch := h.presence(ctx, in.heartbeat)
 	touch(time.Now().Add(h.cfg.PresenceInterval)) // the first one at once
 	in.body.Moved = touch
 }
@@ -101,10 +101,10 @@ func (h *holders) attribute(ctx context.Context, in *outcome) {
 func (h *holders) takeUpload(ctx context.Context, f *edge.Form, p *multipart.Part, in *outcome) (err error) {
 	switch p.FormName() {
 	case "build_id":
-		err = sameField(f, p, &in.beat.BuildID, "build_id differs from X-Build-Id")
+		err = sameField(f, p, &in.heartbeat.BuildID, "build_id differs from X-Build-Id")
 	case "worker_id":
-		if err = sameField(f, p, &in.beat.WorkerID, "worker_id differs from X-Worker-Id"); err == nil {
-			err = edge.CallerOf(ctx).Key.Of(in.beat.WorkerID)
+		if err = sameField(f, p, &in.heartbeat.WorkerID, "worker_id differs from X-Worker-Id"); err == nil {
+			err = edge.CallerOf(ctx).Key.Of(in.heartbeat.WorkerID)
 		}
 	case "success":
 		in.success, err = f.Field(p)
@@ -140,11 +140,11 @@ func sameField(f *edge.Form, p *multipart.Part, known *string, contradiction str
 
 func (in *outcome) checkIDs() error {
 	switch {
-	case in.beat.BuildID == "" || in.beat.WorkerID == "":
+	case in.heartbeat.BuildID == "" || in.heartbeat.WorkerID == "":
 		return edge.Invalid("build_id and worker_id required")
-	case !store.ValidID(in.beat.BuildID):
+	case !store.ValidID(in.heartbeat.BuildID):
 		return buildNotFound()
-	case !store.ValidID(in.beat.WorkerID):
+	case !store.ValidID(in.heartbeat.WorkerID):
 		return workerNotFound()
 	}
 	return nil
@@ -170,12 +170,12 @@ func (in *outcome) check() (success bool, err error) {
 // recordResult finishes the build. A file that has its name but no row stays, because a
 // newer result may have the same name by now; the sweeper removes it.
 func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) (reply api.Uploaded, err error) {
-	b, err := h.store.Find(ctx, in.beat.BuildID)
+	b, err := h.store.Find(ctx, in.heartbeat.BuildID)
 	if err != nil {
 		return reply, err
 	}
 	result := store.Result{
-		BuildID: in.beat.BuildID, WorkerID: in.beat.WorkerID, Attempt: in.beat.Attempt,
+		BuildID: in.heartbeat.BuildID, WorkerID: in.heartbeat.WorkerID, Attempt: in.heartbeat.Attempt,
 		Success: success, ErrorMessage: in.errorMessage, Fault: in.fault,
 	}
 	switch {
@@ -190,7 +190,7 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) (
 		result.File = &store.File{Name: name, Size: in.file.Size, SHA256: in.file.SHA256}
 		return uploaded(true), h.record(ctx, b, result)
 	}
-	h.publish(store.TopicBuildUploaded, store.Uploaded{BuildID: b.ID, WorkerID: in.beat.WorkerID, Step: store.Step{
+	h.publish(store.TopicBuildUploaded, store.Uploaded{BuildID: b.ID, WorkerID: in.heartbeat.WorkerID, Step: store.Step{
 		What: store.StepUploaded, Attempt: b.Attempt, Took: time.Since(in.begun), Bytes: in.file.Size,
 	}})
 	file, err := in.file.Stage(ctx, name)
@@ -259,14 +259,14 @@ func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, fil
 }
 
 func (h *holders) fail(ctx context.Context, in namedIn) (reply api.Uploaded, err error) {
-	b, beat, err := h.named(ctx, in)
+	b, heartbeat, err := h.named(ctx, in)
 	switch {
 	case err != nil:
 		return reply, err
 	case b.State.Final() && b.State != store.Failed:
 		return reply, store.NewError(store.Conflict, "Build already finished")
 	case b.State != store.Failed: // a repeat changes nothing
-		err = h.finish(ctx, b, store.Result{BuildID: b.ID, WorkerID: beat.WorkerID, Attempt: beat.Attempt, ErrorMessage: in.Body.message})
+		err = h.finish(ctx, b, store.Result{BuildID: b.ID, WorkerID: heartbeat.WorkerID, Attempt: heartbeat.Attempt, ErrorMessage: in.Body.message})
 	}
 	return uploaded(false), err
 }

@@ -234,7 +234,7 @@ func (h *tails) wait(ctx context.Context, st *edge.Stream, news <-chan struct{},
 		if !ok || !ticked || failed {
 			return ok
 		}
-		if err := h.logs.lookAround(ctx, h.interval, h.builds.store.LogMarks); err != nil {
+		if err := h.logs.rescan(ctx, h.interval, h.builds.store.LogMarks); err != nil {
 			h.edge.Log.Debug().Err(err).Msg("reading followed logs failed")
 		}
 	}
@@ -300,10 +300,10 @@ func (b *followed) wake() {
 	b.news = make(chan struct{})
 }
 
-// lookAround reads the marks of all followed builds and wakes the streams of those that
+// rescan reads the marks of all followed builds and wakes the streams of those that
 // have changed. It does nothing if another stream is reading them, or began to within
 // half of interval.
-func (f *followers) lookAround(ctx context.Context, interval time.Duration, read func(context.Context, []string) (map[string]store.LogMark, error)) error {
+func (f *followers) rescan(ctx context.Context, interval time.Duration, read func(context.Context, []string) (map[string]store.LogMark, error)) error {
 	if !f.look.TryLock() {
 		return nil
 	}

@@ -105,9 +105,9 @@ type asked struct {
 	n *atomic.Int64
 }
 
-func (a asked) Held(ctx context.Context, beat store.Beat) (store.Build, error) {
+func (a asked) Held(ctx context.Context, heartbeat store.Heartbeat) (store.Build, error) {
 	defer a.n.Add(1)
-	return a.Builds.Held(ctx, beat)
+	return a.Builds.Held(ctx, heartbeat)
 }
 
 func TestCertsAreUnpackedAFewAtOnceAndBounded(t *testing.T) {

@@ -49,7 +49,7 @@ type Config struct {
 
 	// These limit, in bytes, each of these files.
 	MaxSource, MaxCerts, MaxResult int64
-	// PresenceInterval is the time between two beats of a build while its files are
+	// PresenceInterval is the time between two heartbeats of a build while its files are
 	// transferred.
 	PresenceInterval time.Duration
 	// TailInterval is how often the marks of followed logs are read to find what other

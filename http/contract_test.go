@@ -201,12 +201,12 @@ func (p *promises) ofReads() {
 }
 
 func (p *promises) ofHolders() {
-	const line, beat = `{"level":"info","message":"x"}`, `{"type":"heartbeat","timestamp":"t","data":{}}`
+	const line, figures = `{"level":"info","message":"x"}`, `{"type":"heartbeat","timestamp":"t","data":{}}`
 	b, at := p.b, func(id, what string) string { return "/api/builds/" + id + what }
 	mine := func(more ...string) map[string]string {
 		return key(append([]string{"X-Worker-Id", p.holder.ID, "X-Build-Id", p.held.ID}, more...)...)
 	}
-	for what, body := range map[string]string{"GET source": "", "GET certs": "", "GET certs-secure": "", "POST logs": line, "POST telemetry": beat} {
+	for what, body := range map[string]string{"GET source": "", "GET certs": "", "GET certs-secure": "", "POST logs": line, "POST telemetry": figures} {
 		method, what, _ := strings.Cut(what, " ")
 		request, nobodys := method+" "+at(p.held.ID, "/"+what), method+" "+at(p.waiting.ID, "/"+what)
 		p.check(
@@ -244,7 +244,7 @@ func (p *promises) ofHolders() {
 		promise{200, "", "GET " + at(p.held.ID, "/source"), mine("X-Build-Attempt", "2"), ""},
 		promise{200, "", logs, mine(), line},
 		promise{200, "", logs, mine(), `{"logs":[` + line + `,{"level":"debug","message":"x"}]}`},
-		promise{200, "", telemetry, mine(), beat},
+		promise{200, "", telemetry, mine(), figures},
 		promise{200, "", heartbeat + "?worker_id=" + p.holder.ID, key(), `{"progress":50}`},
 		promise{200, "", heartbeat + "?worker_id=" + p.holder.ID, key(), ``},
 		promise{403, "Build not assigned to this worker", heartbeat + "?worker_id=other", key(), ``},

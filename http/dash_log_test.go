@@ -49,15 +49,15 @@ func texts(items []any) (lines []string) {
 // says writes lines to a build's log.
 func (d *dash) says(build, worker string, messages ...string) {
 	d.t.Helper()
-	beat := store.Beat{BuildID: build, WorkerID: worker}
+	heartbeat := store.Heartbeat{BuildID: build, WorkerID: worker}
 	for _, m := range messages {
 		level := store.Info
 		if strings.HasPrefix(m, "error") {
 			level = store.ErrorLevel
 		}
-		beat.Logs = append(beat.Logs, store.LogLine{Level: level, Message: m})
+		heartbeat.Logs = append(heartbeat.Logs, store.LogLine{Level: level, Message: m})
 	}
-	_, err := storeBuilds(d.fixture).Touch(d.t.Context(), beat)
+	_, err := storeBuilds(d.fixture).RecordHeartbeat(d.t.Context(), heartbeat)
 	require.NoError(d.t, err)
 }
 

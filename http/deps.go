@@ -41,12 +41,12 @@ type Builds interface {
 	Requeue(ctx context.Context, id string) (store.BuildRef, error)
 	// SetPriority works on pending builds only.
 	SetPriority(ctx context.Context, id string, priority int) (store.BuildRef, error)
-	// The following methods are for the worker that holds a build. Touch, Heartbeat and
-	// Telemetry record beats; Telemetry adds figures.
-	Held(ctx context.Context, beat store.Beat) (store.Build, error)
-	Touch(ctx context.Context, beat store.Beat) (store.BeatReply, error)
-	Heartbeat(ctx context.Context, beat store.Beat) (store.BeatReply, error)
-	Telemetry(ctx context.Context, beat store.Beat, t store.Telemetry) (store.BeatReply, error)
+	// The following methods are for the worker that holds a build. RecordHeartbeat, Heartbeat and
+	// Telemetry record heartbeats; Telemetry adds figures.
+	Held(ctx context.Context, heartbeat store.Heartbeat) (store.Build, error)
+	RecordHeartbeat(ctx context.Context, heartbeat store.Heartbeat) (store.HeartbeatReply, error)
+	Heartbeat(ctx context.Context, heartbeat store.Heartbeat) (store.HeartbeatReply, error)
+	Telemetry(ctx context.Context, heartbeat store.Heartbeat, t store.Telemetry) (store.HeartbeatReply, error)
 	Finish(ctx context.Context, result store.Result, files ...store.Staged) (repeat bool, err error)
 	GiveBack(ctx context.Context, result store.Result) (store.GiveBack, error)
 }

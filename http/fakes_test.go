@@ -238,10 +238,10 @@ type instant struct {
 	build store.Build
 }
 
-func (i *instant) Find(context.Context, string) (store.Build, error)     { return i.build, nil }
-func (i *instant) Held(context.Context, store.Beat) (store.Build, error) { return i.build, nil }
-func (i *instant) Touch(context.Context, store.Beat) (store.BeatReply, error) {
-	return store.BeatReply{}, nil
+func (i *instant) Find(context.Context, string) (store.Build, error)          { return i.build, nil }
+func (i *instant) Held(context.Context, store.Heartbeat) (store.Build, error) { return i.build, nil }
+func (i *instant) RecordHeartbeat(context.Context, store.Heartbeat) (store.HeartbeatReply, error) {
+	return store.HeartbeatReply{}, nil
 }
 func (i *instant) Freed(string) {}
 func (i *instant) Finish(ctx context.Context, r store.Result, files ...store.Staged) (bool, error) {

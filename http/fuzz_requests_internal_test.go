@@ -26,8 +26,8 @@ import (
 // believer believes every worker and keeps what it was told last.
 type believer struct {
 	agreeing
-	build store.Build
-	beat  *store.Beat
+	build     store.Build
+	heartbeat *store.Heartbeat
 }
 
 func (b believer) Find(_ context.Context, id string) (store.Build, error) {
@@ -37,22 +37,22 @@ func (b believer) Find(_ context.Context, id string) (store.Build, error) {
 	return b.build, nil
 }
 
-func (b believer) Held(ctx context.Context, s store.Beat) (store.Build, error) {
-	*b.beat = s
+func (b believer) Held(ctx context.Context, s store.Heartbeat) (store.Build, error) {
+	*b.heartbeat = s
 	return b.Find(ctx, s.BuildID)
 }
 
-func (b believer) Touch(_ context.Context, s store.Beat) (store.BeatReply, error) {
-	*b.beat = s
-	return store.BeatReply{}, nil
+func (b believer) RecordHeartbeat(_ context.Context, s store.Heartbeat) (store.HeartbeatReply, error) {
+	*b.heartbeat = s
+	return store.HeartbeatReply{}, nil
 }
 
-func (b believer) Heartbeat(ctx context.Context, s store.Beat) (store.BeatReply, error) {
-	return b.Touch(ctx, s)
+func (b believer) Heartbeat(ctx context.Context, s store.Heartbeat) (store.HeartbeatReply, error) {
+	return b.RecordHeartbeat(ctx, s)
 }
 
-func (b believer) Telemetry(ctx context.Context, s store.Beat, _ store.Telemetry) (store.BeatReply, error) {
-	return b.Touch(ctx, s)
+func (b believer) Telemetry(ctx context.Context, s store.Heartbeat, _ store.Telemetry) (store.HeartbeatReply, error) {
+	return b.RecordHeartbeat(ctx, s)
 }
 
 // host registers every worker.
@@ -73,7 +73,7 @@ func (believer) Finish(ctx context.Context, r store.Result, files ...store.Stage
 }
 
 // gullible is a server whose every dependency says yes, with one build.
-func gullible(f *testing.F) (s *Server, beat *store.Beat, dir, content string) {
+func gullible(f *testing.F) (s *Server, heartbeat *store.Heartbeat, dir, content string) {
 	f.Helper()
 	dir, content = f.TempDir(), strings.Repeat("0123456789", 10)
 	local, err := storage.OpenLocal(dir, seal.NewRing(seal.Key{}))
@@ -86,8 +86,8 @@ func gullible(f *testing.F) (s *Server, beat *store.Beat, dir, content string) {
 	_, err = u.Stage(f.Context(), "builds/b/source.zip")
 	require.NoError(f, err)
 	require.NoError(f, u.Commit(f.Context()))
-	beat = &store.Beat{}
-	b := believer{beat: beat, build: store.Build{
+	heartbeat = &store.Heartbeat{}
+	b := believer{heartbeat: heartbeat, build: store.Build{
 		ID: "b", Platform: store.IOS, State: store.Building, WorkerID: "w", Attempt: 1,
 		Source: &store.File{Name: "builds/b/source.zip", Size: u.Size, SHA256: u.SHA256, Location: store.OnDisk},
 	}}
@@ -98,7 +98,7 @@ func gullible(f *testing.F) (s *Server, beat *store.Beat, dir, content string) {
 		Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
 	}, Config{Config: edge.Config{APIKey: testKey, AdminKey: testKey + "-admin", MaxField: 20, MaxParts: 6, MaxJSON: 4096, WrongKeys: -1}, MaxResult: 100, PollRate: -1, RegisterRate: -1})
 	require.NoError(f, err)
-	return s, beat, dir, content
+	return s, heartbeat, dir, content
 }
 
 func ask(t *testing.T, s *Server, method, path string, header map[string]string, body []byte) *httptest.ResponseRecorder {
@@ -149,12 +149,12 @@ func FuzzJSONBodies(f *testing.F) {
 	}
 	f.Add(uint8(0), "text/plain", []byte("{}"))
 	f.Add(uint8(0), "application/json; charset=\"", []byte("{}"))
-	s, beat, _, _ := gullible(f)
+	s, heartbeat, _, _ := gullible(f)
 	f.Fuzz(func(t *testing.T, path uint8, kind string, body []byte) {
-		*beat = store.Beat{}
+		*heartbeat = store.Heartbeat{}
 		w := ask(t, s, http.MethodPost, paths[int(path)%len(paths)], map[string]string{"Content-Type": kind, "X-Worker-Id": "w", "X-Build-Id": "b"}, body)
 		require.Less(t, w.Code, 500, w.Body)
-		for _, l := range beat.Logs {
+		for _, l := range heartbeat.Logs {
 			require.True(t, l.Level.Valid())
 			require.True(t, utf8.ValidString(l.Message))
 			require.NotContains(t, l.Message, "\x00", "the database takes none")
@@ -198,9 +198,9 @@ func FuzzWorkerHeaders(f *testing.F) {
 	f.Add("w", "b", "1", "token", "id-1", "https://example.org")
 	f.Add("../w", "b\x00", "-1", "", "a b", "null")
 	f.Add("", "", "9999999999", strings.Repeat("t", 300), strings.Repeat("i", 129), "\r\n")
-	s, beat, _, _ := gullible(f)
+	s, heartbeat, _, _ := gullible(f)
 	f.Fuzz(func(t *testing.T, worker, build, number, token, id, origin string) {
-		*beat = store.Beat{}
+		*heartbeat = store.Heartbeat{}
 		header := map[string]string{
 			"X-Worker-Id": worker, "X-Build-Id": build, "X-Build-Attempt": number, "X-Build-Token": token, "X-Request-Id": id, "Origin": origin,
 		}
@@ -210,7 +210,7 @@ func FuzzWorkerHeaders(f *testing.F) {
 			require.Less(t, w.Code, 500, w.Body)
 			require.Regexp(t, `^[A-Za-z0-9_.:-]{1,128}$`, w.Header().Get(api.HeaderRequestID))
 		}
-		require.True(t, beat.WorkerID == "" || store.ValidID(beat.WorkerID))
-		require.GreaterOrEqual(t, beat.Attempt, 0)
+		require.True(t, heartbeat.WorkerID == "" || store.ValidID(heartbeat.WorkerID))
+		require.GreaterOrEqual(t, heartbeat.Attempt, 0)
 	})
 }

@@ -37,7 +37,7 @@ func TestAnotherProcessOfAWorkerIsRefused(t *testing.T) {
 		require.GreaterOrEqual(t, wait, 1)
 		require.LessOrEqual(t, wait, 30)
 	}
-	beat := func(instance string) reply {
+	heartbeat := func(instance string) reply {
 		return b.json("POST", "/api/builds/"+build.ID+"/heartbeat?worker_id=w1", key("X-Worker-Instance", instance), "{}")
 	}
 	holder := key("X-Worker-Id", "w1", "X-Build-Id", build.ID, "X-Worker-Instance", "b")
@@ -46,13 +46,13 @@ func TestAnotherProcessOfAWorkerIsRefused(t *testing.T) {
 	}
 	refused(b.send("POST", "/api/workers/poll", key("X-Worker-Token", token, "X-Worker-Instance", "b"), ""))
 	refused(b.send("POST", "/api/workers/poll?worker_id=w1", key("X-Worker-Instance", "b"), ""))
-	refused(beat("b"))
+	refused(heartbeat("b"))
 	refused(b.json("POST", "/api/workers/heartbeat", key("X-Worker-Instance", "b"), `{"build_id":"`+build.ID+`"}`))
 	refused(b.json("POST", "/api/builds/"+build.ID+"/logs", holder, `{"level":"info","message":"from b"}`))
 	refused(b.json("POST", "/api/builds/"+build.ID+"/telemetry", holder, `{"type":"heartbeat","timestamp":"t","data":{}}`))
 	refused(b.send("GET", "/api/builds/"+build.ID+"/source", holder, ""))
 
-	require.Equal(t, 200, beat("a").status, "the first goes on")
+	require.Equal(t, 200, heartbeat("a").status, "the first goes on")
 	require.Equal(t, "building", b.status(build.ID).Status)
 	require.NotContains(t, b.messages(build.ID), "from b")
 	require.Equal(t, 1, strings.Count(b.logs.String(), "registration refused: another process uses this worker id"))
@@ -66,7 +66,7 @@ func TestAnotherProcessOfAWorkerIsRefused(t *testing.T) {
 	// Unregistering frees the id at once.
 	require.Equal(t, 200, b.send("POST", "/api/workers/unregister", key("X-Worker-Token", token), "").status)
 	require.Equal(t, 200, b.json("POST", "/api/workers/register", key(), registration("b")).status)
-	refused(beat("a"))
+	refused(heartbeat("a"))
 }
 
 func TestInstancesAreIDs(t *testing.T) {

@@ -223,7 +223,7 @@ func TestHostileNamesInQueriesHeadersAndFormsReachNothing(t *testing.T) {
 	for _, name := range hostileNames() {
 		q := url.QueryEscape(name)
 		refused := map[string]reply{
-			"worker_id of a beat": b.send("POST", build+"/heartbeat?worker_id="+q, key(), ""), "worker_id of a poll": get("/api/workers/poll?worker_id=" + q),
+			"worker_id of a heartbeat": b.send("POST", build+"/heartbeat?worker_id="+q, key(), ""), "worker_id of a poll": get("/api/workers/poll?worker_id=" + q),
 			"status": get("/api/builds?status=" + q), "platform": get("/api/builds?platform=" + q),
 			"build_id in a form":  b.form("/api/workers/upload", key(), field("build_id", name), field("worker_id", w.ID), field("success", "true"), part{"result", "x", "x"}),
 			"worker_id in a form": b.form("/api/workers/upload", key(), part{"result", "x", "x"}, field("success", "true"), field("build_id", s.ID), field("worker_id", name)),

@@ -18,11 +18,11 @@ import (
 // beating is a store whose worker number 7 has used the counter 3.
 type beating struct{ *instant }
 
-func (beating) Heartbeat(context.Context, store.Beat) (store.BeatReply, error) {
-	return store.BeatReply{Attempt: 1, Used: store.WorkerToken{Worker: 7, Counter: 3}}, nil
+func (beating) Heartbeat(context.Context, store.Heartbeat) (store.HeartbeatReply, error) {
+	return store.HeartbeatReply{Attempt: 1, Used: store.WorkerToken{Worker: 7, Counter: 3}}, nil
 }
 
-// A worker with all its slots taken does not poll, so its beats renew its token.
+// A worker with all its slots taken does not poll, so its heartbeats renew its token.
 func TestBeatsOfALongBuildRenewTheToken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestBeatsOfALongBuildRenewTheToken(t *testing.T) {
 		post := func(path, token string) edgetest.Reply {
 			return ln.Dial(t, "").Ask(edgetest.Request("POST "+path, "X-API-Key: "+apiKey, "X-Worker-Token: "+token, "Content-Length: 0"))
 		}
-		beat := func(token string) api.HeartbeatReply {
+		heartbeat := func(token string) api.HeartbeatReply {
 			got := post("/api/builds/b/heartbeat?worker_id=w", token)
 			require.Equal(t, 200, got.Status, got.Body)
 			return decode[api.HeartbeatReply](t, reply{body: got.Body})
@@ -44,20 +44,20 @@ func TestBeatsOfALongBuildRenewTheToken(t *testing.T) {
 		token := first
 		for range 20 { // five minutes
 			faketime.Pass(15 * time.Second)
-			token = beat(token).AccessToken
+			token = heartbeat(token).AccessToken
 			require.NotEmpty(t, token)
 		}
 		require.Equal(t, 401, poll(first), "expired")
 		require.Equal(t, 200, poll(token))
 		renewed, err := tokens.Check(token)
 		require.NoError(t, err)
-		require.Equal(t, store.WorkerToken{Worker: 7, Counter: 3}, renewed, "the counter stays: the beat is no poll")
+		require.Equal(t, store.WorkerToken{Worker: 7, Counter: 3}, renewed, "the counter stays: the heartbeat is no poll")
 
-		require.Empty(t, beat(first).AccessToken, "expired")
-		require.Empty(t, beat("").AccessToken)
-		require.Empty(t, beat(token[:len(token)-1]+"_").AccessToken, "not signed here")
-		require.Empty(t, beat(tokens.Issue(store.WorkerToken{Worker: 8, Counter: 3})).AccessToken, "another worker's")
-		require.Empty(t, beat(tokens.Issue(store.WorkerToken{Worker: 7, Counter: 2})).AccessToken, "superseded")
+		require.Empty(t, heartbeat(first).AccessToken, "expired")
+		require.Empty(t, heartbeat("").AccessToken)
+		require.Empty(t, heartbeat(token[:len(token)-1]+"_").AccessToken, "not signed here")
+		require.Empty(t, heartbeat(tokens.Issue(store.WorkerToken{Worker: 8, Counter: 3})).AccessToken, "another worker's")
+		require.Empty(t, heartbeat(tokens.Issue(store.WorkerToken{Worker: 7, Counter: 2})).AccessToken, "superseded")
 	})
 }
 

@@ -108,8 +108,8 @@ func (s oneBuild) Submit(ctx context.Context, in store.Submission, files ...stor
 	return b, commitAll(ctx, files)
 }
 
-func (oneBuild) Heartbeat(context.Context, store.Beat) (store.BeatReply, error) {
-	return store.BeatReply{}, nil
+func (oneBuild) Heartbeat(context.Context, store.Heartbeat) (store.HeartbeatReply, error) {
+	return store.HeartbeatReply{}, nil
 }
 
 // slowClients is how many slow clients come at once: more than any pool has places.

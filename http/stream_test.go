@@ -202,7 +202,7 @@ func TestLogsOfOtherControllersAreFollowed(t *testing.T) {
 		l.line()
 	}
 	for i := range 3 {
-		_, err := storeBuilds(b).Touch(t.Context(), store.Beat{BuildID: build.ID, WorkerID: worker.ID, Logs: []store.LogLine{
+		_, err := storeBuilds(b).RecordHeartbeat(t.Context(), store.Heartbeat{BuildID: build.ID, WorkerID: worker.ID, Logs: []store.LogLine{
 			{Level: store.Info, Message: fmt.Sprint("line ", i)},
 		}})
 		require.NoError(t, err)
@@ -314,7 +314,7 @@ func TestLogsThatAreLongAreAnsweredInPages(t *testing.T) {
 		lines[i] = store.LogLine{Level: store.Warn, Message: fmt.Sprint("line \u96ea <&> ", i)}
 	}
 	lines[7].Message = strings.Repeat("long", 1<<18)
-	_, err := storeBuilds(b).Touch(t.Context(), store.Beat{BuildID: build.ID, WorkerID: worker.ID, Logs: lines})
+	_, err := storeBuilds(b).RecordHeartbeat(t.Context(), store.Heartbeat{BuildID: build.ID, WorkerID: worker.ID, Logs: lines})
 	require.NoError(t, err)
 	path := "/api/builds/" + build.ID + "/logs"
 	ask := func(query string, want ...store.LogLine) {

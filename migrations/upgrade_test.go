@@ -129,8 +129,8 @@ func works(t *testing.T, db *postgres.DB) {
 	mac, err := workers.Show(ctx, "mac-mini-3")
 	require.NoError(t, err)
 	require.Equal(t, store.Busy, mac.Status)
-	beat := store.Beat{BuildID: held, WorkerID: mac.ID, Attempt: 1, Logs: []store.LogLine{{Level: "info", Message: "still here"}}}
-	_, err = builds.Touch(ctx, beat)
+	heartbeat := store.Heartbeat{BuildID: held, WorkerID: mac.ID, Attempt: 1, Logs: []store.LogLine{{Level: "info", Message: "still here"}}}
+	_, err = builds.RecordHeartbeat(ctx, heartbeat)
 	require.NoError(t, err)
 	_, err = builds.Finish(ctx, store.Result{BuildID: held, WorkerID: mac.ID, Attempt: 1, ErrorMessage: "no more disk"})
 	require.NoError(t, err)

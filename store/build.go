@@ -53,7 +53,7 @@ type BuildState string
 const (
 	Pending   BuildState = "pending"
 	Assigned  BuildState = "assigned" // handed out, not acknowledged
-	Building  BuildState = "building" // its worker sent a beat
+	Building  BuildState = "building" // its worker sent a heartbeat
 	Completed BuildState = "completed"
 	Failed    BuildState = "failed"
 	Cancelled BuildState = "cancelled"
@@ -111,7 +111,7 @@ type Build struct {
 	TokenHash    TokenHash
 	SubmittedAt  time.Time
 	StartedAt    time.Time // when the current attempt was assigned
-	LastSeenAt   time.Time // last beat of the current attempt
+	LastSeenAt   time.Time // last heartbeat of the current attempt
 	CompletedAt  time.Time // when the state became final
 	UpdatedAt    time.Time
 	ErrorMessage string
@@ -238,8 +238,8 @@ type Result struct {
 	File *File
 }
 
-// Beat is a beat of a worker for a build.
-type Beat struct {
+// Heartbeat is a heartbeat of a worker for a build.
+type Heartbeat struct {
 	BuildID  string
 	WorkerID string
 	// Attempt as in Result.
@@ -254,9 +254,9 @@ type Beat struct {
 	Facts LineFacts
 }
 
-// BeatReply is the reply to a beat.
-type BeatReply struct {
-	// Began is true if this beat acknowledged the build, which is now building. Of beats
+// HeartbeatReply is the reply to a heartbeat.
+type HeartbeatReply struct {
+	// Began is true if this heartbeat acknowledged the build, which is now building. Of heartbeats
 	// that arrive together it is true for one.
 	Began bool
 	// Attempt is the build's latest attempt.

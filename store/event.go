@@ -87,7 +87,7 @@ const (
 
 // Why an attempt ended without a result.
 const (
-	LostSilent       = "silent"       // no beat for the build timeout
+	LostSilent       = "silent"       // no heartbeat for the build timeout
 	LostRestarted    = "restarted"    // the worker came back without the build
 	LostUnregistered = "unregistered" // the worker gave it back
 	LostDeleted      = "deleted"      // an operator deleted the worker

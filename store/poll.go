@@ -136,7 +136,7 @@ type PollResult struct {
 	Err error
 }
 
-// Presence is the beat of a worker that polled and got nothing, to be written to its
+// Presence is the heartbeat of a worker that polled and got nothing, to be written to its
 // row.
 type Presence struct {
 	Number uint32

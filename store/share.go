@@ -7,6 +7,6 @@ type Share struct {
 	Credential string
 	// Part is a worker, a session or an address.
 	Part string
-	// Known is true for an address, without a credential, that has recently shown one.
-	Known bool
+	// Trusted is true for an address, without a credential, that has recently shown one.
+	Trusted bool
 }

@@ -102,16 +102,16 @@ type LostRule struct {
 	MaxAttempts int
 }
 
-// Sweep is one pass over builds and workers without a recent beat.
+// Sweep is one pass over builds and workers without a recent heartbeat.
 type Sweep struct {
 	Timeouts Timeouts
 	Rule     LostRule
 	// Patience is how long the database may take to begin. A slower sweep fails, because
-	// workers could not beat meanwhile.
+	// workers could not heartbeat meanwhile.
 	Patience time.Duration
 	// Clock is the last reading of the database's clock; zero if there is none. If the
 	// clock was set forward by more than MaxClockStep since then, the sweep does nothing,
-	// because every beat would look too old.
+	// because every heartbeat would look too old.
 	Clock ClockReading
 }
 

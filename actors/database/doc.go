@@ -1,7 +1,7 @@
 // Package database connects takt to PostgreSQL, and runs PostgreSQL itself if no external
 // database is configured. It has three actors under a rest_for_one supervisor: the embedded
-// server, the connection pool and the listener. Users receive the pool through Sink.Use and
-// must stop using it at Sink.Drop.
+// server, the connection pool and the listener. Users receive the pool through PoolUser.Use and
+// must stop using it at PoolUser.Drop.
 //
 // # State
 //

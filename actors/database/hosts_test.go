@@ -89,7 +89,7 @@ func TestAPrimaryThatHangs(t *testing.T) {
 			events := make(chan pubsub.Event, 100)
 			defer bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.JobAvailable, pubsub.ListenerResumed)()
 			listener := NewListener(ListenerConfig{Source: source, Bus: bus})
-			pool := NewPool(PoolConfig{Source: source, Sinks: []Sink{db, listener}})
+			pool := NewPool(PoolConfig{Source: source, Sinks: []PoolUser{db, listener}})
 			db.OnLost(pool.Lost)
 			var late atomic.Bool // what closing a pool does a second later to calls that are still there
 			sys := newSystemLogging(t, logger(t).Hook(zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
@@ -186,7 +186,7 @@ func TestAFormerPrimaryIsRefused(t *testing.T) {
 	run := func() (*postgres.DB, *Pool, *otp.System) {
 		source := must(URL(fmt.Sprintf("postgres://takt@127.0.0.1:%d,127.0.0.1:%d/postgres?sslmode=disable", primary.Port, standby.Port)))(t)
 		db := postgres.New()
-		pool := NewPool(PoolConfig{Source: NewGuard(dir).Source(source), Sinks: []Sink{db}})
+		pool := NewPool(PoolConfig{Source: NewGuard(dir).Source(source), Sinks: []PoolUser{db}})
 		db.OnLost(pool.Lost)
 		sys := newSystem(t)
 		must(sys.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{pool.Spec()}}))(t)

@@ -43,7 +43,7 @@ type ListenerConfig struct {
 	Backoff backoff.Backoff
 }
 
-// Listener is the handle of the listener. It is safe for concurrent use. It is a Sink of the
+// Listener is the handle of the listener. It is safe for concurrent use. It is a PoolUser of the
 // pool, so that it connects as soon as there is a pool again.
 type Listener struct {
 	cfg  ListenerConfig

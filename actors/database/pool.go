@@ -23,10 +23,10 @@ import (
 // connect. (*Postgres).ConnConfig and URL are sources.
 type Source func(ctx context.Context) (*pgx.ConnConfig, error)
 
-// Sink is a user of the pool. Use is called with a pool whose database answers and is migrated,
+// PoolUser is a user of the pool. Use is called with a pool whose database answers and is migrated,
 // Drop before that pool is closed, with the reason. The calls alternate and never overlap. They
 // must not block.
-type Sink interface {
+type PoolUser interface {
 	Use(pool *pgxpool.Pool)
 	Drop(cause error)
 }
@@ -43,7 +43,7 @@ type PoolConfig struct {
 	// It is called again after each outage, so it must be idempotent. May be nil.
 	Migrate func(ctx context.Context, cfg *pgx.ConnConfig) error
 	// Sinks get the pool in this order, and lose it in reverse order.
-	Sinks []Sink
+	Sinks []PoolUser
 	// Size is the maximum number of connections. Defaults to 10.
 	Size int
 	// ConnectTimeout bounds one attempt to connect. Defaults to 5 seconds.

@@ -54,11 +54,11 @@ type Forge interface {
 // Account is the access to a Forge with one credential. *forge.Account implements it.
 type Account interface {
 	Repos(ctx context.Context, org string) ([]forge.Repo, error)
-	Find(ctx context.Context, w forge.Wish) (forge.Target, bool, error)
-	Create(ctx context.Context, w forge.Wish) (forge.Target, error)
+	Find(ctx context.Context, w forge.CreateRequest) (forge.Target, bool, error)
+	Create(ctx context.Context, w forge.CreateRequest) (forge.Target, error)
 	Copy(ctx context.Context, from, to string) (forge.Copied, error)
 	Refs(ctx context.Context, cloneURL string) (forge.Refs, error)
-	Settle(ctx context.Context, org, name string, s forge.Settings) error
+	Configure(ctx context.Context, org, name string, s forge.Settings) error
 	Seed(ages []time.Duration)
 }
 

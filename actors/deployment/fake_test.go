@@ -82,12 +82,12 @@ func (a fakeAccount) Repos(_ context.Context, org string) ([]forge.Repo, error) 
 	return a.f.orgs[org], nil
 }
 
-func (a fakeAccount) Find(context.Context, forge.Wish) (forge.Target, bool, error) {
+func (a fakeAccount) Find(context.Context, forge.CreateRequest) (forge.Target, bool, error) {
 	return forge.Target{}, false, nil
 }
 
-func (a fakeAccount) Create(_ context.Context, w forge.Wish) (forge.Target, error) {
-	return forge.Target{ID: 1, URL: w.Name, Made: true, Ours: true}, nil
+func (a fakeAccount) Create(_ context.Context, w forge.CreateRequest) (forge.Target, error) {
+	return forge.Target{ID: 1, URL: w.Name, Made: true, Owned: true}, nil
 }
 
 func (a fakeAccount) Copy(ctx context.Context, from, _ string) (forge.Copied, error) {
@@ -121,7 +121,7 @@ func (f *fakeForge) count(name string) int {
 
 func (a fakeAccount) Refs(context.Context, string) (forge.Refs, error) { return forge.Refs{}, nil }
 
-func (a fakeAccount) Settle(context.Context, string, string, forge.Settings) error { return nil }
+func (a fakeAccount) Configure(context.Context, string, string, forge.Settings) error { return nil }
 
 func (a fakeAccount) Seed([]time.Duration) {}
 

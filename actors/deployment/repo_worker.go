@@ -143,7 +143,7 @@ func (r *repoWorker) steps(ctx context.Context, row *store.DeploymentRepo) error
 
 // create makes the target, or finds that a foreign repository has the name.
 func (r *repoWorker) create(ctx context.Context, row *store.DeploymentRepo) error {
-	wish := forge.Wish{
+	wish := forge.CreateRequest{
 		Org: r.job.request.TargetOrg, Name: row.Target, Description: row.Source.Description, Visibility: row.Source.Visibility,
 		Marker: r.processes.claim.ID + "/" + strconv.FormatInt(row.Source.ID, 10),
 		// An earlier run may have created it and ended before it recorded that.
@@ -168,7 +168,7 @@ func (r *repoWorker) create(ctx context.Context, row *store.DeploymentRepo) erro
 	if err != nil {
 		return err
 	}
-	if !target.Ours {
+	if !target.Owned {
 		return r.clash(ctx, row, target)
 	}
 	return r.write(ctx, row, store.RepoChange{Step: store.RepoPushing, TargetID: target.ID, TargetURL: target.URL, Made: target.Made})
@@ -225,7 +225,7 @@ func (r *repoWorker) verify(ctx context.Context, row *store.DeploymentRepo, push
 	if diff := pushed.Refs.Diff(there); diff != "" {
 		return &forge.Error{Message: "The copy differs from what was pushed: " + diff}
 	}
-	err = r.job.account.Settle(ctx, r.job.request.TargetOrg, row.Target, forge.Settings{
+	err = r.job.account.Configure(ctx, r.job.request.TargetOrg, row.Target, forge.Settings{
 		Description: row.Source.Description, DefaultBranch: there.Default(row.Source.DefaultBranch),
 	})
 	if err != nil {

@@ -49,10 +49,10 @@ const (
 	scaleGap = time.Second
 	// lingers is for how many seconds overflow stays after it was last needed.
 	lingers = 5
-	// transferWait is how long a transfer waits for its place, and guestPart the part of the
+	// transferWait is how long a transfer waits for its place, and anonymousPart the part of the
 	// places of transfers that is for those who show no key.
-	transferWait = 20 * time.Second
-	guestPart    = 4
+	transferWait  = 20 * time.Second
+	anonymousPart = 4
 )
 
 func newPool(cfg PoolConfig, wait time.Duration, g *gate) *Pool {
@@ -62,7 +62,7 @@ func newPool(cfg PoolConfig, wait time.Duration, g *gate) *Pool {
 	}
 	l := limiter.Limit{Rule: cfg.Name, Most: cfg.Initial + cfg.Overflow, Wait: wait, Queue: cfg.Queue, Refuse: g.crowded}
 	if cfg.Shared {
-		l.Rule, l.Fair, l.GuestPart, l.Wait, l.Refuse = RuleTransfers, true, guestPart, transferWait, nil
+		l.Rule, l.Fair, l.AnonymousPart, l.Wait, l.Refuse = RuleTransfers, true, anonymousPart, transferWait, nil
 		l.Refusal = store.Error{Message: "Too many transfers at once, try again later", RetryAfter: 5 * time.Second}
 	}
 	p.places = limiter.New(l)

@@ -87,9 +87,9 @@ func TestATransferThatIsNotAdmittedGivesItsPlaceBack(t *testing.T) {
 func TestTransfersHavePlacesWithoutLevelling(t *testing.T) {
 	t.Parallel()
 	inBubble(t, Config{Off: true}, func(w *fixture) {
-		var guests []*held
+		var anonymous []*held
 		for i := range 100 {
-			guests = append(guests, w.holdAs(Transfer, store.Share{Part: fmt.Sprint("192.0.2.", i)}))
+			anonymous = append(anonymous, w.holdAs(Transfer, store.Share{Part: fmt.Sprint("192.0.2.", i)}))
 		}
 		passes(0)
 		c := w.pool(Transfer).places.Counts()
@@ -99,10 +99,10 @@ func TestTransfersHavePlacesWithoutLevelling(t *testing.T) {
 		require.Equal(w, 256, w.pool(Transfer).places.Counts().Held)
 		next := w.transfers(1)
 		passes(0)
-		w.end(guests[:1])
+		w.end(anonymous[:1])
 		passes(0)
 		require.Equal(w, 36, w.pool(Transfer).places.Counts().Waiting, "a credential that had none, or an address, in turn")
-		for _, r := range append(guests[1:], next...) {
+		for _, r := range append(anonymous[1:], next...) {
 			close(r.letGo)
 			if err := <-r.done; err != nil {
 				requireRule(w, err, RuleTransfers)

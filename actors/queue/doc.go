@@ -12,9 +12,9 @@
 //	                      ▼             ▼
 //	                   waiting ──▶ batch ──▶ answered; what found nothing parks
 //
-// HeartbeatMonitor (handle: [Monitor]) takes builds from workers that no longer send beats
+// HeartbeatMonitor (handle: [Monitor]) takes builds from workers that no longer send heartbeats
 // for them, takes silent workers offline, and fails builds that no known worker can take. It
-// does so only after this controller could have received beats for one whole build timeout.
+// does so only after this controller could have received heartbeats for one whole build timeout.
 //
 // # State
 //
@@ -22,7 +22,7 @@
 // pending builds. All of it may be lost at any moment. The callers of lost polls then get an
 // error at once and their workers poll again. A build that was assigned meanwhile is handed
 // out again, because the worker's token shows that the worker did not receive it.
-// HeartbeatMonitor knows since when it could receive beats, and has a copy of the timeouts.
+// HeartbeatMonitor knows since when it could receive heartbeats, and has a copy of the timeouts.
 // Everything else is in PostgreSQL, and a transaction decides by the rows that it finds,
 // even if memory differs.
 //

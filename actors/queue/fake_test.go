@@ -19,7 +19,7 @@ type fakeStore struct {
 	locked     string        // another transaction has locked this worker's row
 	gate       chan struct{} // Assign waits for it
 	batched    map[string]bool
-	beats      int        // that were written
+	heartbeats int        // that were written
 	batches    [][]string // the workers of each batch
 	counts     int
 	ahead      time.Duration // of the database's clock
@@ -228,7 +228,7 @@ func (s *fakeStore) finish(id string) {
 	w.holds, w.Held = nil, 0
 }
 
-func (s *fakeStore) Lower(int64) {}
+func (s *fakeStore) LowerWatermark(int64) {}
 
 func (s *fakeStore) Recount(_ context.Context, limit int, known []store.WorkerSession, _ []int32) (store.Recount, error) {
 	s.mu.Lock()
@@ -256,17 +256,17 @@ func (s *fakeStore) Recount(_ context.Context, limit int, known []store.WorkerSe
 	return r, nil
 }
 
-func (s *fakeStore) RecordPresence(_ context.Context, beats []store.Presence) (settled []uint32, err error) {
+func (s *fakeStore) RecordPresence(_ context.Context, heartbeats []store.Presence) (settled []uint32, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
 		return nil, s.err
 	}
-	for _, beat := range beats {
-		if w := s.find(store.Poll{Worker: beat.Number}); w != nil && w.Used <= beat.Used {
-			s.beats++
-			w.Used = beat.Used
-			settled = append(settled, beat.Number)
+	for _, heartbeat := range heartbeats {
+		if w := s.find(store.Poll{Worker: heartbeat.Number}); w != nil && w.Used <= heartbeat.Used {
+			s.heartbeats++
+			w.Used = heartbeat.Used
+			settled = append(settled, heartbeat.Number)
 		}
 	}
 	return settled, nil

@@ -235,7 +235,7 @@ func (h *heartbeatMonitor) answered(c *otp.Ctx, a answered, err error) (next tim
 }
 
 // clockStep handles a forward step of the database's clock as an interruption, because
-// earlier beats now look older than they are.
+// earlier heartbeats now look older than they are.
 func (h *heartbeatMonitor) clockStep(c *otp.Ctx) {
 	h.listening.interrupted(h.m.cfg.Now())
 	c.Logger().Warn().Msg("the database's clock is ahead of what was expected; silence of workers counts from now on")
@@ -275,7 +275,7 @@ func (h *heartbeatMonitor) swept(c *otp.Ctx, result store.SweepResult, err error
 	logger := c.Logger()
 	switch {
 	case err != nil && isOutage(err):
-		// Workers may have sent beats meanwhile that no controller could store.
+		// Workers may have sent heartbeats meanwhile that no controller could store.
 		h.listening.interrupted(h.m.cfg.Now())
 		return 0
 	case err != nil:

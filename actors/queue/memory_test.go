@@ -374,11 +374,11 @@ func TestMemoryWritesPresence(t *testing.T) {
 	due := func() (ids []string) {
 		s.known(s.now)
 		var written []uint32
-		beats := s.due(s.now, time.Minute)
-		for _, beat := range beats {
-			ids, written = append(ids, s.byNumber[beat.Number].ID), append(written, beat.Number)
+		heartbeats := s.due(s.now, time.Minute)
+		for _, heartbeat := range heartbeats {
+			ids, written = append(ids, s.byNumber[heartbeat.Number].ID), append(written, heartbeat.Number)
 		}
-		s.recorded(beats, written, s.now)
+		s.recorded(heartbeats, written, s.now)
 		slices.Sort(ids)
 		return ids
 	}
@@ -397,11 +397,11 @@ func TestMemoryWritesWhoseConnectionClosed(t *testing.T) {
 	s := newStage(t)
 	written := func() []store.Presence {
 		s.known(s.now)
-		beats := s.due(s.now, time.Minute)
-		for i := range beats {
-			s.recorded(beats[i:i+1], []uint32{beats[i].Number}, s.now)
+		heartbeats := s.due(s.now, time.Minute)
+		for i := range heartbeats {
+			s.recorded(heartbeats[i:i+1], []uint32{heartbeats[i].Number}, s.now)
 		}
-		return beats
+		return heartbeats
 	}
 	later := func(d time.Duration) { s.now = s.now.Add(d) }
 	p := s.parks("w")
@@ -410,21 +410,21 @@ func TestMemoryWritesWhoseConnectionClosed(t *testing.T) {
 	s.leave(p, true, s.now)
 	later(9 * time.Second)
 	require.Empty(t, written(), "it may still poll")
-	require.Empty(t, s.due(s.now, time.Second), "a beat could seem later than the close")
+	require.Empty(t, s.due(s.now, time.Second), "a heartbeat could seem later than the close")
 	later(time.Second)
-	beats := written()
-	require.Len(t, beats, 1)
-	require.True(t, beats[0].Closed)
-	require.Equal(t, closedGrace, beats[0].Age)
-	require.Equal(t, time.Minute, beats[0].Wait)
+	heartbeats := written()
+	require.Len(t, heartbeats, 1)
+	require.True(t, heartbeats[0].Closed)
+	require.Equal(t, closedGrace, heartbeats[0].Age)
+	require.Equal(t, time.Minute, heartbeats[0].Wait)
 	require.Empty(t, written())
 	later(time.Minute)
 	require.Empty(t, written(), "nothing has changed")
 
 	p = s.parks("w")
-	beats = written()
-	require.Len(t, beats, 1)
-	require.False(t, beats[0].Closed)
+	heartbeats = written()
+	require.Len(t, heartbeats, 1)
+	require.False(t, heartbeats[0].Closed)
 	s.leave(p, true, s.now)
 	later(closedGrace - 1)
 	p = s.parks("w")
@@ -441,14 +441,14 @@ func TestMemoryWritesAReturnThatCrossesAClose(t *testing.T) {
 	s := newStage(t)
 	s.leave(s.parks("w"), true, s.now)
 	s.now = s.now.Add(closedGrace)
-	at, beats := s.now, s.due(s.now, time.Minute)
-	require.True(t, beats[0].Closed)
+	at, heartbeats := s.now, s.due(s.now, time.Minute)
+	require.True(t, heartbeats[0].Closed)
 	s.now = s.now.Add(time.Second)
 	s.parks("w")
-	s.recorded(beats, []uint32{beats[0].Number}, at)
-	beats = s.due(s.now, time.Minute)
-	require.Len(t, beats, 1)
-	require.False(t, beats[0].Closed)
+	s.recorded(heartbeats, []uint32{heartbeats[0].Number}, at)
+	heartbeats = s.due(s.now, time.Minute)
+	require.Len(t, heartbeats, 1)
+	require.False(t, heartbeats[0].Closed)
 }
 
 func TestMemoryLearnsWorkers(t *testing.T) {

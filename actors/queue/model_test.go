@@ -164,16 +164,16 @@ func (m *model) answers(n *node, i int) {
 // looks lets n read the database; takesOver lets it take over what it has read.
 func (m *model) looks(n *node) {
 	known := n.known(m.now)
-	beats := n.due(m.now, time.Second)
+	heartbeats := n.due(m.now, time.Second)
 	r, err := m.db.Recount(m.t.Context(), 100, known, nil)
 	require.NoError(m.t, err)
-	n.looks = append(n.looks, recounted{Recount: r, seen: n.pending.seen(), at: m.now, beats: beats})
+	n.looks = append(n.looks, recounted{Recount: r, seen: n.pending.seen(), at: m.now, heartbeats: heartbeats})
 }
 
 func (m *model) takesOver(n *node) {
 	r := n.looks[0]
 	n.looks = n.looks[1:]
-	written, err := m.db.RecordPresence(m.t.Context(), r.beats) // late
+	written, err := m.db.RecordPresence(m.t.Context(), r.heartbeats) // late
 	require.NoError(m.t, err)
 	for _, row := range r.Changed {
 		n.corrected(row)
@@ -182,7 +182,7 @@ func (m *model) takesOver(n *node) {
 		n.gone(number)
 	}
 	n.pending.recount(r.Pending, r.seen, 100, m.now)
-	n.recorded(r.beats, written, r.at)
+	n.recorded(r.heartbeats, written, r.at)
 }
 
 // changed tells the controllers of a worker's change, if the notification arrives.

@@ -23,11 +23,11 @@ type Store interface {
 	// Recount counts pending builds by class, up to limit each, and returns which rows differ
 	// from known. more are numbers of further classes to count.
 	Recount(ctx context.Context, limit int, known []store.WorkerSession, more []int32) (store.Recount, error)
-	// Lower makes the next Assign include position, at which a build became pending.
-	Lower(position int64)
-	// RecordPresence writes beats and returns the workers whose beats need not be written
+	// LowerWatermark makes the next Assign include position, at which a build became pending.
+	LowerWatermark(position int64)
+	// RecordPresence writes heartbeats and returns the workers whose heartbeats need not be written
 	// again.
-	RecordPresence(ctx context.Context, beats []store.Presence) ([]uint32, error)
+	RecordPresence(ctx context.Context, heartbeats []store.Presence) ([]uint32, error)
 }
 
 // Config are QueueManager's settings. The zero value takes every default.

@@ -49,9 +49,9 @@ type recounted struct {
 	seen        seen             // when the read began
 	classes     []int32          // to be counted
 	at          time.Time        // when the read began
-	beats       []store.Presence // to be written
-	written     []uint32         // workers whose beats need not be written again
-	presenceErr error            // why beats could not be written
+	heartbeats  []store.Presence // to be written
+	written     []uint32         // workers whose heartbeats need not be written again
+	presenceErr error            // why heartbeats could not be written
 }
 
 const (
@@ -288,7 +288,7 @@ func (m *manager) outage(c *otp.Ctx, cause error) {
 func (m *manager) input() recounted {
 	now := time.Now()
 	known := m.known(now) // before due, because it also records that parked workers are present
-	return recounted{known: known, seen: m.pending.seen(), classes: m.pending.ids(), at: now, beats: m.due(now, time.Duration(m.q.presence.Load()))}
+	return recounted{known: known, seen: m.pending.seen(), classes: m.pending.ids(), at: now, heartbeats: m.due(now, time.Duration(m.q.presence.Load()))}
 }
 
 // read returns the work of a read of the database.
@@ -301,13 +301,13 @@ func (m *manager) read() func(context.Context) (recounted, error) {
 	}
 }
 
-// read counts pending builds, reads changed rows and writes beats.
+// read counts pending builds, reads changed rows and writes heartbeats.
 func (q *Queue) read(ctx context.Context, r recounted) recounted {
 	if r.Recount, r.err = q.db.Recount(ctx, q.cfg.Limit+1, r.known, r.classes); r.err == nil {
 		r.err = q.tokens.Learn(r.Installation, r.Now)
 	}
-	if r.err == nil && len(r.beats) > 0 {
-		r.written, r.presenceErr = q.db.RecordPresence(ctx, r.beats)
+	if r.err == nil && len(r.heartbeats) > 0 {
+		r.written, r.presenceErr = q.db.RecordPresence(ctx, r.heartbeats)
 	}
 	return r
 }
@@ -334,7 +334,7 @@ func (m *manager) recounted(c *otp.Ctx, r recounted, _ error) (next time.Duratio
 	switch {
 	case r.err != nil:
 	case r.presenceErr == nil:
-		m.recorded(r.beats, r.written, r.at)
+		m.recorded(r.heartbeats, r.written, r.at)
 	case !isOutage(r.presenceErr):
 		logger.WithLevel(levelOf(r.presenceErr)).Err(r.presenceErr).Msg("last contact of workers not recorded")
 	}
@@ -357,7 +357,7 @@ func (m *manager) notified(c *otp.Ctx, e pubsub.Event) {
 		}
 	case e.Topic == pubsub.QueuePosition: // it comes before the job:available that wakes a poll
 		if position, err := strconv.ParseInt(argument, 10, 64); err == nil {
-			m.q.db.Lower(position)
+			m.q.db.LowerWatermark(position)
 		}
 	default:
 		m.pending.notified(argument)

@@ -373,8 +373,8 @@ func TestSessions(t *testing.T) {
 					b.passes(time.Second)
 				}
 				b.db.set(func(s *fakeStore) {
-					require.LessOrEqual(b, s.beats, c.most, name)
-					require.GreaterOrEqual(b, s.beats, c.least, name)
+					require.LessOrEqual(b, s.heartbeats, c.most, name)
+					require.GreaterOrEqual(b, s.heartbeats, c.least, name)
 					require.GreaterOrEqual(b, s.workers["w"].Used, uint64(80), "with the counter")
 				})
 			})

@@ -242,31 +242,31 @@ func (s *session) polled(p *poll, now time.Time) {
 	s.closed, s.closedWritten = time.Time{}, false
 }
 
-// due returns the beats to write. Those of a worker whose process names itself are written
+// due returns the heartbeats to write. Those of a worker whose process names itself are written
 // more often, because another process may register as the worker once this one has been
 // silent for store.WorkerSilence.
-func (m *memory) due(now time.Time, every time.Duration) (beats []store.Presence) {
+func (m *memory) due(now time.Time, every time.Duration) (heartbeats []store.Presence) {
 	for _, s := range m.byNumber {
 		often := every
 		if s.instance != "" {
 			often = min(every, store.WorkerSilence/3)
 		}
 		closed := !s.closed.IsZero() && !s.closedWritten && now.Sub(s.closed) >= closedGrace
-		// Until the close is written no other beat is, because it could seem to be later.
+		// Until the close is written no other heartbeat is, because it could seem to be later.
 		if s.known && s.batched == nil && (closed || s.closed.IsZero() && s.seen.After(s.written) && (s.returned || now.Sub(s.written) >= often)) {
-			beats = append(beats, store.Presence{Number: s.Number, Used: s.Used, Age: now.Sub(s.seen), Wait: s.wait, Closed: closed || s.closedWritten})
+			heartbeats = append(heartbeats, store.Presence{Number: s.Number, Used: s.Used, Age: now.Sub(s.seen), Wait: s.wait, Closed: closed || s.closedWritten})
 		}
 	}
-	return beats
+	return heartbeats
 }
 
-// recorded records that the beats of workers, as of the time at, need not be written again.
-func (m *memory) recorded(beats []store.Presence, workers []uint32, at time.Time) {
+// recorded records that the heartbeats of workers, as of the time at, need not be written again.
+func (m *memory) recorded(heartbeats []store.Presence, workers []uint32, at time.Time) {
 	written := make(map[uint32]bool, len(workers))
 	for _, number := range workers {
 		written[number] = true
 	}
-	for _, b := range beats {
+	for _, b := range heartbeats {
 		if s := m.byNumber[b.Number]; s != nil && s.known && written[b.Number] {
 			s.written, s.returned = at, s.returned && s.seen.After(at)
 			s.closedWritten = b.Closed && !s.closed.IsZero()

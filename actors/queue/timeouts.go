@@ -36,7 +36,7 @@ func validateTimeouts(t store.Timeouts) error {
 }
 
 // listening decides whether a worker's silence counts. It counts only if this controller
-// could have received beats during one whole build timeout. It could not while it was not
+// could have received heartbeats during one whole build timeout. It could not while it was not
 // running (a suspended machine, a stopped process) or the database did not answer.
 type listening struct {
 	last  time.Time // when the database last answered

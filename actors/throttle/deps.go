@@ -23,7 +23,7 @@ type Store interface {
 	Claim(ctx context.Context, r store.ClaimRequest) (store.Claims, error)
 	Confirm(ctx context.Context, claim, portal int64, callbacks []string) (held []string, left time.Duration, err error)
 	Record(ctx context.Context, o store.Outcome) (store.Recorded, error)
-	Beat(ctx context.Context, queues []string) error
+	Heartbeat(ctx context.Context, queues []string) error
 	// Note records why queues are not served, for operators.
 	Note(ctx context.Context, queues []string, text string) error
 

@@ -15,9 +15,9 @@ type (
 	lookAgain struct{ queue string } // cast: a rate of the portal or this queue has changed
 	makeRoom  struct{}               // call: end if there is nothing to do; replies whether it ends
 
-	dueNow  struct{} // timer
-	beatNow struct{} // timer
-	idleNow struct{} // timer: no work has arrived for a while
+	dueNow       struct{} // timer
+	heartbeatNow struct{} // timer
+	idleNow      struct{} // timer: no work has arrived for a while
 
 	sent struct { // a call has ended; its outcome was recorded, or recording failed
 		claim store.Claim
@@ -42,8 +42,8 @@ const (
 	minPause = time.Millisecond
 	// maxLinger is how long a batch waits at most for more actions.
 	maxLinger = 900 * time.Millisecond
-	// beatEvery is how often a PortalQueue records that it serves its queues.
-	beatEvery = 10 * time.Second
+	// heartbeatEvery is how often a PortalQueue records that it serves its queues.
+	heartbeatEvery = 10 * time.Second
 )
 
 // claimed is the result of a claim.
@@ -75,7 +75,7 @@ type portalQueue struct {
 func (s *portalQueue) Init(c *otp.Ctx) error {
 	s.claims = otp.Job[claimed]{Begin: s.claim, Done: s.claimed, Outage: store.DescribeOutage}
 	s.queues = newQueues(maxLinger, s.p.cfg.Ahead)
-	c.SendEvery(beatEvery, beatNow{})
+	c.SendEvery(heartbeatEvery, heartbeatNow{})
 	s.p.metrics.portals.Inc()
 	s.step(c)
 	return nil
@@ -136,8 +136,8 @@ func (s *portalQueue) HandleInfo(c *otp.Ctx, msg any) {
 		s.timer = nil
 	case sent:
 		s.sent(c, msg)
-	case beatNow:
-		s.beat(c)
+	case heartbeatNow:
+		s.heartbeat(c)
 		return
 	case idleNow:
 		s.idle = nil
@@ -305,8 +305,8 @@ func (s *portalQueue) sent(c *otp.Ctx, m sent) {
 	}
 }
 
-// beat records that the queues are served. Its time limit is shorter than its interval.
-func (s *portalQueue) beat(c *otp.Ctx) {
+// heartbeat records that the queues are served. Its time limit is shorter than its interval.
+func (s *portalQueue) heartbeat(c *otp.Ctx) {
 	db, queues := s.p.db, s.queues.ids()
 	if len(queues) == 0 {
 		return
@@ -314,7 +314,7 @@ func (s *portalQueue) beat(c *otp.Ctx) {
 	c.Async(func(ctx context.Context) any {
 		ctx, cancel := transaction(ctx)
 		defer cancel()
-		_ = db.Beat(ctx, queues)
+		_ = db.Heartbeat(ctx, queues)
 		return nil
 	})
 }

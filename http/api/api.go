@@ -222,8 +222,8 @@ type HeartbeatReply struct {
 	Status    string `json:"status" const:"ok"`
 	Timestamp Millis `json:"timestamp"`
 	Cancelled bool   `json:"cancelled"` // the worker has to stop the build
-	// AccessToken is the X-Worker-Token that the beat showed, with a new expiry. It is
-	// absent if the beat showed none that is valid.
+	// AccessToken is the X-Worker-Token that the heartbeat showed, with a new expiry. It is
+	// absent if the heartbeat showed none that is valid.
 	AccessToken string `json:"access_token,omitempty"`
 }
 
@@ -249,7 +249,7 @@ type Register struct {
 	// again at once: begun builds use up their attempt, as when they time out, the others
 	// don't. Absent changes nothing.
 	ActiveBuilds []string `json:"active_builds,omitzero" schema:"ID"`
-	// Instance is an id of the worker's process, which polls and beats repeat in
+	// Instance is an id of the worker's process, which polls and heartbeats repeat in
 	// X-Worker-Instance. Another process that registers with the same ID is refused (409
 	// duplicate_worker) until this one has been silent for 30 s or has unregistered.
 	Instance string `json:"instance,omitempty" schema:"ID"`
@@ -344,7 +344,7 @@ type Health struct {
 	Storage  map[string]any `json:"storage"`
 	Database DatabaseHealth `json:"database"`
 	// Platforms are those that builds may be for.
-	Platforms []store.Platform `json:"platforms,omitempty"`
+	Platforms []store.Platform `json:"platforms,omitempty" required:"true"`
 }
 
 // DatabaseHealth is a part of Health.

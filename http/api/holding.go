@@ -57,7 +57,7 @@ type WriteLogsIn struct {
 	Body PostLogs `body:"json"`
 }
 
-// HeartbeatIn is the input of BeatHeldBuild.
+// HeartbeatIn is the input of SendHeartbeat.
 type HeartbeatIn struct {
 	ID       BuildID `path:"id"`
 	WorkerID string  `query:"worker_id" required:"true" type:"ID"`
@@ -72,7 +72,7 @@ type FailBuildIn struct {
 	Body FailBuild `body:"json"`
 }
 
-// BeatBuildIn is the input of BeatByBody.
+// BeatBuildIn is the input of SendHeartbeatByBody.
 type BeatBuildIn struct {
 	Process
 	Token string    `header:"X-Worker-Token"`
@@ -98,7 +98,7 @@ type UploadForm struct {
 // UploadResultIn is the input of UploadResult beside its form.
 type UploadResultIn struct {
 	Process
-	// BuildID lets the transfer count as a beat from its beginning.
+	// BuildID lets the transfer count as a heartbeat from its beginning.
 	BuildID  string `header:"X-Build-Id" type:"ID"`
 	WorkerID string `header:"X-Worker-Id" type:"ID"`
 }
@@ -130,8 +130,8 @@ var PostTelemetry = declare[PostTelemetryIn, Status](holding, MonitorKey, scopeW
 	Text: "The API key may be omitted if the controller runs with `--telemetry-without-key`.",
 })
 
-// BeatHeldBuild is POST /api/builds/:id/heartbeat.
-var BeatHeldBuild = declare[HeartbeatIn, HeartbeatReply](holding, APIKey, scopeWorker, Fleet, "POST /api/builds/:id/heartbeat", Route{
+// SendHeartbeat is POST /api/builds/:id/heartbeat.
+var SendHeartbeat = declare[HeartbeatIn, HeartbeatReply](holding, APIKey, scopeWorker, Fleet, "POST /api/builds/:id/heartbeat", Route{
 	ID: "heartbeat", Summary: "Send a heartbeat",
 })
 
@@ -140,8 +140,8 @@ var FailHeldBuild = declare[FailBuildIn, Uploaded](holding, APIKey, scopeWorker,
 	ID: "failBuild", Errors: []int{404}, Summary: "Report that a build has failed",
 })
 
-// BeatByBody is POST /api/workers/heartbeat.
-var BeatByBody = declare[BeatBuildIn, BeatReply](holding, APIKey, scopeWorker, Fleet, "POST /api/workers/heartbeat", Route{
+// SendHeartbeatByBody is POST /api/workers/heartbeat.
+var SendHeartbeatByBody = declare[BeatBuildIn, BeatReply](holding, APIKey, scopeWorker, Fleet, "POST /api/workers/heartbeat", Route{
 	ID: "heartbeatOfBuild", Errors: []int{404}, Summary: "Send a heartbeat for a build",
 })
 

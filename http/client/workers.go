@@ -98,15 +98,15 @@ func (c *Client) Upload(ctx context.Context, u Upload) (api.Uploaded, error) {
 	return upload[api.Uploaded](ctx, c, cl, parts, u.Progress)
 }
 
-// Heartbeat sends a beat of a build. progress is in percent; nil leaves it out. The reply
+// Heartbeat sends a heartbeat of a build. progress is in percent; nil leaves it out. The reply
 // has b's token with a new expiry, if that token is valid. Safe to repeat.
 func (c *Client) Heartbeat(ctx context.Context, b Held, progress *float64) (api.HeartbeatReply, error) {
-	return Call(ctx, c, api.BeatHeldBuild, api.HeartbeatIn{
+	return Call(ctx, c, api.SendHeartbeat, api.HeartbeatIn{
 		ID: api.BuildID(b.BuildID), WorkerID: b.WorkerID, Process: b.process(), Token: b.Token, Body: api.Heartbeat{Progress: progress},
 	})
 }
 
-// Telemetry sends figures of the worker's machine, which are a beat of the build too. Safe
+// Telemetry sends figures of the worker's machine, which are a heartbeat of the build too. Safe
 // to repeat; each writes a line to the build's log.
 func (c *Client) Telemetry(ctx context.Context, b Held, t api.Telemetry) error {
 	_, err := Call(ctx, c, api.PostTelemetry, api.PostTelemetryIn{HoldingWithBuild: b.holding(), Body: t})

@@ -372,10 +372,10 @@ func (h *History) Observe(
 }
 
 // Telemetry forwards to Builds and records t.
-func (b observedBuilds) Telemetry(ctx context.Context, beat store.Beat, t store.Telemetry) (store.BeatReply, error) {
-	reply, err := b.Builds.Telemetry(ctx, beat, t)
+func (b observedBuilds) Telemetry(ctx context.Context, heartbeat store.Heartbeat, t store.Telemetry) (store.HeartbeatReply, error) {
+	reply, err := b.Builds.Telemetry(ctx, heartbeat, t)
 	if err == nil {
-		b.history.machine(beat.WorkerID, t, time.Now())
+		b.history.machine(heartbeat.WorkerID, t, time.Now())
 	}
 	return reply, err
 }

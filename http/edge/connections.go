@@ -25,7 +25,7 @@ type connections struct {
 	most    int // maximum of connections
 	each    int // maximum per address that is not known
 	kept    int // kept for connections that have shown no credential
-	known   *known
+	known   *trusted
 	proxy   func(addr netip.Addr) bool // reports whether an address is a trusted proxy's
 	refused func()                     // called for each connection that is closed for others
 
@@ -36,7 +36,7 @@ type connections struct {
 	proven  int                   // how many connections the holders have
 }
 
-func newConnections(cfg Config, known *known, refused func()) *connections {
+func newConnections(cfg Config, known *trusted, refused func()) *connections {
 	return &connections{
 		most: cfg.MaxConnections, each: cfg.MaxPerAddress, kept: max(1, cfg.MaxConnections/8), known: known, refused: refused,
 		proxy: func(addr netip.Addr) bool { return isTrusted(addr, cfg.TrustedProxies) },

@@ -44,7 +44,7 @@ type door struct {
 func newDoor(t *testing.T, most int, proxies ...netip.Prefix) *door {
 	t.Helper()
 	cfg := Config{MaxConnections: most, MaxPerAddress: most / 8, TrustedProxies: proxies}
-	return &door{t, newConnections(cfg, newKnown(knownFor), func() {})}
+	return &door{t, newConnections(cfg, newTrusted(trustedFor), func() {})}
 }
 
 // dial returns a connection from addr, nil if it was not admitted.

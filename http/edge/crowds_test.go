@@ -68,7 +68,7 @@ func TestConnectionsOfEightAddressesKeepNobodyOut(t *testing.T) {
 					f.crowd(8, text)
 					f.requireServed()
 				}
-				require.Equal(t, 200, known.Ask(admin).Status, "nobody takes a connection of a known address")
+				require.Equal(t, 200, known.Ask(admin).Status, "nobody takes a connection of a trusted address")
 				for all := []*edgetest.Conn{known}; all != nil; { // with the connection that showed the key, and after it
 					for range 16 {
 						all = append(all, f.dial("10.0.1.3"))

@@ -142,7 +142,7 @@ func IsFile(p *multipart.Part) bool {
 }
 
 // KeepAlive is called while an uploaded file is copied to S3. It moves the connection's
-// deadlines, and calls Moved, which records a beat of the build.
+// deadlines, and calls Moved, which records a heartbeat of the build.
 func (f *Form) KeepAlive(now time.Time) {
 	b := f.body
 	if b == nil {

@@ -183,7 +183,7 @@ func (s *Server) OpenTo(c echo.Context, r *Route, handle Handler) error {
 }
 
 func (s *Server) public(c echo.Context, f func() error) error {
-	if s.known.has(s.Addr(c), time.Now()) {
+	if s.trusted.has(s.Addr(c), time.Now()) {
 		return f()
 	}
 	return s.Within(RulePublic, c, f)

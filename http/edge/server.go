@@ -61,8 +61,8 @@ type Server struct {
 	left     atomic.Bool   // HandOver was called
 	idle     chan struct{} // gets a token when nothing is in flight any more while the server drains
 	Wrong    *wrongKeys
-	known    *known // addresses
-	workers  *known // by credential, see Belongs
+	trusted  *trusted // addresses
+	workers  *trusted // by credential, see Belongs
 	// NoRoute answers a request that no route takes, or reports false; nil answers none. It
 	// is set before the server serves.
 	NoRoute  func(c echo.Context, err error) bool
@@ -105,7 +105,7 @@ func New(deps Deps, cfg Config) *Server {
 		Config: cfg, Log: deps.Logger, Keys: NewKeys(cfg, deps.Ring), metrics: newMetrics(deps.TLS, deps.Ring), Observed: deps.Observed,
 		requests: deps.Requests, serving: deps.Serving, handlers: map[string]Handler{}, bodies: deps.Bodies,
 		tls: deps.TLS, echo: echo.New(), limits: map[string]*limiter.Limiter{}, accepting: make(chan struct{}, 1),
-		idle: make(chan struct{}, 1), jsonType: []string{"application/json"}, known: newKnown(knownFor), workers: newKnown(belongsFor),
+		idle: make(chan struct{}, 1), jsonType: []string{"application/json"}, trusted: newTrusted(trustedFor), workers: newTrusted(belongsFor),
 	}
 	for _, l := range limits(cfg) {
 		s.limits[l.Rule] = limiter.New(l)
@@ -123,7 +123,7 @@ func New(deps Deps, cfg Config) *Server {
 	if s.serving == nil {
 		s.serving = func(context.Context) func() { return func() {} }
 	}
-	s.conns = newConnections(cfg, s.known, s.metrics.connections.Inc)
+	s.conns = newConnections(cfg, s.trusted, s.metrics.connections.Inc)
 	s.misused = deps.Misused
 	s.Wrong = &wrongKeys{delayed: s.Limit(RuleWrongKeys), most: cfg.WrongKeys, log: s.Log, count: s.metrics.wrongKeys, report: deps.Report}
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) {

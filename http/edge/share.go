@@ -92,8 +92,8 @@ func (s *Server) Trust(c echo.Context, credential string, now time.Time) {
 	if len(s.Config.TrustedProxies) == 0 {
 		return
 	}
-	if who := s.Addr(c); !s.known.has(who, now) { // the connection may be a proxy's
-		s.known.add(who, now)
+	if who := s.Addr(c); !s.trusted.has(who, now) { // the connection may be a proxy's
+		s.trusted.add(who, now)
 	}
 }
 

@@ -15,11 +15,11 @@ type Limit struct {
 	// Rule names the limit in refusals, which then also have the load; "" leaves both out.
 	Rule string
 	// Most is how many units there are, Each how many of them one share without a credential may
-	// hold; 0 means Most. A known address may hold three times the units that are free.
+	// hold; 0 means Most. A trusted address may hold three times the units that are free.
 	Most, Each int
-	// GuestPart is the part that is for all shares without a credential, and no more of them: 4
+	// AnonymousPart is the part that is for all shares without a credential, and no more of them: 4
 	// means a quarter; 0 means that there is no such part.
-	GuestPart int
+	AnonymousPart int
 	// Fair leaves units to others: a share may hold at most three times the units that are free,
 	// and a credential seven times.
 	Fair bool
@@ -51,21 +51,21 @@ const Forever = time.Duration(1<<63 - 1)
 type Limiter struct {
 	limit Limit
 
-	mu      sync.Mutex // guards what follows
-	most    int
-	taken   int
-	guests  int // units held without a credential
-	waiting int
-	peak    int  // most units held when one was given since Settle
-	clock   uint // counts the turns: units that were given out, and shares that came
-	counts  Counts
-	none    share // the empty share
-	shares  map[store.Share]*share
-	all     map[string]*credential
-	idle    []*share // those that are idle, or were when they were listed; the oldest first
+	mu        sync.Mutex // guards what follows
+	most      int
+	taken     int
+	anonymous int // units held without a credential
+	waiting   int
+	peak      int  // most units held when one was given since Settle
+	clock     uint // counts the turns: units that were given out, and shares that came
+	counts    Counts
+	none      share // the empty share
+	shares    map[store.Share]*share
+	all       map[string]*credential
+	idle      []*share // those that are idle, or were when they were listed; the oldest first
 
-	line      line[*credential] // those with waiters
-	strangers line[*credential] // those of them that are guests
+	line          line[*credential] // those with waiters
+	anonymousLine line[*credential] // those of them that are anonymous
 }
 
 // Counts describes a Limiter since its start.
@@ -133,7 +133,7 @@ func (l *Limiter) Take(ctx context.Context, who store.Share, cut func(error)) (*
 func (l *Limiter) enter(u *Unit) (why Reason, load, limit int) {
 	s := u.share
 	switch {
-	case s.guest() && !s.who.Known && l.limit.Each > 0 && s.held.n >= l.limit.Each:
+	case s.anonymous() && !s.who.Trusted && l.limit.Each > 0 && s.held.n >= l.limit.Each:
 		load, limit = s.held.n, l.limit.Each
 	case l.free(s) || l.cutOldest(s):
 		l.give(u)
@@ -206,24 +206,24 @@ func fairAll(own, free int) bool { return own < 7*free }
 
 // free reports whether a share may get a unit now.
 func (l *Limiter) free(s *share) bool {
-	free := l.room(s.guest())
+	free := l.room(s.anonymous())
 	if free <= 0 {
 		return false
 	}
-	return !l.limit.Fair && !s.who.Known || fair(s.held.n, free) && fairAll(s.all.held, free)
+	return !l.limit.Fair && !s.who.Trusted || fair(s.held.n, free) && fairAll(s.all.held, free)
 }
 
-// room returns how many units are free for guests, or for the others.
-func (l *Limiter) room(guests bool) int {
+// room returns how many units are free for the shares without a credential, or for the others.
+func (l *Limiter) room(anonymous bool) int {
 	free := l.most - l.taken
-	if l.limit.GuestPart == 0 {
+	if l.limit.AnonymousPart == 0 {
 		return free
 	}
-	part := max(1, l.most/l.limit.GuestPart)
-	if guests {
-		return min(free, part-l.guests)
+	part := max(1, l.most/l.limit.AnonymousPart)
+	if anonymous {
+		return min(free, part-l.anonymous)
 	}
-	return min(free, l.most-part-(l.taken-l.guests))
+	return min(free, l.most-part-(l.taken-l.anonymous))
 }
 
 // mayWait reports whether another caller of a share may wait.
@@ -242,8 +242,8 @@ func (l *Limiter) give(u *Unit) {
 	l.reorder(s)
 	s.held.push(u)
 	s.all.held++
-	if s.guest() {
-		l.guests++
+	if s.anonymous() {
+		l.anonymous++
 	}
 	if u.ready != nil {
 		close(u.ready)
@@ -260,8 +260,8 @@ func (l *Limiter) remove(u *Unit) bool {
 	s := u.share
 	s.held.remove(u)
 	s.all.held--
-	if s.guest() {
-		l.guests--
+	if s.anonymous() {
+		l.anonymous--
 	}
 	return true
 }
@@ -274,7 +274,7 @@ func (l *Limiter) cutOldest(taker *share) bool {
 	}
 	var heaviest *share
 	for _, s := range l.shares {
-		if !s.who.Known && (heaviest == nil || cmp.Or(cmp.Compare(s.all.held, heaviest.all.held), cmp.Compare(s.held.n, heaviest.held.n)) > 0) {
+		if !s.who.Trusted && (heaviest == nil || cmp.Or(cmp.Compare(s.all.held, heaviest.all.held), cmp.Compare(s.held.n, heaviest.held.n)) > 0) {
 			heaviest = s
 		}
 	}

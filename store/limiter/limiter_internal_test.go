@@ -156,10 +156,10 @@ func TestAKnownAddressLeavesUnitsToOthers(t *testing.T) {
 	t.Parallel()
 	l := New(Limit{Most: 100, Each: 10})
 	for range 75 {
-		_, err := l.Take(t.Context(), store.Share{Part: "office", Known: true}, nil)
+		_, err := l.Take(t.Context(), store.Share{Part: "office", Trusted: true}, nil)
 		require.NoError(t, err)
 	}
-	_, err := l.Take(t.Context(), store.Share{Part: "office", Known: true}, nil)
+	_, err := l.Take(t.Context(), store.Share{Part: "office", Trusted: true}, nil)
 	require.Error(t, err)
 	for range 10 {
 		_, err := l.Take(t.Context(), store.Share{Part: "stranger"}, nil)
@@ -312,16 +312,16 @@ func TestTheOldestOfTheKeyThatHoldsMostIsCut(t *testing.T) {
 func TestGuestsHaveAPart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := New(Limit{Most: 4, GuestPart: 4, Wait: Forever, Queue: queueLength})
+		l := New(Limit{Most: 4, AnonymousPart: 4, Wait: Forever, Queue: queueLength})
 		first, err := l.Take(t.Context(), store.Share{Part: "a"}, nil)
 		require.NoError(t, err)
-		var guests []*Unit
+		var anonymous []*Unit
 		var group sync.WaitGroup
 		for _, who := range []string{"a", "b", "c"} {
 			group.Go(func() {
 				u, err := l.Take(t.Context(), store.Share{Part: who}, nil)
 				require.NoError(t, err)
-				guests = append(guests, u)
+				anonymous = append(anonymous, u)
 			})
 			synctest.Wait()
 		}
@@ -330,12 +330,12 @@ func TestGuestsHaveAPart(t *testing.T) {
 			require.NoError(t, err, "at once")
 		}
 		l.Resize(6)
-		require.Empty(t, guests)
+		require.Empty(t, anonymous)
 		first.Release()
 		for i := range 3 {
 			synctest.Wait()
-			require.Len(t, guests, i+1)
-			guests[i].Release()
+			require.Len(t, anonymous, i+1)
+			anonymous[i].Release()
 		}
 		group.Wait()
 		require.Equal(t, Counts{Most: 6, Held: 3, Peak: 4, QueuePeak: 3}, l.Counts())
@@ -376,7 +376,7 @@ func TestNoUnitIsLost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		limit := Limit{
 			Most: rapid.IntRange(1, 6).Draw(rt, "most"), Fair: rapid.Bool().Draw(rt, "fair"), Each: rapid.IntRange(0, 3).Draw(rt, "each"),
-			GuestPart: rapid.IntRange(0, 3).Draw(rt, "guests"), Wait: Forever, Queue: rapid.IntRange(1, 8).Draw(rt, "queue"),
+			AnonymousPart: rapid.IntRange(0, 3).Draw(rt, "anonymous"), Wait: Forever, Queue: rapid.IntRange(1, 8).Draw(rt, "queue"),
 		}
 		who := rapid.Custom(func(t *rapid.T) store.Share {
 			return store.Share{Credential: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "credential"), Part: rapid.SampledFrom([]string{"", "x", "y", "z"}).Draw(t, "part")}
@@ -450,7 +450,7 @@ func TestNoUnitIsLost(t *testing.T) {
 			}
 			requireIdle(rt, l)
 			require.Empty(rt, l.line)
-			require.Empty(rt, l.strangers)
+			require.Empty(rt, l.anonymousLine)
 		})
 	})
 }

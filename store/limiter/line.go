@@ -18,13 +18,13 @@ type share struct {
 	listed  bool  // it is in Limiter.idle
 }
 
-// guest reports whether it is a client that has shown no credential.
-func (s *share) guest() bool { return s.who.Credential == "" && s.who.Part != "" }
+// anonymous reports whether it is a client that has shown no credential.
+func (s *share) anonymous() bool { return s.who.Credential == "" && s.who.Part != "" }
 
 // credential is what all shares of a credential hold; a share without one has its own.
 type credential struct {
 	shares, active, held, waiting int // active are the shares that are not idle
-	guest                         bool
+	anonymous                     bool
 	served                        uint
 	line                          line[*share] // those with waiters
 	at                            int          // its index in its line of the Limiter, if there are any
@@ -79,7 +79,7 @@ func (l *Limiter) shareOf(who store.Share) *share {
 	if s == nil {
 		s = &share{who: who, all: l.all[who.Credential], idle: true}
 		if l.shares[who] = s; s.all == nil {
-			s.all = &credential{guest: s.guest()}
+			s.all = &credential{anonymous: s.anonymous()}
 		}
 		if s.all.shares++; who.Credential != "" {
 			l.all[who.Credential] = s.all
@@ -122,8 +122,8 @@ func (l *Limiter) tidy(s *share) {
 
 // lineOf returns the line in which a credential waits.
 func (l *Limiter) lineOf(c *credential) *line[*credential] {
-	if c.guest {
-		return &l.strangers
+	if c.anonymous {
+		return &l.anonymousLine
 	}
 	return &l.line
 }
@@ -184,7 +184,7 @@ func (l *Limiter) first() *Unit {
 	if l.room(true) <= 0 {
 		return u
 	}
-	if other := l.firstOf(&l.strangers); u == nil || other != nil && other.share.all.served < u.share.all.served {
+	if other := l.firstOf(&l.anonymousLine); u == nil || other != nil && other.share.all.served < u.share.all.served {
 		return other
 	}
 	return u

@@ -105,33 +105,33 @@ func TestRecordPresence(t *testing.T) {
 	must(b.workers.UnregisterID(t.Context(), gone.id, ""))(t)
 	behind.shown = 5
 	b.exec(`UPDATE workers SET used = 9 WHERE id = $1`, behind.id)
-	var beats []store.Presence
+	var heartbeats []store.Presence
 	for _, w := range []*client{present, gone, behind} {
-		beats = append(beats, store.Presence{Number: w.number, Used: w.shown, Age: time.Minute})
+		heartbeats = append(heartbeats, store.Presence{Number: w.number, Used: w.shown, Age: time.Minute})
 	}
-	beats = append(beats, store.Presence{Number: 999, Used: 1})
-	written := must(b.queue.RecordPresence(t.Context(), beats))(t)
+	heartbeats = append(heartbeats, store.Presence{Number: 999, Used: 1})
+	written := must(b.queue.RecordPresence(t.Context(), heartbeats))(t)
 	require.Equal(t, []uint32{present.number}, written)
 	require.Equal(t, store.Idle, present.find().Status)
 	require.WithinDuration(t, time.Now().Add(-time.Minute), present.find().LastSeenAt, 30*time.Second)
 	for _, w := range []*client{gone, behind, far} {
-		require.Equal(t, store.Offline, w.find().Status, "a late beat brings nobody back")
+		require.Equal(t, store.Offline, w.find().Status, "a late heartbeat brings nobody back")
 	}
 
 	inDatabase(t, "a row that the database refuses to change holds up no other", func(b *fixture) {
-		var beats []store.Presence
+		var heartbeats []store.Presence
 		var bad *client
 		for i := range 20 {
 			w := b.worker()
 			if i == 7 {
 				bad = w
 			}
-			beats = append(beats, store.Presence{Number: w.number, Used: w.shown})
+			heartbeats = append(heartbeats, store.Presence{Number: w.number, Used: w.shown})
 		}
 		b.raise("workers", `OLD.id = '`+bad.id+`'`)
-		written := must(b.queue.RecordPresence(b.t.Context(), beats))(b.t)
+		written := must(b.queue.RecordPresence(b.t.Context(), heartbeats))(b.t)
 		require.Len(b.t, written, 20)
-		require.Contains(b.t, written, bad.number, "it is not tried again with the next beats")
+		require.Contains(b.t, written, bad.number, "it is not tried again with the next heartbeats")
 	})
 }
 

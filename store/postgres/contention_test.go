@@ -77,19 +77,19 @@ func TestPresenceAndSweepPassOverLockedRows(t *testing.T) {
 	b := setup(t)
 	var clients []*client
 	var builds []string
-	var beats []store.Presence
+	var heartbeats []store.Presence
 	for range 3 {
 		builds = append(builds, b.build().ID)
 		clients = append(clients, b.worker())
 	}
 	for i, c := range clients {
 		c.gets(builds[i])
-		require.NoError(t, b.touch(t.Context(), c.beat(builds[i])))
-		beats = append(beats, store.Presence{Number: c.number, Used: c.shown})
+		require.NoError(t, b.touch(t.Context(), c.heartbeat(builds[i])))
+		heartbeats = append(heartbeats, store.Presence{Number: c.number, Used: c.shown})
 		b.exec(ageSign, builds[i], time.Hour)
 	}
 	one, other := b.locks(lockWorkers, []string{clients[0].id}), b.locks(`SELECT FROM builds WHERE id = $1 FOR UPDATE`, builds[1])
-	written := must(b.queue.RecordPresence(t.Context(), beats))(t)
+	written := must(b.queue.RecordPresence(t.Context(), heartbeats))(t)
 	require.Len(t, written, 2)
 	require.NotContains(t, written, clients[0].number)
 

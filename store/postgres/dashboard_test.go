@@ -110,11 +110,11 @@ func TestQueueIsShownInTheOrderOfHandOuts(t *testing.T) {
 	w.gets(first.ID)
 	w.gets(want[1])
 	require.Nil(t, must(d.WaitingBuild(t.Context(), first.ID))(t))
-	require.NoError(t, b.touch(t.Context(), store.Beat{
+	require.NoError(t, b.touch(t.Context(), store.Heartbeat{
 		BuildID: first.ID, WorkerID: w.id,
 		Logs: []store.LogLine{{Level: store.Info, Message: "so far"}}, Kind: store.LineProgress, Facts: store.LineFacts{Percent: 42.9},
 	}))
-	require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: first.ID, WorkerID: w.id, Logs: []store.LogLine{{Level: store.Info, Message: "Build progress: 99%"}}}))
+	require.NoError(t, b.touch(t.Context(), store.Heartbeat{BuildID: first.ID, WorkerID: w.id, Logs: []store.LogLine{{Level: store.Info, Message: "Build progress: 99%"}}}))
 	running := listed(d.Running(t.Context(), store.Page{}))(t)
 	require.Len(t, running, 2)
 	at := slices.IndexFunc(running, func(r store.RunningBuild) bool { return r.ID == first.ID })
@@ -196,7 +196,7 @@ func TestFiguresOfTheOverview(t *testing.T) {
 	b.exec(`UPDATE builds SET started_at = now() - interval '90 s' WHERE id = $1`, held.ID)
 	b.exec(`UPDATE builds SET submitted_at = now() - interval '6 min' WHERE state = 'pending' AND position = (SELECT max(position) FROM builds WHERE state = 'pending')`)
 	full := 91.5
-	must(b.builds.Telemetry(t.Context(), w.beat(held.ID), store.Telemetry{Type: "heartbeat", DiskPercent: &full}))(t)
+	must(b.builds.Telemetry(t.Context(), w.heartbeat(held.ID), store.Telemetry{Type: "heartbeat", DiskPercent: &full}))(t)
 	f := must(d.Figures(t.Context()))(t)
 	require.InDelta(t, 360, f.Now.Sub(f.Oldest).Seconds(), 20)
 	require.Equal(t, []int{2, 1}, []int{f.Ended, f.Failed}, "cancelled builds did not end by themselves")
@@ -240,7 +240,7 @@ func TestLogIsReadFromAnywhere(t *testing.T) {
 	w.gets(other.ID)
 	for i := range 200 {
 		for _, id := range []string{build.ID, other.ID} {
-			require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: id, WorkerID: w.id, Logs: []store.LogLine{{Level: store.Info, Message: fmt.Sprintf("line %d", i+3)}}}))
+			require.NoError(t, b.touch(t.Context(), store.Heartbeat{BuildID: id, WorkerID: w.id, Logs: []store.LogLine{{Level: store.Info, Message: fmt.Sprintf("line %d", i+3)}}}))
 		}
 	}
 	b.except = append(b.except, "lines")

@@ -25,7 +25,7 @@ type DB struct {
 	cause   atomic.Pointer[error] // why there is no pool; nil before the first Drop
 	lost    func(error)           // see OnLost
 	pending pendingHint
-	head    lowMarks
+	head    watermarks
 	classes classes
 }
 

@@ -17,14 +17,14 @@ import (
 
 // methods calls every method of the package once.
 func (b *fixture) methods(ctx context.Context) map[string]error {
-	s := store.Beat{BuildID: "b", WorkerID: "w"}
+	s := store.Heartbeat{BuildID: "b", WorkerID: "w"}
 	errs := map[string]error{}
 	_, errs["Submit"] = b.builds.Submit(ctx, submission(b.t))
 	_, errs["Find"] = b.builds.Find(ctx, "b")
 	_, _, errs["List"] = b.builds.List(ctx, store.BuildFilter{}, store.Page{})
 	errs["Cancel"] = b.builds.Cancel(ctx, "b")
 	_, errs["Held"] = b.builds.Held(ctx, s)
-	_, errs["Touch"] = b.builds.Touch(ctx, s)
+	_, errs["RecordHeartbeat"] = b.builds.RecordHeartbeat(ctx, s)
 	_, errs["Heartbeat"] = b.builds.Heartbeat(ctx, s)
 	_, errs["Finish"] = b.builds.Finish(ctx, success("b", "w"))
 	_, errs["Tail"] = b.builds.Tail(ctx, "b", 0, 1)

@@ -47,7 +47,7 @@ type lockedBuild struct {
 	// or of the build that it retries. handed is the counter of the hand-out to the holder.
 	worker string
 	handed uint64
-	// restart is true if another hand-out to the holder restarts the build timeout: no beat
+	// restart is true if another hand-out to the holder restarts the build timeout: no heartbeat
 	// has come since the hand-out, or that was less than two minutes ago.
 	restart bool
 }

@@ -194,7 +194,7 @@ func TestDeleteGivesBuildsBackInTheirPlaces(t *testing.T) {
 	other.gets(second.ID)
 	other.gets(third.ID)
 	require.Equal(t, store.NotFound, codeOf(b.workers.Delete(t.Context(), w.id)))
-	require.Equal(t, store.Forbidden, codeOf(b.builds.Telemetry(t.Context(), w.beat(first.ID), store.Telemetry{Type: "heartbeat"})))
+	require.Equal(t, store.Forbidden, codeOf(b.builds.Telemetry(t.Context(), w.heartbeat(first.ID), store.Telemetry{Type: "heartbeat"})))
 }
 
 // Whoever looks after the fleet meets everybody else who changes its rows: in
@@ -221,7 +221,7 @@ func TestOperatorsAndWorkersDoNotBlockEachOther(t *testing.T) {
 			return err
 		},
 		func(w, build string) error {
-			_, err := b.builds.Telemetry(ctx, store.Beat{BuildID: build, WorkerID: w, Logs: []store.LogLine{{Level: store.Info, Message: "x"}}},
+			_, err := b.builds.Telemetry(ctx, store.Heartbeat{BuildID: build, WorkerID: w, Logs: []store.LogLine{{Level: store.Info, Message: "x"}}},
 				store.Telemetry{Type: "cpu_snapshot", CPUPercent: &load})
 			return err
 		},

@@ -282,11 +282,13 @@ func jobID(r store.PollResult) string {
 	return r.Job.BuildID
 }
 
-func (c *client) beat(build string) store.Beat { return store.Beat{BuildID: build, WorkerID: c.id} }
+func (c *client) heartbeat(build string) store.Heartbeat {
+	return store.Heartbeat{BuildID: build, WorkerID: c.id}
+}
 
-// touch is Touch for who wants its error only.
-func (b *fixture) touch(ctx context.Context, s store.Beat) error {
-	_, err := b.builds.Touch(ctx, s)
+// touch is RecordHeartbeat for who wants its error only.
+func (b *fixture) touch(ctx context.Context, s store.Heartbeat) error {
+	_, err := b.builds.RecordHeartbeat(ctx, s)
 	return err
 }
 

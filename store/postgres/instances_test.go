@@ -34,11 +34,11 @@ func (c *client) silentFor(d time.Duration) {
 	c.exec(`UPDATE workers SET last_seen_at = now() - $2::interval WHERE id = $1`, c.id, d)
 }
 
-// process names the process that sends a beat or polls.
-func (c *client) process(instance, build string) (store.Beat, store.Poll) {
-	beat := c.beat(build)
-	beat.Instance = instance
-	return beat, c.request(func(p *store.Poll) { p.Instance = instance })
+// process names the process that sends a heartbeat or polls.
+func (c *client) process(instance, build string) (store.Heartbeat, store.Poll) {
+	heartbeat := c.heartbeat(build)
+	heartbeat.Instance = instance
+	return heartbeat, c.request(func(p *store.Poll) { p.Instance = instance })
 }
 
 func TestAProcessTakesAWorkerOverOnlyAfterTheOtherWasSilent(t *testing.T) {
@@ -57,27 +57,27 @@ func TestAProcessTakesAWorkerOverOnlyAfterTheOtherWasSilent(t *testing.T) {
 	require.JSONEq(t, `{}`, string(w.find().Capabilities))
 	require.Equal(t, before.shown, w.shown)
 
-	beat, poll := w.process("b", build.ID)
-	beat.Logs = []store.LogLine{{Level: store.Info, Message: "from b"}}
-	require.Equal(t, store.DuplicateWorker, store.CodeOf(b.touch(t.Context(), beat)))
-	require.Equal(t, store.DuplicateWorker, codeOf(b.builds.Heartbeat(t.Context(), beat)))
-	require.Equal(t, store.DuplicateWorker, codeOf(b.builds.Held(t.Context(), beat)))
-	require.Equal(t, store.DuplicateWorker, codeOf(b.builds.Telemetry(t.Context(), beat, store.Telemetry{Type: "heartbeat"})))
+	heartbeat, poll := w.process("b", build.ID)
+	heartbeat.Logs = []store.LogLine{{Level: store.Info, Message: "from b"}}
+	require.Equal(t, store.DuplicateWorker, store.CodeOf(b.touch(t.Context(), heartbeat)))
+	require.Equal(t, store.DuplicateWorker, codeOf(b.builds.Heartbeat(t.Context(), heartbeat)))
+	require.Equal(t, store.DuplicateWorker, codeOf(b.builds.Held(t.Context(), heartbeat)))
+	require.Equal(t, store.DuplicateWorker, codeOf(b.builds.Telemetry(t.Context(), heartbeat, store.Telemetry{Type: "heartbeat"})))
 	require.NotContains(t, b.logs(build.ID), "from b")
 	require.Equal(t, store.Assigned, b.find(build.ID).State)
 	require.Equal(t, store.PollDuplicateWorker, b.assign(poll)[0].Outcome)
 	require.Equal(t, store.Pending, b.find(waits.ID).State)
 
-	// The first goes on, and its beat is no silence.
-	beat, _ = w.process("a", build.ID)
-	require.NoError(t, b.touch(t.Context(), beat))
+	// The first goes on, and its heartbeat is no silence.
+	heartbeat, _ = w.process("a", build.ID)
+	require.NoError(t, b.touch(t.Context(), heartbeat))
 	require.Equal(t, store.DuplicateWorker, store.CodeOf(w.registers("b")))
 
 	// After its silence the second has the worker, and what it does not run waits again.
 	w.silentFor(30 * time.Second)
 	require.NoError(t, w.registers("b", reports))
 	require.Equal(t, store.Pending, b.find(build.ID).State)
-	require.Equal(t, store.DuplicateWorker, codeOf(b.builds.Heartbeat(t.Context(), beat)), "the first speaks again")
+	require.Equal(t, store.DuplicateWorker, codeOf(b.builds.Heartbeat(t.Context(), heartbeat)), "the first speaks again")
 	late := before.request(func(p *store.Poll) { p.Instance = "a" })
 	require.Equal(t, store.PollDuplicateWorker, b.assign(late)[0].Outcome, "although its token is superseded too")
 	require.Equal(t, store.DuplicateWorker, store.CodeOf(before.registers("a")))
@@ -113,7 +113,7 @@ func TestProcessesWithoutAnIDAreServedAsBefore(t *testing.T) {
 	build := b.build()
 	w := b.worker(named("a"))
 	w.gets(build.ID)
-	require.NoError(t, b.touch(t.Context(), w.beat(build.ID)))
+	require.NoError(t, b.touch(t.Context(), w.heartbeat(build.ID)))
 	w.finishes(build.ID)
 }
 

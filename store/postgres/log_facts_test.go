@@ -36,7 +36,7 @@ func TestTimelineIsReadFromFacts(t *testing.T) {
 	w, deleted, last := named("studio"), named("mini"), named("last")
 
 	w.gets(build.ID)
-	require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: build.ID, WorkerID: w.id, Logs: []store.LogLine{
+	require.NoError(t, b.touch(t.Context(), store.Heartbeat{BuildID: build.ID, WorkerID: w.id, Logs: []store.LogLine{
 		{Level: store.Info, Message: "Assigned to worker " + w.id + " (attempt 2)"},
 		{Level: store.Warn, Message: "No sign of life from worker " + w.id + ": attempt 1 is lost, build is pending again"},
 		{Level: store.Info, Message: "Priority changed from 0 to 10"},
@@ -77,14 +77,14 @@ func TestTimelineIsReadFromFacts(t *testing.T) {
 func TestLinesThatAreWrittenTogetherHaveTheirOwnNumbers(t *testing.T) {
 	t.Parallel()
 	b, build, w := holding(t)
-	beat := store.Beat{BuildID: build.ID, WorkerID: w.id, Logs: slices.Repeat([]store.LogLine{{Level: store.Info, Message: "line"}}, 3)}
-	require.NoError(t, b.touch(t.Context(), beat))
+	heartbeat := store.Heartbeat{BuildID: build.ID, WorkerID: w.id, Logs: slices.Repeat([]store.LogLine{{Level: store.Info, Message: "line"}}, 3)}
+	require.NoError(t, b.touch(t.Context(), heartbeat))
 	tx := must(b.Pool.Begin(t.Context()))(t)
 	must(tx.Exec(t.Context(), `WITH b AS (UPDATE builds SET log_lines = log_lines + 1 RETURNING seq, log_lines)
 		INSERT INTO build_logs (build, number, message, kind) SELECT seq, log_lines, 'a third', 'priority' FROM b`))(t)
 	var wg sync.WaitGroup
 	other := postgres.NewBuilds(storetest.Another(t, b.Database).DB, postgres.BuildsConfig{})
-	wg.Go(func() { require.NoError(t, b.touch(t.Context(), beat)) })
+	wg.Go(func() { require.NoError(t, b.touch(t.Context(), heartbeat)) })
 	b.waits(1)
 	wg.Go(func() {
 		must(other.Requeue(t.Context(), build.ID))(t)

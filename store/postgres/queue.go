@@ -109,9 +109,9 @@ func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSess
 	return r, nil
 }
 
-// Lower makes the next Assign include position, at which a build became pending through
+// LowerWatermark makes the next Assign include position, at which a build became pending through
 // another controller.
-func (q *Queue) Lower(position int64) { q.db.head.lower(position) }
+func (q *Queue) LowerWatermark(position int64) { q.db.head.lower(position) }
 
 // counted is how many builds of a class are pending, and the first position of them.
 type counted struct {
@@ -187,7 +187,7 @@ func scanChanged(rows pgx.Rows, r *store.Recount) error {
 // presenceBatch is the most rows that RecordPresence locks at once.
 const presenceBatch = 512
 
-// sqlPresence writes beats. It skips rows with a higher counter, because these workers have
+// sqlPresence writes heartbeats. It skips rows with a higher counter, because these workers have
 // since polled at another controller, registered or unregistered, and rows that another
 // transaction has locked.
 const sqlPresence = `/* presence */
@@ -202,11 +202,11 @@ FROM locked l WHERE w.number = l.worker
 RETURNING w.number`
 
 // RecordPresence writes the last contact of workers that polled and got nothing, many in one
-// statement. It returns the workers whose beats need not be written again: those that were
+// statement. It returns the workers whose heartbeats need not be written again: those that were
 // written, and those that the database refused. The rows of the others have a higher counter
 // than the caller knows, are gone, or are locked by another transaction.
-func (q *Queue) RecordPresence(ctx context.Context, beats []store.Presence) (settled []uint32, err error) {
-	for part := range slices.Chunk(beats, presenceBatch) {
+func (q *Queue) RecordPresence(ctx context.Context, heartbeats []store.Presence) (settled []uint32, err error) {
+	for part := range slices.Chunk(heartbeats, presenceBatch) {
 		err := batching.Isolate(part, isDataError, func(part []store.Presence) error {
 			numbers, used, ages := make([]int64, len(part)), make([]int64, len(part)), make([]time.Duration, len(part))
 			waits, closed := make([]int16, len(part)), make([]bool, len(part))
@@ -221,7 +221,7 @@ func (q *Queue) RecordPresence(ctx context.Context, beats []store.Presence) (set
 			return nil
 		})
 		if err != nil {
-			return settled, fmt.Errorf("recording the presence of %d workers: %w", len(beats), err)
+			return settled, fmt.Errorf("recording the presence of %d workers: %w", len(heartbeats), err)
 		}
 	}
 	return settled, nil

@@ -267,7 +267,7 @@ func TestEverythingAtOnce(t *testing.T) {
 					_, err := b.queue.Assign(ctx, polls)
 					allow("serve", err)
 				case 3:
-					allow("touch", b.touch(ctx, store.Beat{BuildID: id, WorkerID: w.id, Logs: []store.LogLine{{Level: store.Info, Message: "x"}}}),
+					allow("touch", b.touch(ctx, store.Heartbeat{BuildID: id, WorkerID: w.id, Logs: []store.LogLine{{Level: store.Info, Message: "x"}}}),
 						store.NotAssigned, store.NotFound)
 					_, err := b.builds.Finish(ctx, success(id, w.id))
 					allow("finish", err, store.NotAssigned, store.NotFound, store.Conflict)

@@ -48,7 +48,7 @@ func TestRedelivery(t *testing.T) {
 				w.shown = next(r)
 			}
 			if c.touch {
-				require.NoError(b.t, b.touch(b.t.Context(), w.beat(first.ID)))
+				require.NoError(b.t, b.touch(b.t.Context(), w.heartbeat(first.ID)))
 			}
 			want := ""
 			if c.again {

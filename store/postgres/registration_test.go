@@ -45,7 +45,7 @@ func TestALateRegistrationTakesAndVoidsNothing(t *testing.T) {
 			w := b.worker(named("a"), ordered(2), slots(3)) // and it is the first to arrive
 			w.gets(begun.ID)
 			w.gets(assigned.ID)
-			require.NoError(b.t, b.touch(b.t.Context(), w.beat(begun.ID)))
+			require.NoError(b.t, b.touch(b.t.Context(), w.heartbeat(begun.ID)))
 
 			w.late("a", ordered(1))
 			w.late("a", ordered(1), slots(1))
@@ -73,7 +73,7 @@ func TestANumberedRegistrationReportsWhatIsNotRun(t *testing.T) {
 	w.gets(kept.ID)
 	w.gets(lost.ID)
 	for _, id := range []string{kept.ID, lost.ID} {
-		require.NoError(t, b.touch(t.Context(), w.beat(id)))
+		require.NoError(t, b.touch(t.Context(), w.heartbeat(id)))
 	}
 	old := *w
 	require.NoError(t, w.registers("a", ordered(8, kept.ID), slots(2)))
@@ -127,7 +127,7 @@ func TestRegistrationsByTheReleaseBeforeKeepTheOrder(t *testing.T) {
 	byOld() // number 3
 	build := b.build()
 	w.gets(build.ID)
-	require.NoError(t, b.touch(t.Context(), w.beat(build.ID)))
+	require.NoError(t, b.touch(t.Context(), w.heartbeat(build.ID)))
 	w.late("a", ordered(2))
 	require.NoError(t, w.registers("a", ordered(4, build.ID)), "the next one goes to a controller of this release")
 	require.Equal(t, store.Building, b.find(build.ID).State)

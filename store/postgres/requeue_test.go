@@ -14,7 +14,7 @@ func TestAnOperatorTakesABuildFromItsWorker(t *testing.T) {
 	stuck, other := b.worker(slots(1)), b.worker(slots(1))
 	first, second := b.build(), b.build()
 	require.Equal(t, first.ID, jobID(stuck.poll()))
-	require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: first.ID, WorkerID: stuck.id, Attempt: 1}))
+	require.NoError(t, b.touch(t.Context(), store.Heartbeat{BuildID: first.ID, WorkerID: stuck.id, Attempt: 1}))
 
 	ref := must(b.builds.Requeue(t.Context(), first.ID))(t)
 	require.False(t, ref.StartedAt.IsZero())
@@ -25,7 +25,7 @@ func TestAnOperatorTakesABuildFromItsWorker(t *testing.T) {
 
 	require.Equal(t, first.ID, jobID(other.poll()), "it is at its old position")
 	require.Equal(t, second.ID, jobID(stuck.poll()), "the worker has its slot back")
-	err := b.touch(t.Context(), store.Beat{BuildID: first.ID, WorkerID: stuck.id, Attempt: 1})
+	err := b.touch(t.Context(), store.Heartbeat{BuildID: first.ID, WorkerID: stuck.id, Attempt: 1})
 	require.Equal(t, store.StaleAttempt, store.CodeOf(err))
 
 	waits := b.build()

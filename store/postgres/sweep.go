@@ -37,7 +37,7 @@ const lostColumns = `
 // the subquery reads the statement's snapshot.
 //
 // It locks the workers concerned, then their silent builds; the count makes it lock all the
-// workers first. It skips rows that another transaction has locked. A build that gets a beat
+// workers first. It skips rows that another transaction has locked. A build that gets a heartbeat
 // meanwhile is not taken, because the conditions are checked again on the locked row.
 const sqlSweep = `/* sweep */
 WITH clock AS MATERIALIZED (
@@ -83,14 +83,14 @@ UNION ALL
 SELECT 'clock', '', '', '', 0, now(), now(), 0, 0 FROM clock WHERE step
 ORDER BY position, id`
 
-// Sweep takes builds that had no beat for Timeouts.BuildTimeout from their workers, and takes
+// Sweep takes builds that had no heartbeat for Timeouts.BuildTimeout from their workers, and takes
 // workers offline that were silent for Timeouts.WorkerTimeout. The build's attempt is lost.
 // While attempts remain, the build is pending again at its old position; otherwise it
 // fails. One controller sweeps at a time; the others get Skipped.
 //
 // Workers and builds whose rows another transaction has locked are left for the next
 // sweep. Sweep fails with Unavailable if it takes longer than Sweep.Patience to begin,
-// because workers could not send beats meanwhile. It does nothing if the database's clock
+// because workers could not send heartbeats meanwhile. It does nothing if the database's clock
 // was set forward by more than store.MaxClockStep since Sweep.Clock was read. If the clock
 // was set back, no build is taken either, and silence is noticed later by as much.
 //

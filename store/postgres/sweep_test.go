@@ -58,7 +58,7 @@ func TestSweepRequeuesASilentBuildWhereItStood(t *testing.T) {
 func TestSweepCountsFromTheLastSignOfLife(t *testing.T) {
 	t.Parallel()
 	b, build, w := holding(t)
-	require.NoError(t, b.touch(t.Context(), w.beat(build.ID)))
+	require.NoError(t, b.touch(t.Context(), w.heartbeat(build.ID)))
 	b.exec(ageSign, build.ID, "299 s")
 	require.Empty(t, b.sweep().Requeued)
 	b.exec(ageSign, build.ID, "301 s")
@@ -209,8 +209,8 @@ func TestRegisteringReportsWhatIsNotRun(t *testing.T) {
 	for _, id := range []string{kept.ID, lost.ID, given.ID} {
 		w.gets(id)
 	}
-	require.NoError(t, b.touch(t.Context(), w.beat(kept.ID)))
-	require.NoError(t, b.touch(t.Context(), w.beat(lost.ID)))
+	require.NoError(t, b.touch(t.Context(), w.heartbeat(kept.ID)))
+	require.NoError(t, b.touch(t.Context(), w.heartbeat(lost.ID)))
 	again := func(reports bool, running ...string) store.Registered {
 		reg := must(b.workers.Register(t.Context(), store.Registration{ID: w.id, Name: "w", Slots: 3, Reports: reports, Running: running}))(t)
 		return reg

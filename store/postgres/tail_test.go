@@ -47,11 +47,11 @@ func chatty(t *testing.T, b *fixture, left int) (build store.Build, w *client, s
 	b.exec(`UPDATE builds SET log_bytes = $1 WHERE id = $2`, store.MaxLogHead-left, build.ID)
 	return build, w, func(messages ...string) {
 		t.Helper()
-		beat := w.beat(build.ID)
+		heartbeat := w.heartbeat(build.ID)
 		for _, m := range messages {
-			beat.Logs = append(beat.Logs, store.LogLine{Level: store.Info, Message: m})
+			heartbeat.Logs = append(heartbeat.Logs, store.LogLine{Level: store.Info, Message: m})
 		}
-		require.NoError(t, b.touch(t.Context(), beat))
+		require.NoError(t, b.touch(t.Context(), heartbeat))
 	}
 }
 
@@ -146,12 +146,12 @@ func TestPagesOfALogAreBounded(t *testing.T) {
 	t.Parallel()
 	b, build, w := holding(t)
 	long := strings.Repeat("x", store.LogPage/2)
-	beat := store.Beat{BuildID: build.ID, WorkerID: w.id}
+	heartbeat := store.Heartbeat{BuildID: build.ID, WorkerID: w.id}
 	for range 5 {
-		beat.Logs = append(beat.Logs, store.LogLine{Level: store.Info, Message: long})
+		heartbeat.Logs = append(heartbeat.Logs, store.LogLine{Level: store.Info, Message: long})
 	}
-	beat.Logs = append(beat.Logs, store.LogLine{Level: store.Info, Message: long + long + long})
-	must(b.builds.Touch(t.Context(), beat))(t)
+	heartbeat.Logs = append(heartbeat.Logs, store.LogLine{Level: store.Info, Message: long + long + long})
+	must(b.builds.RecordHeartbeat(t.Context(), heartbeat))(t)
 	var pages []int
 	for after, more := int64(0), true; more; {
 		page := must(b.builds.Tail(t.Context(), build.ID, after, 500))(t)

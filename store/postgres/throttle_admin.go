@@ -143,9 +143,9 @@ const sqlBeat = `/* beat */
 WITH q AS MATERIALIZED (SELECT seq FROM throttle_queues WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE)
 UPDATE throttle_queues t SET runner_at = now() FROM q WHERE t.seq = q.seq`
 
-// Beat records that a runner serves these queues now.
-func (t *Throttle) Beat(ctx context.Context, queues []string) error {
-	_, err := t.db.write("writing a runner's beat").exec(ctx, sqlBeat, queues)
+// Heartbeat records that a runner serves these queues now.
+func (t *Throttle) Heartbeat(ctx context.Context, queues []string) error {
+	_, err := t.db.write("writing a runner's heartbeat").exec(ctx, sqlBeat, queues)
 	return err
 }
 

@@ -101,7 +101,7 @@ func (t *Throttle) EndJob(ctx context.Context, job *river.Job[store.ThrottleJob]
 	return ended && err == nil, err
 }
 
-// staleRunner is the age of a runner's last beat, in seconds, from which on a running job
+// staleRunner is the age of a runner's last heartbeat, in seconds, from which on a running job
 // counts as abandoned.
 const staleRunner = 45.0
 

@@ -445,7 +445,7 @@ func TestQueuesWithoutALivingJobAreFound(t *testing.T) {
 	b.exec(`DELETE FROM river_job WHERE args->>'queue' = $1`, queueOf(0).ID())
 	b.exec(`UPDATE river_job SET state = 'discarded', finalized_at = now() WHERE args->>'queue' = $1`, queueOf(1).ID())
 	b.exec(`UPDATE river_job SET state = 'running', attempted_at = now() - interval '50 seconds' WHERE args->>'queue' IN ($1, $2)`, queueOf(2).ID(), queueOf(3).ID())
-	require.NoError(t, b.Beat(t.Context(), []string{queueOf(3).ID()}))
+	require.NoError(t, b.Heartbeat(t.Context(), []string{queueOf(3).ID()}))
 	require.ElementsMatch(t, []store.QueueKey{queueOf(0), queueOf(1), queueOf(2)}, must(b.Restore(t.Context(), 100))(t))
 	none = must(b.Restore(t.Context(), 100))(t)
 	require.Empty(t, none)

@@ -103,7 +103,7 @@ func TestRegistrationMakesHandOutsDueAgain(t *testing.T) {
 	w.gets(one.ID)
 	w.gets(two.ID)
 	w.gets(working.ID)
-	require.NoError(t, b.touch(t.Context(), w.beat(working.ID)))
+	require.NoError(t, b.touch(t.Context(), w.heartbeat(working.ID)))
 	w.shown += 900 // idle polls that were not written
 	old := w.shown
 	known := must(b.workers.Register(t.Context(), store.Registration{ID: w.id, Name: "other", Slots: 4}))(t)

@@ -111,11 +111,11 @@ func TestTotalsOfTheFleet(t *testing.T) {
 	w.gets(build.ID)
 	require.Equal(t, 1, b.totals().Assigned)
 	cpu := func(percent float64) {
-		must(b.builds.Telemetry(t.Context(), w.beat(build.ID), store.Telemetry{Type: "cpu_snapshot", CPUPercent: &percent}))(t)
+		must(b.builds.Telemetry(t.Context(), w.heartbeat(build.ID), store.Telemetry{Type: "cpu_snapshot", CPUPercent: &percent}))(t)
 	}
 	cpu(50)
 	cpu(250)
-	must(b.builds.Telemetry(t.Context(), w.beat(build.ID), store.Telemetry{Type: "monitor_started"}))(t)
+	must(b.builds.Telemetry(t.Context(), w.heartbeat(build.ID), store.Telemetry{Type: "monitor_started"}))(t)
 	got := b.totals()
 	require.InDelta(t, 150, got.CPUPercent, 1e-9)
 	require.Equal(t, 1, got.Building)

@@ -18,7 +18,7 @@ type Workers struct {
 	// once used.
 	Rule store.LostRule
 	// ReadySince returns since when this controller has been ready without interruption;
-	// false if it is not ready. Silence before that does not count, because beats could not
+	// false if it is not ready. Silence before that does not count, because heartbeats could not
 	// be recorded. nil means that it was always ready. Immutable once used.
 	ReadySince func() (time.Time, bool)
 }

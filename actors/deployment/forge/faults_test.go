@@ -22,8 +22,8 @@ import (
 )
 
 // wish is a repository of the organisation "to".
-func wish(name string) forge.Wish {
-	return forge.Wish{Org: "to", Name: name, Visibility: "private", Marker: "m"}
+func wish(name string) forge.CreateRequest {
+	return forge.CreateRequest{Org: "to", Name: name, Visibility: "private", Marker: "m"}
 }
 
 // createAll has several accounts of one credential create n repositories each.
@@ -137,7 +137,7 @@ func TestBrokenCallsAreTriedAgain(t *testing.T) {
 	for i := range 3 {
 		name := fmt.Sprintf("r-%03d", i)
 		target := must(b.account.Create(t.Context(), wish(name)))(t)
-		require.True(t, target.Ours, "an answer that was lost makes no stranger of it")
+		require.True(t, target.Owned, "an answer that was lost makes no stranger of it")
 		must(b.account.Copy(t.Context(), b.url("from", name), target.URL))(t)
 		require.Equal(t, githubtest.RefsOf(t, b.forge.Dir("from", name)), githubtest.RefsOf(t, b.forge.Dir("to", name)))
 	}

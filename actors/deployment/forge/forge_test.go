@@ -57,7 +57,7 @@ func (b *fixture) url(org, name string) string { return b.forge.URL + org + "/" 
 // make adds a target of a copy.
 func (b *fixture) target(name string) forge.Target {
 	b.t.Helper()
-	return must(b.account.Create(b.t.Context(), forge.Wish{Org: "to", Name: name, Visibility: "private", Marker: "m"}))(b.t)
+	return must(b.account.Create(b.t.Context(), forge.CreateRequest{Org: "to", Name: name, Visibility: "private", Marker: "m"}))(b.t)
 }
 
 func TestCopyTakesBranchesAndTagsAndNothingElse(t *testing.T) {
@@ -82,7 +82,7 @@ func TestCopyTakesBranchesAndTagsAndNothingElse(t *testing.T) {
 	must(b.account.Copy(t.Context(), b.url("from", "r-000"), target.URL))(t)
 	require.Equal(t, githubtest.RefsOf(t, b.forge.Dir("from", "r-000")), githubtest.RefsOf(t, b.forge.Dir("to", "r-000")))
 
-	require.NoError(t, b.account.Settle(t.Context(), "to", "r-000", forge.Settings{Description: "d", DefaultBranch: "feature/one"}))
+	require.NoError(t, b.account.Configure(t.Context(), "to", "r-000", forge.Settings{Description: "d", DefaultBranch: "feature/one"}))
 	made, _ := b.forge.Find("to", "r-000")
 	require.Equal(t, "feature/one", made.DefaultBranch)
 	require.Equal(t, "d", made.Description)
@@ -123,22 +123,22 @@ func TestReposPagesThroughAll(t *testing.T) {
 func TestCreateFindsItsOwnAndLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	wish := forge.Wish{Org: "to", Name: "thing", Description: strings.Repeat("d", 350), Visibility: "internal", Marker: "dep/1"}
+	wish := forge.CreateRequest{Org: "to", Name: "thing", Description: strings.Repeat("d", 350), Visibility: "internal", Marker: "dep/1"}
 	first := must(b.account.Create(t.Context(), wish))(t)
-	require.True(t, first.Made && first.Ours)
+	require.True(t, first.Made && first.Owned)
 	made, _ := b.forge.Find("to", "thing")
 	require.Equal(t, "internal", made.Visibility)
 	require.Len(t, made.Description, 350)
 
 	again := must(b.account.Create(t.Context(), wish))(t)
-	require.True(t, again.Ours)
+	require.True(t, again.Owned)
 	require.Equal(t, first.ID, again.ID)
 
 	wish.Marker = "dep/2"
 	for _, look := range []bool{false, true} {
 		wish.Look = look
 		other := must(b.account.Create(t.Context(), wish))(t)
-		require.False(t, other.Ours)
+		require.False(t, other.Owned)
 		require.Equal(t, first.ID, other.ID)
 	}
 	require.Equal(t, []string{"thing"}, b.forge.Names("to"))

@@ -73,8 +73,8 @@ func (a *Account) Repos(ctx context.Context, org string) ([]Repo, error) {
 	}
 }
 
-// Wish is a repository to create.
-type Wish struct {
+// CreateRequest is a repository to create.
+type CreateRequest struct {
 	Org, Name, Description, Visibility string
 	// Marker identifies takt's own unfinished repository.
 	Marker string
@@ -87,9 +87,9 @@ type Wish struct {
 type Target struct {
 	ID  int64
 	URL string
-	// Made means that this call made it. Ours means that takt made it, now or in an earlier
+	// Made means that this call made it. Owned means that takt made it, now or in an earlier
 	// try. A repository that is not ours must not be written to.
-	Made, Ours bool
+	Made, Owned bool
 }
 
 // maxDescription is the longest description that GitHub accepts, in characters.
@@ -110,7 +110,7 @@ func isMarked(description, marker string) bool {
 }
 
 // Create makes a repository, or finds the existing one. It may be repeated.
-func (a *Account) Create(ctx context.Context, w Wish) (Target, error) {
+func (a *Account) Create(ctx context.Context, w CreateRequest) (Target, error) {
 	if w.Look {
 		target, found, err := a.Find(ctx, w)
 		if err != nil || found {
@@ -125,7 +125,7 @@ func (a *Account) Create(ctx context.Context, w Wish) (Target, error) {
 		})
 	})
 	if err == nil {
-		return Target{ID: made.GetID(), URL: made.GetCloneURL(), Made: true, Ours: true}, nil
+		return Target{ID: made.GetID(), URL: made.GetCloneURL(), Made: true, Owned: true}, nil
 	}
 	if e, ok := errors.AsType[*Error](err); ok && e.Status == http.StatusUnprocessableEntity {
 		// The name is taken: perhaps by ourselves, when an answer was lost.
@@ -137,7 +137,7 @@ func (a *Account) Create(ctx context.Context, w Wish) (Target, error) {
 }
 
 // Find checks whether a repository of that name exists, and whether it is ours.
-func (a *Account) Find(ctx context.Context, w Wish) (Target, bool, error) {
+func (a *Account) Find(ctx context.Context, w CreateRequest) (Target, bool, error) {
 	doing := fmt.Sprintf("Looking for %s/%s", w.Org, w.Name)
 	r, err := call(ctx, a, doing, false, func(ctx context.Context) (*github.Repository, *github.Response, error) {
 		return a.client.Repositories.Get(ctx, url.PathEscape(w.Org), w.Name)
@@ -152,7 +152,7 @@ func (a *Account) Find(ctx context.Context, w Wish) (Target, bool, error) {
 		return Target{}, false, nil // it was renamed, so the name is free
 	}
 	ours := isMarked(r.GetDescription(), w.Marker)
-	return Target{ID: r.GetID(), URL: r.GetCloneURL(), Made: ours, Ours: ours}, true, nil
+	return Target{ID: r.GetID(), URL: r.GetCloneURL(), Made: ours, Owned: ours}, true, nil
 }
 
 // Settings are the final settings of a copy.
@@ -161,9 +161,9 @@ type Settings struct {
 	DefaultBranch string // "" for a repository without branches
 }
 
-// Settle gives a copy its description without the marker, and its default branch. It may
+// Configure gives a copy its description without the marker, and its default branch. It may
 // be repeated.
-func (a *Account) Settle(ctx context.Context, org, name string, s Settings) error {
+func (a *Account) Configure(ctx context.Context, org, name string, s Settings) error {
 	edit := &github.Repository{Description: &s.Description}
 	if s.DefaultBranch != "" {
 		edit.DefaultBranch = &s.DefaultBranch

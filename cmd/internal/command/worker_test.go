@@ -75,8 +75,8 @@ func TestWorkerSignals(t *testing.T) {
 	}
 	// A signal takes its way while a build goes on.
 	beating := func(id string) {
-		beats := d.Build(id).Heartbeats
-		d.Await(t, "some heartbeats", func() bool { return d.Build(id).Heartbeats > beats+3 })
+		heartbeats := d.Build(id).Heartbeats
+		d.Await(t, "some heartbeats", func() bool { return d.Build(id).Heartbeats > heartbeats+3 })
 	}
 	first := start()
 	one := d.Submit("ios", takttest.Zip(t, nil), nil)

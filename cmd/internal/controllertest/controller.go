@@ -180,7 +180,7 @@ func (c *Controller) Edit(id string, f func(*Build)) {
 	c.touch()
 }
 
-// Expire makes every worker token invalid. The next beat of a worker that has a build
+// Expire makes every worker token invalid. The next heartbeat of a worker that has a build
 // renews its token.
 func (c *Controller) Expire() {
 	c.mu.Lock()

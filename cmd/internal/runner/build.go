@@ -74,8 +74,8 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 			a.cancel(verdict(err))
 		}
 	})
-	beats, endBeats := context.WithCancelCause(report)
-	beside.Go(func() { w.beat(beats, a, log) })
+	heartbeats, endHeartbeats := context.WithCancelCause(report)
+	beside.Go(func() { w.heartbeat(heartbeats, a, log) })
 
 	log.Info().Str("platform", a.job.Platform).Msg("build started")
 	began := time.Now()
@@ -90,7 +90,7 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	w.conclude(hard, report, a, ws, err, lines, log)
 	log.Info().Stringer("took", time.Since(began).Round(time.Millisecond)).Msg("build ended")
 
-	endBeats(context.Canceled)
+	endHeartbeats(context.Canceled)
 	if lost := lines.close(report, linger); lost > 0 {
 		log.Warn().Int("lines", lost).Msg("end of the log not delivered")
 	}

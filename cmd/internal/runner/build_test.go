@@ -138,17 +138,17 @@ func TestTwoBuildsAtOnce(t *testing.T) {
 	require.Equal(t, 2, b.Workers()[0].Slots)
 }
 
-// A worker that does not use the token of a beat registers again after the build.
+// A worker that does not use the token of a heartbeat registers again after the build.
 func TestBeatsRenewTheTokenOfTheNextPoll(t *testing.T) {
 	t.Parallel()
 	gate := t.TempDir() + "/go"
 	b := newBench(t, `until [ -e `+gate+` ]; do sleep 0.01; done; cp main.txt "$TAKT_OUTPUT"`)
 	id := b.Submit("ios", source(t), nil)
 	b.start(t)
-	b.Await(t, "the build beats", func() bool { return b.Build(id).Heartbeats > 0 })
+	b.Await(t, "heartbeats come", func() bool { return b.Build(id).Heartbeats > 0 })
 	b.Expire()
 	before := b.Build(id).Heartbeats
-	b.Await(t, "it beats again", func() bool { return b.Build(id).Heartbeats > before+1 })
+	b.Await(t, "it sends heartbeats again", func() bool { return b.Build(id).Heartbeats > before+1 })
 	refused := make(chan struct{}, 1)
 	b.Intercept(func(w http.ResponseWriter, r *http.Request) bool { // so that no renewal is lost when the build ends
 		if !strings.HasSuffix(r.URL.Path, "/heartbeat") {

@@ -115,7 +115,7 @@ func TestAWorkerWhoseIDWasTakenOverDropsItsBuilds(t *testing.T) {
 		return false
 	})
 	awaitDead(t, pids...)
-	require.NotZero(t, named.Load(), "beats name the process")
+	require.NotZero(t, named.Load(), "heartbeats name the process")
 	b.Await(t, "it registers", func() bool { return b.Workers()[0].Registrations == 2 })
 	require.Zero(t, b.Build(id).Uploads)
 }

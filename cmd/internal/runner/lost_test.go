@@ -62,9 +62,9 @@ func TestBuildGoesOnWhileTheKeyIsRefused(t *testing.T) {
 	b, id := building(t, `echo "pids $$"; until [ -e `+gate+` ]; do sleep 0.01; done; cp main.txt "$TAKT_OUTPUT"`)
 	b.pids(t, id)
 	b.refuse("", http.StatusForbidden, store.InvalidAPIKey, "Invalid API key")
-	beat := "POST /api/builds/" + id + "/heartbeat"
-	before := b.Requests(beat)
-	b.Await(t, "heartbeats are refused", func() bool { return b.Requests(beat) > before+2 })
+	heartbeat := "POST /api/builds/" + id + "/heartbeat"
+	before := b.Requests(heartbeat)
+	b.Await(t, "heartbeats are refused", func() bool { return b.Requests(heartbeat) > before+2 })
 	touch(t, gate)
 	b.Await(t, "the upload is tried", func() bool { return b.Requests("POST /api/workers/upload") > 2 })
 	b.Intercept(nil)

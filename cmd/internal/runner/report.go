@@ -87,11 +87,11 @@ func (w *Worker) upload(ctx context.Context, u client.Upload) (err error) {
 	})
 }
 
-// beat sends heartbeats of the build until ctx ends. It runs in a goroutine of its
+// heartbeat sends heartbeats of the build until ctx ends. It runs in a goroutine of its
 // own, so that a command that hogs the machine does not stop it. When a reply means
-// that the build is no longer ours, the assignment is cancelled and beat ends; any
-// other failure is left to the next beat.
-func (w *Worker) beat(ctx context.Context, a *assignment, log zerolog.Logger) {
+// that the build is no longer ours, the assignment is cancelled and heartbeat ends; any
+// other failure is left to the next heartbeat.
+func (w *Worker) heartbeat(ctx context.Context, a *assignment, log zerolog.Logger) {
 	ticker := time.NewTicker(w.cfg.Heartbeat)
 	defer ticker.Stop()
 	for {
@@ -100,7 +100,7 @@ func (w *Worker) beat(ctx context.Context, a *assignment, log zerolog.Logger) {
 		case <-ctx.Done():
 			return
 		}
-		err := w.beatOnce(ctx, a.held)
+		err := w.heartbeatOnce(ctx, a.held)
 		if lost := verdict(err); lost != nil {
 			a.cancel(lost)
 			return
@@ -111,8 +111,8 @@ func (w *Worker) beat(ctx context.Context, a *assignment, log zerolog.Logger) {
 	}
 }
 
-// beatOnce is bounded, so that a lost packet costs one beat and not the build.
-func (w *Worker) beatOnce(ctx context.Context, held client.Held) error {
+// heartbeatOnce is bounded, so that a lost packet costs one heartbeat and not the build.
+func (w *Worker) heartbeatOnce(ctx context.Context, held client.Held) error {
 	ctx, cancel := context.WithTimeout(ctx, max(w.cfg.Heartbeat, 5*time.Second))
 	defer cancel()
 	held.Token = w.shown()

@@ -55,7 +55,7 @@ type Worker struct {
 	image string
 
 	mu     sync.Mutex
-	token  string                 // beats renew it
+	token  string                 // heartbeats renew it
 	active map[string]*assignment // by build id
 	health health
 	// stuck are users of builds with processes that could not be ended. Guarded by mu.

@@ -221,7 +221,7 @@ func (c *Config) Print(w io.Writer) {
 	}
 }
 
-// CheckPeriod returns the time between two checks for missing beats. It is a fifth of
+// CheckPeriod returns the time between two checks for missing heartbeats. It is a fifth of
 // the shorter time-out, so that silence is noticed in time, but at least a second and at
 // most a minute. Operators can change it and the time-outs at run time.
 func (c *Config) CheckPeriod() time.Duration {

@@ -48,7 +48,7 @@ func makeCluster(ctx context.Context, t *testing.T) (dir string, err error) {
 	}
 	server := database.NewPostgres(database.PostgresConfig{DataDir: dir, SearchPath: os.Getenv("PATH")})
 	stop, err := upkeep.StartDatabase(ctx, t.Output(), database.NewPool(database.PoolConfig{
-		Source: server.ConnConfig, Sinks: []database.Sink{postgres.New()}, Size: 1, Migrate: migrations.Up,
+		Source: server.ConnConfig, Sinks: []database.PoolUser{postgres.New()}, Size: 1, Migrate: migrations.Up,
 	}), server)
 	if err == nil {
 		err = stop()

@@ -212,7 +212,7 @@ func (u *upkeep) openDatabase(ctx context.Context, how reaching) (closeDB func()
 		return nil, err
 	}
 	u.db, u.source = postgres.New(), source
-	pool := database.PoolConfig{Source: source, Size: 4, Sinks: []database.Sink{u.db}, Migrate: postgres.WithKeyCheck(u.keys)}
+	pool := database.PoolConfig{Source: source, Size: 4, Sinks: []database.PoolUser{u.db}, Migrate: postgres.WithKeyCheck(u.keys)}
 	if server != nil {
 		pool.Migrate = postgres.WithKeyCheck(u.keys, migrations.Up)
 	}

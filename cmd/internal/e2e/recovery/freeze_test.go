@@ -23,7 +23,7 @@ import (
 )
 
 // A PostgreSQL that stands still for about as long as the build time-out takes no
-// build from a worker that beats, on the controller that runs it and on another one:
+// build from a worker that heartbeats, on the controller that runs it and on another one:
 // who could not be heard was not silent.
 func TestAFrozenDatabaseTakesNoBuildFromALiveWorker(t *testing.T) {
 	t.Parallel()
@@ -34,8 +34,8 @@ func TestAFrozenDatabaseTakesNoBuildFromALiveWorker(t *testing.T) {
 	source := takttest.Zip(t, map[string]string{"order.txt": "x"})
 
 	ctx, stop := context.WithCancelCause(t.Context())
-	var beats sync.WaitGroup
-	defer beats.Wait()
+	var heartbeats sync.WaitGroup
+	defer heartbeats.Wait()
 	defer stop(nil)
 	var held []client.Held
 	for i := range 10 {
@@ -48,7 +48,7 @@ func TestAFrozenDatabaseTakesNoBuildFromALiveWorker(t *testing.T) {
 		job := w.Poll(t)
 		h := client.Held{BuildID: job.ID, WorkerID: w.ID, Attempt: job.Attempt}
 		held = append(held, h)
-		beats.Go(func() {
+		heartbeats.Go(func() {
 			for ctx.Err() == nil {
 				_, _ = c.Client.Heartbeat(ctx, h, nil) // while PostgreSQL stands still it fails
 				select {

@@ -225,9 +225,9 @@ func TestUpgradeFrom010WithBuildsInFlight(t *testing.T) {
 
 	const held, waiting = "GndwZlIdmYTwMg6ThepPW", "UozDfl6_u_jZivkpV9BgV"
 	mac := client.Held{BuildID: held, WorkerID: "mac-mini-3"} // 0.1.0's workers could leave out the attempt
-	beat, err := first.Client.Heartbeat(ctx, mac, nil)
+	heartbeat, err := first.Client.Heartbeat(ctx, mac, nil)
 	require.NoError(t, err)
-	require.Equal(t, "ok", beat.Status)
+	require.Equal(t, "ok", heartbeat.Status)
 	_, err = second.c.Client.PostLogs(ctx, mac, []api.LogMessage{{Level: "info", Message: "still compiling"}})
 	require.NoError(t, err)
 

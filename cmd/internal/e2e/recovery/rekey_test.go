@@ -38,7 +38,7 @@ func externalDatabase(t *testing.T) string {
 	server := database.NewPostgres(database.PostgresConfig{DataDir: dir, SearchPath: os.Getenv("PATH")})
 	db := postgres.New()
 	stop, err := upkeep.StartDatabase(t.Context(), t.Output(), database.NewPool(database.PoolConfig{
-		Source: server.ConnConfig, Sinks: []database.Sink{db}, Size: 1,
+		Source: server.ConnConfig, Sinks: []database.PoolUser{db}, Size: 1,
 	}), server)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stop()) })

@@ -20,7 +20,7 @@ func (m marks) from(classes []int32) int64 {
 	return lowest
 }
 
-// lowMarks remembers the position at which the pending builds of each class begin. Assigned
+// watermarks remembers the position at which the pending builds of each class begin. Assigned
 // builds leave dead entries in the queue's index until the next vacuum, which an old snapshot
 // may delay for hours. A scan from the start of the index reads all of them; a scan from the
 // mark reads none.
@@ -32,7 +32,7 @@ func (m marks) from(classes []int32) int64 {
 // marks at a count of the queue (about every 2 s); such a check is called a look. After a
 // slow look the next one is delayed, and claims don't scan below the marks until a look is
 // fast again. Safe for concurrent use; with the zero value, scans begin at the start.
-type lowMarks struct {
+type watermarks struct {
 	mu    sync.Mutex // guards what follows
 	at    marks
 	age   int              // how often marks were lowered; see low
@@ -53,7 +53,7 @@ const (
 type pass struct {
 	marks           // where the scan begins
 	slow  bool      // looks are slow, so it does not scan below the marks
-	age   int       // lowMarks.age when it began
+	age   int       // watermarks.age when it began
 	begun time.Time // only of a look
 }
 
@@ -62,7 +62,7 @@ func (p pass) whole(classes []int32) bool { return p.slow || p.from(classes) == 
 
 // begin begins a scan from the marks, or from the start if whole is true and looks are not
 // slow.
-func (l *lowMarks) begin(whole bool) pass {
+func (l *watermarks) begin(whole bool) pass {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := pass{age: l.age, slow: l.cost >= slowLook}
@@ -74,7 +74,7 @@ func (l *lowMarks) begin(whole bool) pass {
 
 // end raises the marks to the first positions that the scan p has locked, but not above a
 // position to which they were lowered meanwhile.
-func (l *lowMarks) end(p pass, claims []*claim) {
+func (l *watermarks) end(p pass, claims []*claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	low := l.low(p)
@@ -103,7 +103,7 @@ func (l *lowMarks) end(p pass, claims []*claim) {
 
 // undo lowers the marks to where p began, because the builds that it locked are still in the
 // queue.
-func (l *lowMarks) undo(p pass) {
+func (l *watermarks) undo(p pass) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k := range l.at {
@@ -113,14 +113,14 @@ func (l *lowMarks) undo(p pass) {
 }
 
 // lowered records that marks were lowered, to position at most.
-func (l *lowMarks) lowered(position int64) {
+func (l *watermarks) lowered(position int64) {
 	l.lows[l.age%len(l.lows)] = position
 	l.age++
 }
 
 // low returns the lowest position to which marks were lowered since p began: 0 if that was
 // more often than lows remembers, the highest possible position if it was never.
-func (l *lowMarks) low(p pass) int64 {
+func (l *watermarks) low(p pass) int64 {
 	if l.age-p.age > len(l.lows) {
 		return 0
 	}
@@ -133,7 +133,7 @@ func (l *lowMarks) low(p pass) int64 {
 
 // beginLook returns the highest mark, below which to look. due is false if the pause after
 // the previous look has not ended.
-func (l *lowMarks) beginLook() (look pass, below int64, due bool) {
+func (l *watermarks) beginLook() (look pass, below int64, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
@@ -146,7 +146,7 @@ func (l *lowMarks) beginLook() (look pass, below int64, due bool) {
 // endLook records the lowest pending position of each class below the position below, or
 // that the look failed. Besides lowering marks it raises those below which nothing is
 // pending.
-func (l *lowMarks) endLook(look pass, below int64, lowest marks, err error) {
+func (l *watermarks) endLook(look pass, below int64, lowest marks, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
@@ -169,7 +169,7 @@ func (l *lowMarks) endLook(look pass, below int64, lowest marks, err error) {
 }
 
 // lower lowers all marks to position, so that the next scan includes it.
-func (l *lowMarks) lower(position int64) {
+func (l *watermarks) lower(position int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k := range l.at {
@@ -179,14 +179,14 @@ func (l *lowMarks) lower(position int64) {
 }
 
 // reset makes the next scan begin at the start, and a look due.
-func (l *lowMarks) reset() {
+func (l *watermarks) reset() {
 	l.lower(0)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.due = time.Time{}
 }
 
-func (l *lowMarks) now() time.Time {
+func (l *watermarks) now() time.Time {
 	if l.clock != nil {
 		return l.clock()
 	}

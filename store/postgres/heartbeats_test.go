@@ -22,27 +22,27 @@ func TestAccess(t *testing.T) {
 	w.gets(ended.ID)
 	w.finishes(ended.ID)
 	for name, c := range map[string]struct {
-		beat        store.Beat
+		heartbeat   store.Heartbeat
 		held, touch store.Code
 	}{
-		"the holder":                    {beat: w.beat(build.ID)},
-		"the holder, with its attempt":  {beat: store.Beat{BuildID: build.ID, WorkerID: w.id, Attempt: 1}},
-		"another worker":                {beat: other.beat(build.ID), held: store.NotAssigned, touch: store.NotAssigned},
-		"an unknown worker":             {beat: store.Beat{BuildID: build.ID, WorkerID: "wrong-worker"}, held: store.Forbidden, touch: store.Forbidden},
-		"no worker":                     {beat: store.Beat{BuildID: waits.ID}, held: store.Forbidden, touch: store.Forbidden},
-		"an unknown build":              {beat: w.beat("none"), held: store.NotFound, touch: store.NotFound},
-		"a build that waits":            {beat: w.beat(waits.ID), held: store.NotAssigned, touch: store.NotAssigned},
-		"a build that the worker ended": {beat: w.beat(ended.ID), held: store.NotAssigned},
+		"the holder":                    {heartbeat: w.heartbeat(build.ID)},
+		"the holder, with its attempt":  {heartbeat: store.Heartbeat{BuildID: build.ID, WorkerID: w.id, Attempt: 1}},
+		"another worker":                {heartbeat: other.heartbeat(build.ID), held: store.NotAssigned, touch: store.NotAssigned},
+		"an unknown worker":             {heartbeat: store.Heartbeat{BuildID: build.ID, WorkerID: "wrong-worker"}, held: store.Forbidden, touch: store.Forbidden},
+		"no worker":                     {heartbeat: store.Heartbeat{BuildID: waits.ID}, held: store.Forbidden, touch: store.Forbidden},
+		"an unknown build":              {heartbeat: w.heartbeat("none"), held: store.NotFound, touch: store.NotFound},
+		"a build that waits":            {heartbeat: w.heartbeat(waits.ID), held: store.NotAssigned, touch: store.NotAssigned},
+		"a build that the worker ended": {heartbeat: w.heartbeat(ended.ID), held: store.NotAssigned},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := b.builds.Held(t.Context(), c.beat)
+			got, err := b.builds.Held(t.Context(), c.heartbeat)
 			require.Equal(t, c.held, store.CodeOf(err), "%v", err)
 			if err == nil {
-				require.Equal(t, c.beat.BuildID, got.ID)
+				require.Equal(t, c.heartbeat.BuildID, got.ID)
 				require.NotNil(t, got.Source)
 			}
-			require.Equal(t, c.touch, store.CodeOf(b.touch(t.Context(), c.beat)))
+			require.Equal(t, c.touch, store.CodeOf(b.touch(t.Context(), c.heartbeat)))
 		})
 	}
 }
@@ -53,7 +53,7 @@ func TestAnOlderAttemptIsStale(t *testing.T) {
 	b.exec(ageAssignment, build.ID)
 	b.sweep()
 	w.gets(build.ID)
-	stale := w.beat(build.ID)
+	stale := w.heartbeat(build.ID)
 	stale.Attempt = 1
 	require.Equal(t, store.StaleAttempt, codeOf(b.builds.Held(t.Context(), stale)))
 	require.Equal(t, store.StaleAttempt, store.CodeOf(b.touch(t.Context(), stale)))
@@ -65,21 +65,21 @@ func TestAnOlderAttemptIsStale(t *testing.T) {
 func TestTouchAcknowledgesAtOnceAndThenSeldomWrites(t *testing.T) {
 	t.Parallel()
 	b, build, w := holding(t)
-	must(b.builds.Held(t.Context(), w.beat(build.ID)))(t)
+	must(b.builds.Held(t.Context(), w.heartbeat(build.ID)))(t)
 	require.Equal(t, store.Assigned, b.find(build.ID).State, "Held leaves no trace")
 
-	reply := must(b.builds.Touch(t.Context(), w.beat(build.ID)))(t)
+	reply := must(b.builds.RecordHeartbeat(t.Context(), w.heartbeat(build.ID)))(t)
 	require.True(t, reply.Began)
 	first := b.find(build.ID)
 	require.Equal(t, store.Building, first.State)
 	require.False(t, first.LastSeenAt.IsZero())
-	reply = must(b.builds.Touch(t.Context(), w.beat(build.ID)))(t)
+	reply = must(b.builds.RecordHeartbeat(t.Context(), w.heartbeat(build.ID)))(t)
 	require.False(t, reply.Began)
 	require.Equal(t, first, b.find(build.ID))
 
 	b.exec(`UPDATE builds SET last_seen_at = now() - interval '2 s'`)
 	b.exec(`UPDATE workers SET last_seen_at = now() - interval '1 h', status = 'offline'`)
-	require.NoError(t, b.touch(t.Context(), w.beat(build.ID)))
+	require.NoError(t, b.touch(t.Context(), w.heartbeat(build.ID)))
 	require.WithinDuration(t, time.Now(), b.find(build.ID).LastSeenAt, time.Minute)
 	require.Equal(t, store.Busy, w.find().Status)
 	require.WithinDuration(t, time.Now(), w.find().LastSeenAt, time.Minute)
@@ -90,9 +90,9 @@ func TestLateLogsOfAnEndedBuildAreKept(t *testing.T) {
 	b, build, w := holding(t)
 	w.finishes(build.ID)
 	before := b.find(build.ID)
-	beat := w.beat(build.ID)
-	beat.Logs = []store.LogLine{{Level: store.Warn, Message: "late\x00 \xff"}}
-	require.NoError(t, b.touch(t.Context(), beat))
+	heartbeat := w.heartbeat(build.ID)
+	heartbeat.Logs = []store.LogLine{{Level: store.Warn, Message: "late\x00 \xff"}}
+	require.NoError(t, b.touch(t.Context(), heartbeat))
 	require.Equal(t, before, b.find(build.ID))
 	require.Equal(t, "late\uFFFD \uFFFD", b.logs(build.ID)[3])
 }
@@ -126,12 +126,12 @@ func TestHeartbeat(t *testing.T) {
 			if c.before != nil {
 				c.before(b, w, build.ID)
 			}
-			beat := w.beat(build.ID)
-			beat.Logs = []store.LogLine{{Level: store.Info, Message: "Build progress: 10%"}}
-			reply, err := b.builds.Heartbeat(t.Context(), beat)
+			heartbeat := w.heartbeat(build.ID)
+			heartbeat.Logs = []store.LogLine{{Level: store.Info, Message: "Build progress: 10%"}}
+			reply, err := b.builds.Heartbeat(t.Context(), heartbeat)
 			require.Equal(t, c.code, store.CodeOf(err), "%v", err)
 			require.Equal(t, c.cancelled, reply.Cancelled)
-			require.Equal(t, c.before == nil, reply.Began, "the first beat of an assigned build")
+			require.Equal(t, c.before == nil, reply.Began, "the first heartbeat of an assigned build")
 			if c.before == nil {
 				require.Equal(t, store.Building, b.find(build.ID).State)
 				require.Contains(t, b.logs(build.ID), "Build progress: 10%")
@@ -139,11 +139,11 @@ func TestHeartbeat(t *testing.T) {
 		})
 	}
 	inDatabase(t, "of an unknown build", func(b *fixture) {
-		require.Equal(b.t, store.NotFound, codeOf(b.builds.Heartbeat(b.t.Context(), b.worker().beat("none"))))
+		require.Equal(b.t, store.NotFound, codeOf(b.builds.Heartbeat(b.t.Context(), b.worker().heartbeat("none"))))
 	})
 }
 
-// A beat that waits for a transaction which takes the build away is refused, and its
+// A heartbeat that waits for a transaction which takes the build away is refused, and its
 // line is not kept.
 func TestBeatOfABuildThatIsTakenAwayMeanwhile(t *testing.T) {
 	t.Parallel()
@@ -153,9 +153,9 @@ func TestBeatOfABuildThatIsTakenAwayMeanwhile(t *testing.T) {
 	must(tx.Exec(t.Context(), `WITH w AS (UPDATE workers SET held = 0, status = 'idle')
 		UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = worker_id, started_at = NULL, last_seen_at = NULL`))(t)
 	done := make(chan error, 1)
-	beat := w.beat(build.ID)
-	beat.Logs = []store.LogLine{{Level: store.Info, Message: "too late"}}
-	go func() { done <- b.touch(t.Context(), beat) }()
+	heartbeat := w.heartbeat(build.ID)
+	heartbeat.Logs = []store.LogLine{{Level: store.Info, Message: "too late"}}
+	go func() { done <- b.touch(t.Context(), heartbeat) }()
 	b.waits(1)
 	require.NoError(t, tx.Commit(t.Context()))
 	require.Equal(t, store.NotAssigned, store.CodeOf(<-done))
@@ -163,7 +163,7 @@ func TestBeatOfABuildThatIsTakenAwayMeanwhile(t *testing.T) {
 	require.NotContains(t, b.logs(build.ID), "too late")
 }
 
-// A worker's first beats arrive together: source, log and heartbeat. The build begins
+// A worker's first heartbeats arrive together: source, log and heartbeat. The build begins
 // once, in the attempt that its row names.
 func TestOfBeatsThatArriveTogetherOneBeginsTheBuild(t *testing.T) {
 	t.Parallel()
@@ -173,13 +173,19 @@ func TestOfBeatsThatArriveTogetherOneBeginsTheBuild(t *testing.T) {
 	must(tx.Exec(t.Context(), `SELECT FROM workers FOR UPDATE`))(t)
 	const each = 2
 	type result struct {
-		store.BeatReply
+		store.HeartbeatReply
 		error
 	}
 	results := make(chan result)
 	for range each {
-		go func() { reply, err := b.builds.Heartbeat(t.Context(), w.beat(build.ID)); results <- result{reply, err} }()
-		go func() { reply, err := b.builds.Touch(t.Context(), w.beat(build.ID)); results <- result{reply, err} }()
+		go func() {
+			reply, err := b.builds.Heartbeat(t.Context(), w.heartbeat(build.ID))
+			results <- result{reply, err}
+		}()
+		go func() {
+			reply, err := b.builds.RecordHeartbeat(t.Context(), w.heartbeat(build.ID))
+			results <- result{reply, err}
+		}()
 	}
 	b.waits(2 * each)
 	require.NoError(t, tx.Rollback(t.Context()))
@@ -187,7 +193,7 @@ func TestOfBeatsThatArriveTogetherOneBeginsTheBuild(t *testing.T) {
 	for range 2 * each {
 		r := <-results
 		require.NoError(t, r.error)
-		require.Equal(t, 1, r.Attempt, "although the beat names none")
+		require.Equal(t, 1, r.Attempt, "although the heartbeat names none")
 		if r.Began {
 			began++
 		}
@@ -205,11 +211,11 @@ func TestLogsBecomeVisibleInOrder(t *testing.T) {
 	for i := range writers {
 		wg.Go(func() {
 			for j := range each {
-				beat := w.beat(build.ID)
+				heartbeat := w.heartbeat(build.ID)
 				for k := range 3 {
-					beat.Logs = append(beat.Logs, store.LogLine{Level: store.Info, Message: fmt.Sprint(i, j, k)})
+					heartbeat.Logs = append(heartbeat.Logs, store.LogLine{Level: store.Info, Message: fmt.Sprint(i, j, k)})
 				}
-				if err := b.touch(t.Context(), beat); err != nil {
+				if err := b.touch(t.Context(), heartbeat); err != nil {
 					t.Error(err)
 				}
 			}

@@ -22,22 +22,22 @@ type logsIn struct {
 }
 
 func (h *holders) logs(ctx context.Context, in logsIn) (api.PostedLogs, error) {
-	beat, body, reply := beatOf(in.Holding), &in.Body, api.PostedLogs{Success: true}
+	heartbeat, body, reply := heartbeatOf(in.Holding), &in.Body, api.PostedLogs{Success: true}
 	switch {
 	case body.Logs != nil:
-		beat.Logs = logBatch(*body.Logs)
-		n := len(beat.Logs)
+		heartbeat.Logs = logBatch(*body.Logs)
+		n := len(heartbeat.Logs)
 		reply.Count = &n
 	case body.Level != nil && body.Message != nil:
 		line := store.LogLine{Level: store.Level(*body.Level), Message: store.Text(*body.Message)}
 		if !line.Level.Valid() {
 			return reply, edge.Invalid("Invalid log level. Must be: info, warn, or error")
 		}
-		beat.Logs = []store.LogLine{line}
+		heartbeat.Logs = []store.LogLine{line}
 	default:
 		return reply, edge.Invalid("Invalid body. Expected { level, message } or { logs: [...] }")
 	}
-	return reply, h.touch(ctx, beat)
+	return reply, h.touch(ctx, heartbeat)
 }
 
 // logBatch returns the entries that are log lines and skips the others.
@@ -56,8 +56,8 @@ func logBatch(entries []json.RawMessage) []store.LogLine {
 	return lines
 }
 
-// beatIn is an [api.HeartbeatIn] in the order in which old clients expect the errors.
-type beatIn struct {
+// heartbeatIn is an [api.HeartbeatIn] in the order in which old clients expect the errors.
+type heartbeatIn struct {
 	WorkerID string        `query:"worker_id"`
 	Body     api.Heartbeat `body:"json"`
 	ID       api.BuildID   `path:"id"`
@@ -67,7 +67,7 @@ type beatIn struct {
 }
 
 // Check implements [api.Checker].
-func (in *beatIn) Check() error {
+func (in *heartbeatIn) Check() error {
 	if in.WorkerID == "" {
 		return edge.Invalid("worker_id required")
 	}
@@ -86,22 +86,22 @@ func (id *assignee) ReadParam(_, sent string) error {
 	return nil
 }
 
-func (h *holders) heartbeat(ctx context.Context, in beatIn) (api.HeartbeatReply, error) {
-	beat := store.Beat{BuildID: string(in.ID), WorkerID: string(in.Holder), Attempt: in.Attempt, Instance: in.Instance}
-	// A bad percentage is ignored because it is no reason to refuse a beat.
+func (h *holders) heartbeat(ctx context.Context, in heartbeatIn) (api.HeartbeatReply, error) {
+	heartbeat := store.Heartbeat{BuildID: string(in.ID), WorkerID: string(in.Holder), Attempt: in.Attempt, Instance: in.Instance}
+	// A bad percentage is ignored because it is no reason to refuse a heartbeat.
 	if p := in.Body.Progress; p != nil && *p >= 0 && *p <= 100 {
-		beat.Logs = []store.LogLine{{
+		heartbeat.Logs = []store.LogLine{{
 			Level: store.Info, Message: "Build progress: " + strconv.FormatFloat(*p, 'f', -1, 64) + "%",
 		}}
-		beat.Kind, beat.Facts = store.LineProgress, store.LineFacts{Percent: *p}
+		heartbeat.Kind, heartbeat.Facts = store.LineProgress, store.LineFacts{Percent: *p}
 	}
-	reply, err := h.store.Heartbeat(ctx, beat)
-	return h.beatReply(in.Token, reply), h.publishBeat(ctx, beat, reply, err)
+	reply, err := h.store.Heartbeat(ctx, heartbeat)
+	return h.heartbeatReply(in.Token, reply), h.publishHeartbeat(ctx, heartbeat, reply, err)
 }
 
-// beatReply answers a heartbeat. It renews the token that it showed, with the same counter, so
+// heartbeatReply answers a heartbeat. It renews the token that it showed, with the same counter, so
 // that the token does not expire while a long build keeps the worker from polling.
-func (h *holders) beatReply(shown string, reply store.BeatReply) api.HeartbeatReply {
+func (h *holders) heartbeatReply(shown string, reply store.HeartbeatReply) api.HeartbeatReply {
 	r := api.NewHeartbeatReply(reply.Cancelled)
 	if shown != "" {
 		if t, err := h.tokens.Check(shown); err == nil && t.Worker == reply.Used.Worker && t.Counter >= reply.Used.Counter {
@@ -121,16 +121,16 @@ type telemetryIn struct {
 	} `body:"json"`
 }
 
-// telemetry counts as a beat even if its figures are bad.
+// telemetry counts as a heartbeat even if its figures are bad.
 func (h *holders) telemetry(ctx context.Context, in telemetryIn) (reply api.Status, err error) {
 	t, err := store.ParseTelemetry(in.Body.Type, in.Body.Timestamp, in.Body.Data)
 	if err != nil {
 		return reply, err
 	}
-	beat := beatOf(in.Holding)
-	beat.Logs, beat.Kind = []store.LogLine{{Level: store.Info, Message: t.Line()}}, store.LineTelemetry
-	told, err := h.store.Telemetry(ctx, beat, t)
-	return api.Status{Status: "ok"}, h.publishBeat(ctx, beat, told, err)
+	heartbeat := heartbeatOf(in.Holding)
+	heartbeat.Logs, heartbeat.Kind = []store.LogLine{{Level: store.Info, Message: t.Line()}}, store.LineTelemetry
+	told, err := h.store.Telemetry(ctx, heartbeat, t)
+	return api.Status{Status: "ok"}, h.publishHeartbeat(ctx, heartbeat, told, err)
 }
 
 // namedIn is an [api.FailBuildIn] or an [api.BeatBuildIn]: its body names the build.
@@ -165,35 +165,35 @@ func (b *buildNamed) Check() error {
 
 // named finds the build. A worker that names itself, or whose key is for it alone, must be the one
 // that holds it; else it is the one that holds the build or held it last.
-func (h *holders) named(ctx context.Context, in namedIn) (b store.Build, beat store.Beat, err error) {
+func (h *holders) named(ctx context.Context, in namedIn) (b store.Build, heartbeat store.Heartbeat, err error) {
 	if b, err = h.store.Find(ctx, in.Body.id); err != nil {
-		return b, beat, err
+		return b, heartbeat, err
 	}
-	beat = store.Beat{BuildID: in.Body.id, Attempt: in.Attempt, Instance: in.Instance}
+	heartbeat = store.Heartbeat{BuildID: in.Body.id, Attempt: in.Attempt, Instance: in.Instance}
 	if k := edge.CallerOf(ctx).Key; k != nil {
 		in.WorkerID = cmp.Or(in.WorkerID, k.Worker)
 	}
-	beat.WorkerID = cmp.Or(in.WorkerID, b.WorkerID, b.LastWorkerID)
+	heartbeat.WorkerID = cmp.Or(in.WorkerID, b.WorkerID, b.LastWorkerID)
 	switch {
-	case beat.WorkerID == "" && !b.State.Final():
+	case heartbeat.WorkerID == "" && !b.State.Final():
 		err = store.NewError(store.NotAssigned, "Build not assigned to a worker")
-	case beat.WorkerID != "" && !store.ValidID(beat.WorkerID):
+	case heartbeat.WorkerID != "" && !store.ValidID(heartbeat.WorkerID):
 		err = store.NewError(store.Forbidden, "Unknown worker")
 	}
-	return b, beat, err
+	return b, heartbeat, err
 }
 
-func (h *holders) beatByBody(ctx context.Context, in namedIn) (reply api.BeatReply, err error) {
-	b, beat, err := h.named(ctx, in)
+func (h *holders) heartbeatByBody(ctx context.Context, in namedIn) (reply api.BeatReply, err error) {
+	b, heartbeat, err := h.named(ctx, in)
 	if err != nil {
 		return reply, err
 	}
-	told := store.BeatReply{Cancelled: b.State == store.Cancelled && b.WorkerID == ""} // cancelled before any worker had it
+	told := store.HeartbeatReply{Cancelled: b.State == store.Cancelled && b.WorkerID == ""} // cancelled before any worker had it
 	if !told.Cancelled {
-		told, err = h.store.Heartbeat(ctx, beat)
-		if err := h.publishBeat(ctx, beat, told, err); err != nil {
+		told, err = h.store.Heartbeat(ctx, heartbeat)
+		if err := h.publishHeartbeat(ctx, heartbeat, told, err); err != nil {
 			return reply, err
 		}
 	}
-	return api.BeatReply{Success: true, HeartbeatReply: h.beatReply(in.Token, told)}, nil
+	return api.BeatReply{Success: true, HeartbeatReply: h.heartbeatReply(in.Token, told)}, nil
 }

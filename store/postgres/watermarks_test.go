@@ -8,9 +8,9 @@ import (
 )
 
 // marksAt returns marks, and their clock.
-func marksAt() (*lowMarks, *time.Time) {
+func marksAt() (*watermarks, *time.Time) {
 	now := time.Unix(1000, 0)
-	l := &lowMarks{clock: func() time.Time { return now }}
+	l := &watermarks{clock: func() time.Time { return now }}
 	l.end(l.begin(false), claimed(10, 30))
 	return l, &now
 }

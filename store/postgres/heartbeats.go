@@ -9,9 +9,9 @@ import (
 	"takt/store"
 )
 
-// beatInterval is the shortest time between two written beats of one build, in seconds.
+// heartbeatInterval is the shortest time between two written heartbeats of one build, in seconds.
 // It must be well below the build timeout (5 minutes by default).
-const beatInterval = 1.0
+const heartbeatInterval = 1.0
 
 // relation is how a build and a worker relate to each other.
 type relation struct {
@@ -22,11 +22,11 @@ type relation struct {
 	holder      string // worker_id
 	lastHolder  string // last_worker_id
 	attempt     int
-	// began is true if this beat changed the build from assigned to building. Only
-	// sqlRecordBeat sets it.
+	// began is true if this heartbeat changed the build from assigned to building. Only
+	// sqlRecordHeartbeat sets it.
 	began bool
 	// worker is the worker's number and the highest counter that it has used. Only
-	// sqlRecordBeat sets it.
+	// sqlRecordHeartbeat sets it.
 	worker store.WorkerToken
 	// Only lockRelation sets the rest. held is how many builds the worker holds.
 	health    store.WorkerHealth
@@ -43,7 +43,7 @@ SELECT w.id IS NOT NULL, coalesce(w.instance <> nullif($3, ''), false), b.id IS 
 	coalesce(b.last_worker_id, ''), coalesce(b.attempt, 0)
 FROM (SELECT) one LEFT JOIN builds b ON b.seq = (SELECT seq FROM build_ids WHERE id = $1) LEFT JOIN workers w ON w.id = $2`
 
-func readRelation(ctx context.Context, q querier, s store.Beat) (st relation, err error) {
+func readRelation(ctx context.Context, q querier, s store.Heartbeat) (st relation, err error) {
 	err = q.QueryRow(ctx, sqlRelation, s.BuildID, s.WorkerID, s.Instance).Scan(st.columns()...)
 	if err != nil {
 		return st, fmt.Errorf("reading build %s: %w", s.BuildID, err)
@@ -51,7 +51,7 @@ func readRelation(ctx context.Context, q querier, s store.Beat) (st relation, er
 	return st, nil
 }
 
-// columns returns the targets of sqlRelation, with which those of sqlRecordBeat begin.
+// columns returns the targets of sqlRelation, with which those of sqlRecordHeartbeat begin.
 func (st *relation) columns() []any {
 	return []any{&st.workerKnown, &st.rival, &st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt}
 }
@@ -86,7 +86,7 @@ func (st relation) access(worker string, attempt int) error {
 
 // Held returns the build if the worker holds it now. It changes nothing. Errors:
 // Forbidden for an unknown worker, NotFound, DuplicateWorker, NotAssigned, StaleAttempt.
-func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err error) {
+func (b *Builds) Held(ctx context.Context, s store.Heartbeat) (build store.Build, err error) {
 	err = b.db.read("reading a held build").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		st, err := readRelation(ctx, c, s)
 		if err != nil {
@@ -104,14 +104,14 @@ func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err
 	return build, err
 }
 
-// sqlRecordBeat writes a beat and its log lines in one statement, and returns the relation as
+// sqlRecordHeartbeat writes a heartbeat and its log lines in one statement, and returns the relation as
 // it was before. Its steps:
 //
-//	r       reads the relation. due says whether to write a beat, lines whether to write
-//	        log lines; both are false for a worker that may not send this beat
+//	r       reads the relation. due says whether to write a heartbeat, lines whether to write
+//	        log lines; both are false for a worker that may not send this heartbeat
 //	w       updates the worker, which is locked before the build
 //	a       locks the build and reads whether it is still assigned, because only one of
-//	        several beats that arrive together may begin the build
+//	        several heartbeats that arrive together may begin the build
 //	b       updates the build, if the worker still has it in this attempt. Its lock makes
 //	        the lines visible in the order of their numbers, so that a reader who continues
 //	        after the last line misses none. The lines get the numbers after numbered.
@@ -126,7 +126,7 @@ func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err
 //
 // The eighth value is true if r expected to update the build, but another transaction took
 // it away meanwhile.
-const sqlRecordBeat = `/* record_beat */
+const sqlRecordHeartbeat = `/* record_beat */
 WITH r AS MATERIALIZED (
 	SELECT s.*, s.may AND NOT s.rival AND (s.state = 'assigned' OR s.build_seen IS NULL OR s.offline
 			OR least(s.build_seen, s.worker_seen) < now() - make_interval(secs => @interval)) AS due,
@@ -178,8 +178,8 @@ SELECT worker IS NOT NULL, rival, build IS NOT NULL, coalesce(state, ''), coales
 	coalesce((SELECT begins FROM a), false) AND EXISTS (SELECT FROM b), coalesce(number, 0), coalesce(used, 0)
 FROM r`
 
-// record writes a beat if it is permitted, and returns the relation as it was before.
-func (b *Builds) record(ctx context.Context, q querier, s store.Beat, heartbeat bool) (st relation, err error) {
+// record writes a heartbeat if it is permitted, and returns the relation as it was before.
+func (b *Builds) record(ctx context.Context, q querier, s store.Heartbeat, heartbeat bool) (st relation, err error) {
 	levels, messages, bytes := make([]string, len(s.Logs)), make([]string, len(s.Logs)), int64(0)
 	for i, l := range s.Logs {
 		levels[i], messages[i] = string(l.Level), store.Text(l.Message)
@@ -190,7 +190,7 @@ func (b *Builds) record(ctx context.Context, q querier, s store.Beat, heartbeat 
 		kind, facts = string(s.Kind), s.Facts
 	}
 	args := b.beating.args(map[string]any{
-		"build": s.BuildID, "worker": s.WorkerID, "attempt": s.Attempt, "instance": s.Instance, "heartbeat": heartbeat, "interval": beatInterval,
+		"build": s.BuildID, "worker": s.WorkerID, "attempt": s.Attempt, "instance": s.Instance, "heartbeat": heartbeat, "interval": heartbeatInterval,
 		"levels": levels, "messages": messages, "bytes": bytes, "kind": kind, "facts": facts,
 		"head": store.MaxLogHead, "tail": store.MaxLogTail, "limit": store.MaxBuildLog, "reached": store.MessageLogLimit,
 	})
@@ -206,32 +206,32 @@ func (b *Builds) record(ctx context.Context, q querier, s store.Beat, heartbeat 
 	return st, errNotAssigned()
 }
 
-// Touch records a beat. It acknowledges an assigned build, which is building from then
-// on, writes the time of the last beat of build and worker (at most once a second), and
+// RecordHeartbeat records a heartbeat. It acknowledges an assigned build, which is building from then
+// on, writes the time of the last heartbeat of build and worker (at most once a second), and
 // appends s.Logs. A build that its worker has ended accepts late log lines but does not
 // change otherwise. Its errors are those of Held.
-func (b *Builds) Touch(ctx context.Context, s store.Beat) (reply store.BeatReply, err error) {
-	err = b.db.write("recording a beat").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+func (b *Builds) RecordHeartbeat(ctx context.Context, s store.Heartbeat) (reply store.HeartbeatReply, err error) {
+	err = b.db.write("recording a heartbeat").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		reply, err = b.touch(ctx, c, s)
 		return err
 	})
 	return reply, err
 }
 
-func (b *Builds) touch(ctx context.Context, q querier, s store.Beat) (store.BeatReply, error) {
+func (b *Builds) touch(ctx context.Context, q querier, s store.Heartbeat) (store.HeartbeatReply, error) {
 	st, err := b.record(ctx, q, s, false)
 	if err == nil {
 		err = st.access(s.WorkerID, s.Attempt)
 	}
-	return store.BeatReply{Began: err == nil && st.began, Attempt: st.attempt}, err
+	return store.HeartbeatReply{Began: err == nil && st.began, Attempt: st.attempt}, err
 }
 
-// Heartbeat records a beat as Touch does, for a worker that asks whether to go on.
+// Heartbeat records a heartbeat as RecordHeartbeat does, for a worker that asks whether to go on.
 // Cancelled makes the worker stop, because the build was cancelled, has failed for
 // good, or belongs to another worker. A build that is pending after a lost attempt is
 // not cancelled, because its result is still accepted. Errors: NotFound, DuplicateWorker,
 // NotAssigned, StaleAttempt.
-func (b *Builds) Heartbeat(ctx context.Context, s store.Beat) (reply store.BeatReply, err error) {
+func (b *Builds) Heartbeat(ctx context.Context, s store.Heartbeat) (reply store.HeartbeatReply, err error) {
 	err = b.db.write("recording a heartbeat").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		st, err := b.record(ctx, c, s, true)
 		if err != nil {
@@ -247,7 +247,7 @@ func (b *Builds) Heartbeat(ctx context.Context, s store.Beat) (reply store.BeatR
 // heartbeat judges a heartbeat. cancelled is true if the worker held the build and must
 // stop. Without an error it is false if the worker holds the build, or if it was the last
 // holder and the build is pending.
-func (st relation) heartbeat(s store.Beat) (cancelled bool, err error) {
+func (st relation) heartbeat(s store.Heartbeat) (cancelled bool, err error) {
 	switch {
 	case !st.buildKnown:
 		return false, errNoBuild()
@@ -278,9 +278,9 @@ ON CONFLICT (worker_id) DO UPDATE SET
 	uptime_seconds = coalesce(excluded.uptime_seconds, t.uptime_seconds),
 	cpu_sum = t.cpu_sum + excluded.cpu_sum, cpu_count = t.cpu_count + excluded.cpu_count`
 
-// Telemetry records a beat as Touch does, and the figures of the worker's machine.
+// Telemetry records a heartbeat as RecordHeartbeat does, and the figures of the worker's machine.
 // Its errors are those of Held.
-func (b *Builds) Telemetry(ctx context.Context, s store.Beat, t store.Telemetry) (reply store.BeatReply, err error) {
+func (b *Builds) Telemetry(ctx context.Context, s store.Heartbeat, t store.Telemetry) (reply store.HeartbeatReply, err error) {
 	err = b.db.write("recording telemetry").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		st, err := readRelation(ctx, tx, s)
 		if err != nil {

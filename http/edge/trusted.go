@@ -13,12 +13,12 @@ import (
 )
 
 // Within calls f while it holds a unit of a limit for the address of a request. If the unit is taken
-// away, the request's context ends and its connection is closed. No unit of a known address is
+// away, the request's context ends and its connection is closed. No unit of a trusted address is
 // taken away.
 func (s *Server) Within(rule string, c echo.Context, f func() error) error {
 	l, addr, req := s.Limit(rule), s.Addr(c), c.Request()
-	who := store.Share{Part: addr, Known: s.known.has(addr, time.Now())}
-	if who.Known {
+	who := store.Share{Part: addr, Trusted: s.trusted.has(addr, time.Now())}
+	if who.Trusted {
 		return l.Do(req.Context(), who, f)
 	}
 	hangUp := hangUp(c)
@@ -58,29 +58,29 @@ func hangUp(c echo.Context) func() {
 	}
 }
 
-// knownFor is the shortest time for which an address stays known; the longest is twice that.
-const knownFor = 5 * time.Minute
+// trustedFor is the shortest time for which an address stays trusted; the longest is twice that.
+const trustedFor = 5 * time.Minute
 
 // belongsFor is the same for a worker, see [Server.Belongs].
 const belongsFor = time.Hour
 
-// known remembers who has recently sent a key, session or signature that its route accepts.
-// They get more than unknown ones. Safe for concurrent use.
-type known struct {
+// trusted remembers who has recently sent a key, session or signature that its route accepts.
+// They get more than others. Safe for concurrent use.
+type trusted struct {
 	mu sync.RWMutex // guards by
 	by recent[struct{}]
 }
 
-func newKnown(life time.Duration) *known { return &known{by: recent[struct{}]{life: life}} }
+func newTrusted(life time.Duration) *trusted { return &trusted{by: recent[struct{}]{life: life}} }
 
-func (k *known) has(who string, now time.Time) bool {
+func (k *trusted) has(who string, now time.Time) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	_, ok := k.by.get(who, now)
 	return ok
 }
 
-func (k *known) add(who string, now time.Time) {
+func (k *trusted) add(who string, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.by.put(who, struct{}{}, now)
