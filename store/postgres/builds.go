@@ -37,7 +37,7 @@ func NewBuilds(db *DB, cfg BuildsConfig) *Builds {
 	if cfg.QueueLimit <= 0 {
 		cfg.QueueLimit = store.DefaultQueueLimit
 	}
-	b := &Builds{db: db, cfg: cfg, beating: number(sqlRecordHeartbeat)}
+	b := &Builds{db: db, cfg: cfg, beating: number(sqlRecordBeat)}
 	b.additions = batching.New(batching.Config[*addition]{Commit: b.addTogether, Refused: isDataError, Pace: additionsAtOnce})
 	return b
 }

@@ -23,10 +23,10 @@ type relation struct {
 	lastHolder  string // last_worker_id
 	attempt     int
 	// began is true if this heartbeat changed the build from assigned to building. Only
-	// sqlRecordHeartbeat sets it.
+	// sqlRecordBeat sets it.
 	began bool
 	// worker is the worker's number and the highest counter that it has used. Only
-	// sqlRecordHeartbeat sets it.
+	// sqlRecordBeat sets it.
 	worker store.WorkerToken
 	// Only lockRelation sets the rest. held is how many builds the worker holds.
 	health    store.WorkerHealth
@@ -51,7 +51,7 @@ func readRelation(ctx context.Context, q querier, s store.Heartbeat) (st relatio
 	return st, nil
 }
 
-// columns returns the targets of sqlRelation, with which those of sqlRecordHeartbeat begin.
+// columns returns the targets of sqlRelation, with which those of sqlRecordBeat begin.
 func (st *relation) columns() []any {
 	return []any{&st.workerKnown, &st.rival, &st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt}
 }
@@ -104,7 +104,7 @@ func (b *Builds) Held(ctx context.Context, s store.Heartbeat) (build store.Build
 	return build, err
 }
 
-// sqlRecordHeartbeat writes a heartbeat and its log lines in one statement, and returns the relation as
+// sqlRecordBeat writes a heartbeat and its log lines in one statement, and returns the relation as
 // it was before. Its steps:
 //
 //	r       reads the relation. due says whether to write a heartbeat, lines whether to write
@@ -126,7 +126,7 @@ func (b *Builds) Held(ctx context.Context, s store.Heartbeat) (build store.Build
 //
 // The eighth value is true if r expected to update the build, but another transaction took
 // it away meanwhile.
-const sqlRecordHeartbeat = `/* record_beat */
+const sqlRecordBeat = `/* record_beat */
 WITH r AS MATERIALIZED (
 	SELECT s.*, s.may AND NOT s.rival AND (s.state = 'assigned' OR s.build_seen IS NULL OR s.offline
 			OR least(s.build_seen, s.worker_seen) < now() - make_interval(secs => @interval)) AS due,

@@ -59,7 +59,13 @@ func TestAFrozenDatabaseTakesNoBuildFromALiveWorker(t *testing.T) {
 		})
 	}
 	silentIsSwept := func() { // so silence counts again
-		id := takttest.Submit(t, second, source)
+		var id string
+		once := client.Submit{Platform: store.Android, Source: client.Bytes(source), IdempotencyKey: client.NewIdempotencyKey()}
+		takttest.Eventually(t, "a build is submitted", func() bool { // a connection may still be dialled
+			sub, err := second.Client.Submit(t.Context(), once)
+			id = sub.ID
+			return err == nil
+		})
 		require.Equal(t, id, takttest.Register(t, second, 1).Poll(t).ID)
 		takttest.Eventually(t, "a silent worker loses its build", func() bool {
 			status, err := owner.Client.Status(t.Context(), id, client.BuildAuth{})
