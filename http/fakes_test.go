@@ -238,8 +238,10 @@ type instant struct {
 	build store.Build
 }
 
-func (i *instant) Find(context.Context, string) (store.Build, error)          { return i.build, nil }
+func (i *instant) Find(context.Context, string) (store.Build, error) { return i.build, nil }
+
 func (i *instant) Held(context.Context, store.Heartbeat) (store.Build, error) { return i.build, nil }
+
 func (i *instant) RecordHeartbeat(context.Context, store.Heartbeat) (store.HeartbeatReply, error) {
 	return store.HeartbeatReply{}, nil
 }

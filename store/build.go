@@ -107,6 +107,9 @@ type Build struct {
 	WorkerName string
 	// Attempt counts assignments; 0 before the first, never reset.
 	Attempt int
+	// Sender is the PostgreSQL process that notifies the controllers of a build that was just
+	// submitted, else 0.
+	Sender uint32
 	// TokenHash is the SHA-256 of the build access token.
 	TokenHash    TokenHash
 	SubmittedAt  time.Time

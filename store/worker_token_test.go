@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
+	"takt/store/storetest/faketime"
 )
 
 func secret(b byte) []byte { return []byte(strings.Repeat(string(rune(b)), 32)) }
@@ -95,10 +96,10 @@ func TestTokensExpireByTheDatabasesClock(t *testing.T) {
 		raw, err := base64.RawURLEncoding.DecodeString(token)
 		require.NoError(t, err)
 		require.EqualValues(t, database.Add(90*time.Second).Unix(), binary.BigEndian.Uint32(raw[10:]))
-		<-time.After(89 * time.Second)
+		faketime.Pass(89 * time.Second)
 		_, err = two.Check(token)
 		require.NoError(t, err)
-		<-time.After(2 * time.Second)
+		faketime.Pass(2 * time.Second)
 		_, err = two.Check(token)
 		require.Equal(t, store.InvalidToken, store.CodeOf(err))
 		require.NoError(t, two.Learn("here", database.Add(time.Minute)), "the clock was set back")

@@ -11,8 +11,8 @@
 // DATA_DIR/postgres.password. It runs as an account that is not root, accesses
 // its directory through an inherited descriptor and writes its log to the
 // named pipe DATA_DIR/postgres.stderr. Pool (pool.go) owns the pgx pool and a
-// separate connection for health checks. Listener (listener.go) owns the
-// connection for LISTEN. A restart loses nothing, because all state is on the disk
+// separate connection for health checks (open_pool.go); pool_outage.go is what it does without
+// a database. Listener (listener.go) owns the connection for LISTEN. A restart loses nothing, because all state is on the disk
 // and in the database.
 //
 // # Failure

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"takt/actors/otp"
@@ -153,11 +154,11 @@ func (l *Listener) listen(ctx context.Context, connected func()) error {
 	defer hangUp(conn)
 	connected()
 	for {
-		payload, err := l.next(ctx, conn)
+		n, err := l.next(ctx, conn)
 		switch {
 		case err == nil:
-			topic, argument, _ := strings.Cut(payload, " ")
-			cfg.Bus.PublishRemote(topic, argument)
+			topic, argument, _ := strings.Cut(n.Payload, " ")
+			cfg.Bus.PublishRemote(topic, argument, n.PID)
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case !errors.Is(err, errSilent):
@@ -176,7 +177,7 @@ var errSilent = errors.New("no notification for a while")
 
 // next waits for a notification. After AskEvery, or when Use is called, it fails with
 // errSilent; the connection can then still be used.
-func (l *Listener) next(ctx context.Context, conn *pgx.Conn) (string, error) {
+func (l *Listener) next(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, l.cfg.AskEvery, errSilent)
 	defer cancel()
 	waiting, awaken := context.WithCancelCause(waiting)
@@ -185,11 +186,11 @@ func (l *Listener) next(ctx context.Context, conn *pgx.Conn) (string, error) {
 	n, err := conn.WaitForNotification(waiting)
 	if err != nil {
 		if waiting.Err() != nil && !conn.IsClosed() {
-			return "", context.Cause(waiting)
+			return nil, context.Cause(waiting)
 		}
-		return "", err
+		return nil, err
 	}
-	return n.Payload, nil
+	return n, nil
 }
 
 // subscribe connects and listens.

@@ -1,6 +1,7 @@
 package database
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -39,8 +40,8 @@ func TestListener(t *testing.T) {
 
 	notify := func(t *testing.T) {
 		t.Helper()
-		query(t, db.pg, "SELECT pg_notify('takt', 'job:available ios')::text")
-		require.Equal(t, pubsub.Event{Topic: pubsub.JobAvailable, Data: "ios", Remote: true}, next(t))
+		pid := must(strconv.ParseUint(query(t, db.pg, "SELECT pg_backend_pid() || left(pg_notify('takt', 'job:available ios')::text, 0)"), 10, 32))(t)
+		require.Equal(t, pubsub.Event{Topic: pubsub.JobAvailable, Data: "ios", Remote: true, Sender: uint32(pid)}, next(t))
 	}
 	t.Run("publishes what is notified, after silence too", func(t *testing.T) { // builds on the step before
 		notify(t)

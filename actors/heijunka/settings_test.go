@@ -74,7 +74,7 @@ func TestSettings(t *testing.T) {
 			require.NoError(w, err)
 			passes(time.Minute)
 			require.Equal(w, cfg.Limits, w.limits())
-			w.bus.PublishRemote(pubsub.SettingsChanged, "heijunka")
+			w.bus.PublishRemote(pubsub.SettingsChanged, "heijunka", 0)
 			synctest.Wait()
 			require.Equal(w, store.HeijunkaLimits{Soft: 7, Hard: 8}, w.limits())
 		},

@@ -34,9 +34,10 @@ type Event struct {
 	// Data is what the publisher passed. For a remote event it is a string, the rest
 	// of the notification after the topic: "ios" of "job:available ios".
 	Data any
-	// Remote says that the event came through PostgreSQL. This process may have sent
-	// it itself.
+	// Remote says that the event came through PostgreSQL, whose process Sender sent it. It may
+	// have served this process.
 	Remote bool
+	Sender uint32
 }
 
 // Bus is the handle. It may be copied.
@@ -48,9 +49,9 @@ func New() Bus { return Bus{&table{topics: map[string][]subscriber{}}} }
 // Publish hands an event to the topic's subscribers.
 func (b Bus) Publish(topic string, data any) { b.publish(Event{Topic: topic, Data: data}) }
 
-// PublishRemote publishes a notification of PostgreSQL.
-func (b Bus) PublishRemote(topic, argument string) {
-	b.publish(Event{Topic: topic, Data: argument, Remote: true})
+// PublishRemote publishes a notification that a process of PostgreSQL has sent.
+func (b Bus) PublishRemote(topic, argument string, sender uint32) {
+	b.publish(Event{Topic: topic, Data: argument, Remote: true, Sender: sender})
 }
 
 func (b Bus) publish(e Event) {

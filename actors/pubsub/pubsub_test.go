@@ -110,7 +110,7 @@ func TestProcesses(t *testing.T) {
 	inBubble(t, "a process gets its topic's events from the moment in which Listen returns", func(b fixture) {
 		_, one := b.listener("one")
 		_, two := b.listener("two")
-		b.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
+		b.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat", 0)
 		b.bus.Publish(pubsub.QueueUpdated, "nobody listens")
 		want := []any{pubsub.Event{Topic: pubsub.SettingsChanged, Data: "heartbeat", Remote: true}}
 		require.Equal(b, want, one.take())
@@ -176,7 +176,7 @@ func TestFunctions(t *testing.T) {
 		end := b.bus.Subscribe(one.event, pubsub.QueueUpdated, pubsub.JobAvailable)
 		defer b.bus.Subscribe(two.event, pubsub.JobAvailable)()
 		b.bus.Publish(pubsub.QueueUpdated, 7)
-		b.bus.PublishRemote(pubsub.JobAvailable, "ios")
+		b.bus.PublishRemote(pubsub.JobAvailable, "ios", 0)
 		require.Equal(b, []any{7, "ios"}, one.take())
 		end()
 		end()
@@ -190,7 +190,7 @@ func TestFunctions(t *testing.T) {
 		bus, all := pubsub.New(), &list{}
 		end := bus.Subscribe(func(e pubsub.Event) { all.got = append(all.got, e.Topic) })
 		bus.Publish(pubsub.QueueUpdated, nil)
-		bus.PublishRemote(pubsub.JobAvailable, "ios")
+		bus.PublishRemote(pubsub.JobAvailable, "ios", 0)
 		end()
 		bus.Publish(pubsub.QueueUpdated, nil)
 		require.Equal(t, []any{pubsub.QueueUpdated, pubsub.JobAvailable}, all.got, "without a process too")

@@ -109,7 +109,7 @@ func crashAt(t *testing.T, at string, after bool) {
 	}
 	for i := range builds {
 		b.submits(fmt.Sprint("b", i), store.IOS)
-		b.bus.PublishRemote(pubsub.JobAvailable, "ios") // the echo of the submit's NOTIFY
+		b.bus.PublishRemote(pubsub.JobAvailable, "ios", 0) // the echo of the submit's NOTIFY
 		b.queue.Freed("w0")
 		b.passes(700 * time.Millisecond)
 	}

@@ -219,7 +219,7 @@ func (m *memory) enqueued(e enqueued, now time.Time) {
 	case c == nil:
 		c = m.pending.add(e.class)
 	}
-	m.pending.enqueued(c, e.n)
+	m.pending.enqueued(c, e.n, e.sender)
 	for n := e.n; n > 0 && !m.away && c.woken < c.n; n-- {
 		var p *poll
 		if e.cache != "" {

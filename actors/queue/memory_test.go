@@ -110,7 +110,7 @@ func (s *stage) parks(worker string, takes ...store.Platform) *poll {
 }
 
 // enqueues makes builds pending here.
-func (s *stage) enqueues(class int32, n int) { s.pending.enqueued(s.pending.known(class), n) }
+func (s *stage) enqueues(class int32, n int) { s.pending.enqueued(s.pending.known(class), n, 0) }
 
 // counts makes the database count n builds for iOS, as of now.
 func (s *stage) counts(n int) {
@@ -603,7 +603,7 @@ func TestPendingShownIsWhatWasCounted(t *testing.T) {
 	changes := func() uint64 { c, _ := s.q.Counted(); return c.Changes }
 	s.counts(4)
 	require.Equal(t, c.Changes, changes(), "counting alone changes nothing")
-	for _, change := range []func(){func() { s.enqueues(ios, 1) }, func() { s.pending.notified("android") }, func() { s.pending.notified("ios 99") }, s.missed} {
+	for _, change := range []func(){func() { s.enqueues(ios, 1) }, func() { s.pending.notified("android", 0) }, func() { s.pending.notified("ios 99", 0) }, s.missed} {
 		before := changes()
 		change()
 		require.Greater(t, changes(), before)
@@ -650,7 +650,7 @@ func TestMemoryKnowsClasses(t *testing.T) {
 	onStage(t, "a class of which only the number is known is counted at once", func(s *stage) {
 		p := labelled(s, "b", store.Labels{"gpu": ""})
 		for _, hear := range []func(){
-			func() { s.pending.notified(gpuClass.Event()) },
+			func() { s.pending.notified(gpuClass.Event(), 0) },
 			func() { s.enqueued(enqueued{class: store.Class{ID: gpu}, n: 1}, s.now) },
 			func() { s.pending.claimed(gpu) },
 		} {
@@ -662,7 +662,7 @@ func TestMemoryKnowsClasses(t *testing.T) {
 		}
 		s.pending.recount([]store.ClassCount{{Class: gpuClass, N: 1}}, s.pending.seen(), 10, s.now)
 		s.wakesJust(p)
-		s.pending.notified(gpuClass.Event())
+		s.pending.notified(gpuClass.Event(), 0)
 		require.Equal(s, 2, s.pending.known(gpu).n)
 		s.counts(0)
 		require.NotNil(s, s.pending.known(gpu), "a poll was woken for it")

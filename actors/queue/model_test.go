@@ -366,11 +366,19 @@ func TestTokensAndSessionsOverTwoControllers(t *testing.T) {
 				b := &fakeBuild{platform: rapid.SampledFrom([]store.Platform{store.IOS, store.Android, "gpu"}).Draw(t, "platform")}
 				m.db.submit(fmt.Sprint("b", m.builds), b.platform)
 				here, class := m.node(), b.class()
-				here.enqueued(enqueued{class: class, defined: true, n: 1}, m.now)
+				sender := uint32(m.builds)
+				enqueue := func() { here.enqueued(enqueued{class: class, defined: true, n: 1, sender: sender}, m.now) }
+				late := m.chance("the notification comes first")
+				if !late {
+					enqueue()
+				}
 				for _, n := range m.nodes {
-					if n != here && m.chance("the notification arrives") {
-						n.pending.notified(class.Event())
+					if m.chance("the notification arrives") {
+						n.pending.notified(class.Event(), sender)
 					}
+				}
+				if late {
+					enqueue()
 				}
 			},
 			"wake":   func(*rapid.T) { m.node().wake() },

@@ -298,7 +298,7 @@ func TestTimeouts(t *testing.T) {
 
 	onWatch(t, "another controller's update is heard", func(w *watch) {
 		w.db.set(func(s *fakeStore) { s.saved = &short })
-		w.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
+		w.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat", 0)
 		synctest.Wait()
 		got, err := w.monitor.Timeouts(w.Context())
 		require.NoError(w, err)
@@ -319,7 +319,7 @@ func TestTimeouts(t *testing.T) {
 
 	onWatch(t, "unusable saved timeouts fall back to the configured ones", func(w *watch) {
 		w.db.set(func(s *fakeStore) { s.saved = &store.Timeouts{} })
-		w.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
+		w.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat", 0)
 		synctest.Wait()
 		got, err := w.monitor.Timeouts(w.Context())
 		require.NoError(w, err)

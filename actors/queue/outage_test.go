@@ -60,7 +60,7 @@ func TestPubsubAway(t *testing.T) {
 		b.db.worker("w")
 		w := b.asks("w", time.Minute)
 		b.db.submit("x", store.IOS)
-		b.bus.PublishRemote(pubsub.JobAvailable, "ios")
+		b.bus.PublishRemote(pubsub.JobAvailable, "ios", 0)
 		synctest.Wait()
 		b.gotJob(w, "x")
 	})

@@ -39,9 +39,10 @@ type class struct {
 	// news counts the builds that became pending as far as this controller learned. Those
 	// counted after a read of the database began may be missing from its result.
 	news uint64
-	// echoes is how many notifications of this controller's own submissions are still to
-	// come. They are ignored, so that no build is counted twice.
-	echoes int
+	// echoes are the notifications that are still to come of what this controller made pending, by
+	// the PostgreSQL process that sends them. They are ignored, so that no build is counted twice.
+	// Those that came first are negative.
+	echoes map[uint32]int
 	// doubt is true if the class should be counted again soon.
 	doubt bool
 	// woken is how many polls were woken for a build of the class and still fetch it.
@@ -136,26 +137,38 @@ func (c *class) set(n int) {
 	c.shown.Store(int64(c.n))
 }
 
-// enqueued records builds that this controller made pending.
-func (h *pending) enqueued(c *class, n int) {
-	c.echoes += n
-	h.appeared(c, n)
+// enqueued records builds that this controller made pending, of which sender notifies.
+func (h *pending) enqueued(c *class, n int, sender uint32) {
+	if sender == 0 { // nobody notifies
+		h.appeared(c, n)
+		return
+	}
+	before := c.echo(sender, n)
+	h.appeared(c, max(before+n, 0)-max(before, 0))
 }
 
-// notified records another controller's notification of a pending build. argument names the
-// class; without it all classes may be concerned.
-func (h *pending) notified(argument string) {
+// echo adds n to a sender's echoes, and returns how many they were.
+func (c *class) echo(sender uint32, n int) (before int) {
+	if c.echoes == nil {
+		c.echoes = map[uint32]int{}
+	}
+	before = c.echoes[sender]
+	if c.echoes[sender] += n; c.echoes[sender] == 0 {
+		delete(c.echoes, sender)
+	}
+	return before
+}
+
+// notified records a notification of a pending build, which another controller or an own
+// submission sent. argument names the class; without it all classes may be concerned.
+func (h *pending) notified(argument string, sender uint32) {
 	id := store.ClassOfEvent(argument).ID
 	if argument != "" && h.known(id) == nil {
 		h.noteUndefined(id)
 		return
 	}
 	for _, c := range h.classes {
-		switch {
-		case argument != "" && c.ID != id:
-		case c.echoes > 0:
-			c.echoes--
-		default:
+		if (argument == "" || c.ID == id) && c.echo(sender, -1) <= 0 {
 			h.appeared(c, 1)
 		}
 	}
@@ -210,7 +223,7 @@ func (h *pending) recount(count []store.ClassCount, seen seen, limit int, now ti
 	}
 	known := len(h.classes)
 	h.classes = slices.DeleteFunc(slices.Clone(h.classes), func(c *class) bool {
-		c.echoes, c.doubt = 0, false
+		c.echoes, c.doubt = nil, false
 		n := counts[c.ID]
 		if n >= limit {
 			n = max(n, c.n)
@@ -271,4 +284,87 @@ func (m *memory) dropProfiles() {
 		used[s.profile] = true
 	}
 	maps.DeleteFunc(m.profiles, func(p *profile, _ struct{}) bool { return !used[p] && p.parked.Len() == 0 })
+}
+
+const (
+	// warmFor is how long a worker is preferred for its cache.
+	warmFor = 24 * time.Hour
+	// maxWarm is how many workers are remembered; one more replaces an arbitrary one.
+	maxWarm = 20_000
+	// maxAsked is how many warm workers are checked for one build.
+	maxAsked = 64
+)
+
+// caches remembers the cache label of the last build that each worker finished. It is only
+// a hint: no build waits for a worker because of it.
+type caches struct {
+	workers map[string]warm                // by worker id
+	labels  map[string]map[string]struct{} // worker ids by label
+}
+
+type warm struct {
+	label string
+	at    time.Time
+}
+
+func newCaches() caches {
+	return caches{workers: map[string]warm{}, labels: map[string]map[string]struct{}{}}
+}
+
+// finished records that worker has a warm cache for label.
+func (c *caches) finished(worker, label string, now time.Time) {
+	c.forget(worker)
+	if len(c.workers) >= maxWarm {
+		for someone := range c.workers {
+			c.forget(someone)
+			break
+		}
+	}
+	c.workers[worker] = warm{label: label, at: now}
+	if c.labels[label] == nil {
+		c.labels[label] = map[string]struct{}{}
+	}
+	c.labels[label][worker] = struct{}{}
+}
+
+func (c *caches) forget(worker string) {
+	known, ok := c.workers[worker]
+	if !ok {
+		return
+	}
+	delete(c.workers, worker)
+	delete(c.labels[known.label], worker)
+	if len(c.labels[known.label]) == 0 {
+		delete(c.labels, known.label)
+	}
+}
+
+// has reports whether worker has a warm cache for label. It removes an entry that is too
+// old.
+func (c *caches) has(worker, label string, now time.Time) bool {
+	known, ok := c.workers[worker]
+	if ok && now.Sub(known.at) > warmFor {
+		c.forget(worker)
+		return false
+	}
+	return ok && known.label == label
+}
+
+// warm returns the oldest parked poll of a worker that has a warm cache for label, can take
+// a build of c and is not the worker not; nil if there is none.
+func (m *memory) warm(c *class, label, not string, now time.Time) (found *poll) {
+	asked := 0
+	for worker := range m.caches.labels[label] {
+		if asked++; asked > maxAsked {
+			break
+		}
+		s := m.byID[worker]
+		if worker == not || s == nil || s.next == nil || s.next.state != parked || !s.next.takes.takes(c) {
+			continue
+		}
+		if m.caches.has(worker, label, now) && (found == nil || s.next.no < found.no) {
+			found = s.next
+		}
+	}
+	return found
 }

@@ -279,7 +279,7 @@ func TestABuildThatWasLockedInVainWakesTheOtherController(t *testing.T) {
 			WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&waiting)
 		return err == nil && waiting == 1
 	}, time.Minute, time.Millisecond)
-	two.bus.PublishRemote(pubsub.JobAvailable, "ios")
+	two.bus.PublishRemote(pubsub.JobAvailable, "ios", 0)
 	require.Eventually(t, func() bool { s := two.queue.Stats(); return s.Batches == 2 && s.Parked == 1 }, time.Minute, time.Millisecond)
 
 	require.NoError(t, held.Rollback(t.Context()))
@@ -291,7 +291,7 @@ func TestABuildThatWasLockedInVainWakesTheOtherController(t *testing.T) {
 	require.NoError(t, listener.Close(t.Context()))
 	require.NoError(t, err)
 	require.Equal(t, "job:available ios", n.Payload)
-	two.bus.PublishRemote(pubsub.JobAvailable, "ios")
+	two.bus.PublishRemote(pubsub.JobAvailable, "ios", 0)
 	require.NotNil(t, (<-results[2]).Job)
 	t.Logf("woken after %s", time.Since(begun))
 	require.Less(t, time.Since(begun), 5*time.Second, "a count, or an old one, would come later")

@@ -144,21 +144,22 @@ func (q *Queue) reply(p *poll, a answer) store.PollReply {
 // A worker for which Warm was called with the build's cache label is preferred, or else one
 // with the labels that the build prefers. It never blocks.
 func (q *Queue) Enqueued(b store.Build) {
-	otp.Cast(q.ref, enqueued{class: b.Class(), defined: true, n: 1, cache: b.Labels.Cache(), prefer: b.Prefer, last: b.LastWorkerID})
+	otp.Cast(q.ref, enqueued{class: b.Class(), defined: true, n: 1, sender: b.Sender, cache: b.Labels.Cache(), prefer: b.Prefer, last: b.LastWorkerID})
 }
 
 // Requeued reports that this controller has made builds pending again. It never blocks.
 func (q *Queue) Requeued(refs []store.BuildRef) {
 	type kind struct {
-		class int32
-		last  string
+		class  int32
+		last   string
+		sender uint32
 	}
 	counts := map[kind]int{}
 	for _, ref := range refs {
-		counts[kind{ref.ClassID, ref.WorkerID}]++
+		counts[kind{ref.ClassID, ref.WorkerID, ref.Sender}]++
 	}
 	for k, n := range counts {
-		otp.Cast(q.ref, enqueued{class: store.Class{ID: k.class}, n: n, last: k.last})
+		otp.Cast(q.ref, enqueued{class: store.Class{ID: k.class}, n: n, last: k.last, sender: k.sender})
 	}
 }
 

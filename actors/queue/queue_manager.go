@@ -30,6 +30,7 @@ type (
 		// defined is false if only the number of class is known.
 		defined bool
 		n       int
+		sender  uint32 // the PostgreSQL process that notifies the controllers, 0 if none does
 		cache   string
 		prefer  store.Require
 		last    string // the last worker that had these builds, or those that they retry
@@ -360,7 +361,7 @@ func (m *manager) notified(c *otp.Ctx, e pubsub.Event) {
 			m.q.db.LowerWatermark(position)
 		}
 	default:
-		m.pending.notified(argument)
+		m.pending.notified(argument, e.Sender)
 	}
 }
 

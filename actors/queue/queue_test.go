@@ -111,9 +111,12 @@ func (b *bench) sends(req store.PollRequest, wait time.Duration) *asked {
 }
 
 // submits makes a build pending and says so.
+// sender is the process that notifies the controllers of what submits submits.
+const sender = 4711
+
 func (b *bench) submits(id string, p store.Platform) {
 	b.db.submit(id, p)
-	b.queue.Enqueued(store.Build{Platform: p, ClassID: store.PlainClass(p)})
+	b.queue.Enqueued(store.Build{Platform: p, ClassID: store.PlainClass(p), Sender: sender})
 	synctest.Wait()
 }
 
@@ -204,23 +207,35 @@ func TestParkedPoll(t *testing.T) {
 		b.db.worker("v")
 		w, v := b.asks("w", time.Minute), b.asks("v", time.Minute)
 		b.db.submit("x", store.IOS)
-		b.bus.PublishRemote(pubsub.JobAvailable, "ios")
+		b.bus.PublishRemote(pubsub.JobAvailable, "ios", 0)
 		synctest.Wait()
 		b.gotJob(w, "x")
 		require.False(b, v.done())
 		require.Equal(b, int64(1), b.queue.Stats().Woken)
 	})
 
-	inBubble(t, "the echo of a submission wakes nobody", Config{}, func(b *bench) {
-		b.db.worker("w")
-		b.db.worker("v")
-		b.asks("w", time.Minute)
-		b.asks("v", time.Minute)
-		b.submits("x", store.IOS)
-		b.bus.PublishRemote(pubsub.JobAvailable, "ios")
-		synctest.Wait()
-		require.Equal(b, int64(1), b.queue.Stats().Woken)
-	})
+	for _, first := range []bool{false, true} {
+		inBubble(t, fmt.Sprint("the echo of a submission wakes nobody, although it comes first: ", first), Config{}, func(b *bench) {
+			for _, w := range []string{"u", "v", "w"} {
+				b.db.worker(w)
+				b.asks(w, time.Minute)
+			}
+			echo := func() { b.bus.PublishRemote(pubsub.JobAvailable, "ios", sender) }
+			if first {
+				echo()
+			}
+			b.submits("x", store.IOS)
+			if !first {
+				echo()
+			}
+			synctest.Wait()
+			require.Equal(b, int64(1), b.queue.Stats().Woken)
+			b.db.submit("y", store.IOS)
+			b.bus.PublishRemote(pubsub.JobAvailable, "ios", sender+1)
+			synctest.Wait()
+			require.Equal(b, int64(2), b.queue.Stats().Woken, "that of another controller's does")
+		})
+	}
 
 	inBubble(t, "requeued builds wake as many", Config{}, func(b *bench) {
 		for i := range 3 {
@@ -390,7 +405,7 @@ func TestSessions(t *testing.T) {
 					s.workers["w"].Used += 1 << 20 // as when it unregisters elsewhere
 				})
 				if told {
-					b.bus.PublishRemote(pubsub.WorkerChanged, "1")
+					b.bus.PublishRemote(pubsub.WorkerChanged, "1", 0)
 					synctest.Wait()
 				} else {
 					b.passes(2 * time.Second)

@@ -122,7 +122,7 @@ func (w *fixture) passes(d time.Duration) (applied []int) {
 // save is another controller's change.
 func (w *fixture) save(value int) {
 	w.db.set(func() { w.db.value = value })
-	w.bus.PublishRemote(pubsub.SettingsChanged, "keeper")
+	w.bus.PublishRemote(pubsub.SettingsChanged, "keeper", 0)
 }
 
 func TestWatcher(t *testing.T) {
@@ -132,7 +132,7 @@ func TestWatcher(t *testing.T) {
 		require.Equal(w, []int{1}, w.passes(time.Second))
 		w.save(2)
 		require.Equal(w, []int{2}, w.passes(time.Second))
-		w.bus.PublishRemote(pubsub.SettingsChanged, "other")
+		w.bus.PublishRemote(pubsub.SettingsChanged, "other", 0)
 		require.Empty(w, w.passes(time.Second))
 		require.Equal(w, 2, w.db.reads)
 		require.Empty(w, w.others)

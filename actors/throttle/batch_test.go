@@ -160,7 +160,7 @@ func TestRatesAreRememberedUntilTheyChange(t *testing.T) {
 	require.EqualValues(t, 4, f.reads.Load())
 	_, err := f.PutConfig(t.Context(), store.ThrottleConfig{PortalID: portal, ActionID: 1, MaxThroughput: 6, TimePeriod: 1, TimeUnit: store.Day})
 	require.NoError(t, err)
-	b.bus.PublishRemote("throttle:config", "9001:1") // as the listener does
+	b.bus.PublishRemote("throttle:config", "9001:1", 0) // as the listener does
 	require.Eventually(t, func() bool {
 		c, err := b.Cache.Config(t.Context(), portal, 1)
 		return err == nil && c.MaxThroughput == 6

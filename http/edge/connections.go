@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,9 +26,9 @@ import (
 // shown none, which all are at first. Safe for concurrent use.
 type connections struct {
 	most    int // maximum of connections
-	each    int // maximum per address that is not known
+	each    int // maximum per address that is not trusted
 	kept    int // kept for connections that have shown no credential
-	known   *trusted
+	trusted *trusted
 	proxy   func(addr netip.Addr) bool // reports whether an address is a trusted proxy's
 	refused func()                     // called for each connection that is closed for others
 
@@ -36,9 +39,9 @@ type connections struct {
 	proven  int                   // how many connections the holders have
 }
 
-func newConnections(cfg Config, known *trusted, refused func()) *connections {
+func newConnections(cfg Config, trusts *trusted, refused func()) *connections {
 	return &connections{
-		most: cfg.MaxConnections, each: cfg.MaxPerAddress, kept: max(1, cfg.MaxConnections/8), known: known, refused: refused,
+		most: cfg.MaxConnections, each: cfg.MaxPerAddress, kept: max(1, cfg.MaxConnections/8), trusted: trusts, refused: refused,
 		proxy: func(addr netip.Addr) bool { return isTrusted(addr, cfg.TrustedProxies) },
 		open:  map[net.Conn]*conn{}, unknown: map[string]*connShare{}, holders: map[string]*connShare{},
 	}
@@ -75,7 +78,7 @@ func (l *connections) admit(c net.Conn) bool {
 	ip, now := peerIP(c), time.Now()
 	k := &conn{Conn: c, all: l, addr: quotaAddr(ip)}
 	k.since.Store(now.UnixNano())
-	known := l.known.has(k.addr, now)
+	known := l.trusted.has(k.addr, now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open[c] = k
@@ -313,17 +316,17 @@ func (k *conn) change(by int32) {
 }
 
 // due reports whether trust has to record a credential that was shown on the connection. That
-// is so for the first one, and then once a minute, so that the address stays known.
+// is so for the first one, and then once a minute, so that the address stays trusted.
 func (k *conn) due(now time.Time) bool {
 	return k != nil && now.UnixNano()-k.proven.Load() > int64(time.Minute)
 }
 
-// trust makes the connection's address known, and counts the connection for who's credential
+// trust makes the connection's address trusted, and counts the connection for who's credential
 // from now on, because its route accepted that.
 func (k *conn) trust(who store.Share, now time.Time) {
 	k.proven.Store(now.UnixNano())
 	l := k.all
-	l.known.add(k.addr, now)
+	l.trusted.add(k.addr, now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.unknown[k.addr]; s != nil {
@@ -340,4 +343,61 @@ func (k *conn) cut() {
 	if k != nil {
 		_ = k.Close()
 	}
+}
+
+// borrowedListener is a listener for an http.Server whose Close does not close the listener
+// below, so that the next server can use it.
+type borrowedListener struct {
+	net.Listener
+	conns    *connections
+	deadline func(time.Time) error
+	once     sync.Once
+	end      chan struct{} // closed by Close
+}
+
+func borrow(ln net.Listener, conns *connections) (*borrowedListener, error) {
+	d, ok := ln.(interface{ SetDeadline(t time.Time) error })
+	if !ok {
+		return nil, fmt.Errorf("listener %T has no deadline", ln)
+	}
+	return &borrowedListener{Listener: ln, conns: conns, deadline: d.SetDeadline, end: make(chan struct{})}, nil
+}
+
+// Accept returns the next connection, net.ErrClosed after Close, or another error of the
+// listener. After leave it waits for Close. Connections are not wrapped, because downloads
+// need the real *net.TCPConn. A connection beyond a maximum is closed immediately, because in
+// the backlog its client would wait for a reply that never comes.
+func (l *borrowedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded): // of leave or Close
+			<-l.end
+			return nil, net.ErrClosed
+		case err != nil:
+			return nil, err
+		case l.conns.admit(c):
+			return c, nil
+		}
+		l.conns.refused()
+		_ = c.Close()
+	}
+}
+
+// leave makes Accept take no more connections; they wait in the socket's backlog.
+func (l *borrowedListener) leave() { _ = l.deadline(time.Unix(1, 0)) }
+
+// Close ends a running Accept and leaves the socket open.
+func (l *borrowedListener) Close() error {
+	err := l.deadline(time.Unix(1, 0)) // before Accept returns, because giveBack may follow
+	l.once.Do(func() { close(l.end) })
+	return err
+}
+
+// giveBack makes the listener usable again. It must not be called during Accept.
+func (l *borrowedListener) giveBack() error {
+	if err := l.deadline(time.Time{}); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("resetting listener: %w", err)
+	}
+	return nil
 }

@@ -5,8 +5,8 @@
 // A request passes through these steps: request id and CORS, router, key check (memory
 // only), and then the serve function of its [Route]: [Server.Levelled], which runs the
 // handler as a process of [Requests], or one that runs it directly. Only error.go turns an
-// error into a reply and a log line. Limits are in limits.go (how many at once, and who is
-// next), limit_rate.go (how many a second) and limit_keys.go (wrong keys).
+// error into a reply and a log line. Limits are in limits.go (how many at once; package limiter says
+// who is next), limit_rate.go (how many a second) and limit_keys.go (wrong keys).
 //
 // # State
 //
@@ -19,7 +19,7 @@
 // aborts the connection, so that no client takes half a file for a whole one. A request that
 // is told to end no longer waits for its client's body. If it has not ended after
 // [Config.RequestGrace], its connection is cut off and nothing is written to it any more
-// (cutoff.go).
+// (request.go).
 //
 // # Concurrency
 //

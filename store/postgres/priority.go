@@ -21,7 +21,7 @@ WITH was AS MATERIALIZED (
 	INSERT INTO build_logs (build, number, message, kind, facts)
 	SELECT seq, log_lines, 'Priority changed from ' || was || ' to ' || priority, 'priority', jsonb_build_object('from', was, 'to', priority) FROM b
 )
-SELECT platform, class, position, pg_notify('takt', 'queue:position ' || position), pg_notify('takt', 'job:available ' || platform || CASE WHEN class > 2 THEN ' ' || class ELSE '' END) FROM b`
+SELECT platform, class, position, pg_backend_pid(), pg_notify('takt', 'queue:position ' || position), pg_notify('takt', 'job:available ' || platform || CASE WHEN class > 2 THEN ' ' || class ELSE '' END) FROM b`
 
 // priorityAt returns the priority of a build, which the high bits of its position encode.
 func priorityAt(position int64) int { return store.MaxPriority - int(position>>55) }
@@ -32,7 +32,7 @@ func priorityAt(position int64) int { return store.MaxPriority - int(position>>5
 func (b *Builds) SetPriority(ctx context.Context, id string, priority int) (store.BuildRef, error) {
 	ref := store.BuildRef{ID: id}
 	err := b.db.write("changing the priority of build "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlSetPriority, id, priority).Scan(&ref.Platform, &ref.ClassID, &ref.Position, nil, nil)
+		err := c.QueryRow(ctx, sqlSetPriority, id, priority).Scan(&ref.Platform, &ref.ClassID, &ref.Position, &ref.Sender, nil, nil)
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}

@@ -17,7 +17,8 @@ func TestPriorityMovesABuildThatWaits(t *testing.T) {
 	require.Equal(t, first.ID, jobID(w.poll())) // the low-water mark is past it
 
 	ref := must(builds.SetPriority(t.Context(), third.ID, 10))(t)
-	require.Equal(t, store.BuildRef{ID: third.ID, Platform: store.IOS, ClassID: store.IOSClass, Position: ref.Position}, ref)
+	require.Equal(t, store.BuildRef{ID: third.ID, Platform: store.IOS, ClassID: store.IOSClass, Position: ref.Position, Sender: ref.Sender}, ref)
+	require.NotZero(t, ref.Sender)
 	require.Equal(t, third.ID, jobID(w.poll()), "it overtakes what is below the mark")
 	require.Equal(t, second.ID, jobID(w.poll()))
 	require.Equal(t, 10, b.find(third.ID).Priority)

@@ -8,7 +8,7 @@ import (
 	"takt/store"
 )
 
-// C5: a build that is assigned and not acknowledged is handed out again when the
+// A build that is assigned and not acknowledged is handed out again when the
 // poll shows that the reply may be lost.
 func TestRedelivery(t *testing.T) {
 	t.Parallel()

@@ -318,7 +318,7 @@ WITH s AS MATERIALIZED (
 ), low AS MATERIALIZED (
 	SELECT pg_notify('takt', 'queue:position ' || min(position)) FROM b
 )
-SELECT id, submitted_at, b.position, pg_notify('takt', 'job:available ' || event) FROM low CROSS JOIN b JOIN s USING (id)`
+SELECT id, submitted_at, b.position, pg_backend_pid(), pg_notify('takt', 'job:available ' || event) FROM low CROSS JOIN b JOIN s USING (id)`
 
 // sqlLogRetry writes a line to the log of the build $1, which build $3 retries.
 const sqlLogRetry = `/* log_retry */
@@ -371,13 +371,14 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 	var id string
 	var at time.Time
 	var position int64
-	_, err := pgx.ForEachRow(rows, []any{&id, &at, &position, nil}, func() error {
+	var sender uint32
+	_, err := pgx.ForEachRow(rows, []any{&id, &at, &position, &sender, nil}, func() error {
 		a := byID[id]
 		s := &a.Submission
 		a.position = position
 		a.build = store.Build{
 			ID: s.ID, Platform: s.Platform, State: store.Pending, LastWorkerID: a.last, Priority: s.Priority, Labels: s.Labels, Submitter: s.Submitter,
-			ClassID: a.class.ID, Require: s.Require, Prefer: s.Prefer, TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs, SubmittedAt: at.UTC(), UpdatedAt: at.UTC(),
+			ClassID: a.class.ID, Require: s.Require, Prefer: s.Prefer, TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs, SubmittedAt: at.UTC(), UpdatedAt: at.UTC(), Sender: sender,
 		}
 		return nil
 	})

@@ -39,6 +39,8 @@ func TestSubmitKeepsEverything(t *testing.T) {
 	found := b.find(s.ID)
 	require.Positive(t, found.Seq)
 	found.Seq = 0
+	require.NotZero(t, got.Sender)
+	found.Sender = got.Sender
 	require.Equal(t, got, found)
 	require.Equal(t, store.Pending, got.State)
 	require.Equal(t, 2, got.Priority)

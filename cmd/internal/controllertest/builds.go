@@ -86,8 +86,6 @@ func line(b Build, i int) api.LogEntry {
 	return api.LogEntry{Seq: int64(i + 1), Level: b.Logs[i].Level, Message: b.Logs[i].Message, Timestamp: *api.NewMillis(submitted())}
 }
 
-// logs returns a page of the log. It streams only after Stream, because some controllers
-// do not stream.
 func (c *Controller) why(w http.ResponseWriter, _ *http.Request, b Build) {
 	why := api.BuildWhy{ID: b.ID, State: string(b.State)}
 	if b.State == store.Pending && b.Require != "" {
@@ -98,6 +96,8 @@ func (c *Controller) why(w http.ResponseWriter, _ *http.Request, b Build) {
 	JSON(w, http.StatusOK, why)
 }
 
+// logs returns a page of the log. It streams only after Stream, because some controllers
+// do not stream.
 func (c *Controller) logs(w http.ResponseWriter, r *http.Request, b Build) {
 	if r.Header.Get("Accept") == "text/event-stream" && c.streams.Load() {
 		c.tail(w, r)

@@ -4,7 +4,8 @@
 //	poll → download, check, unpack → run → upload → poll …
 //	         heartbeat and log stream beside it
 //
-// worker.go has the loop, and build.go one build from the job to the report.
+// worker.go has the loop, and build.go one build from the job to the report. command.go starts the
+// command, which owner.go gives a user of its own, cgroup_linux.go limits, and image.go a container.
 //
 // # State
 //
