@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
@@ -24,120 +26,82 @@ const (
 
 // back takes E4: how long takt takes to use an external database again once that
 // answers, while requests ask for it, and how long restarts under load take.
-func (r *run) back(ctx context.Context) error {
-	owner, err := r.start(ctx, "back-owner")
-	if err != nil {
-		return err
+func (r *run) back(ctx context.Context) {
+	owner := r.start(ctx, "back-owner")
+	guest := r.start(ctx, "back", owner.Shared()...)
+	took := make([]time.Duration, outages*r.rounds)
+	for i := range took {
+		r.say("E4: taking the database away, %d of %d", i+1, len(took))
+		took[i] = outage(ctx, owner, guest, time.Duration(500+700*(i%outages))*time.Millisecond)
 	}
-	guest, err := r.start(ctx, "back", owner.Shared()...)
-	if err != nil {
-		return err
-	}
-	var took []time.Duration
-	for i := range outages * r.rounds {
-		r.say("E4: taking the database away, %d of %d", i+1, outages*r.rounds)
-		d, err := r.outage(ctx, owner, guest, time.Duration(500+700*(i%outages))*time.Millisecond)
-		if err != nil {
-			return err
-		}
-		took = append(took, d)
-	}
-	for _, f := range []struct {
-		what  string
-		took  time.Duration
-		limit time.Duration
-	}{
-		{"external database used again after it answers, median", median(took), 500 * time.Millisecond},
-		{"the same, longest", slices.Max(took), 1500 * time.Millisecond},
-	} {
-		r.add(figure{name: "E4", what: f.what, measured: f.took.Round(time.Millisecond).String()}.below(f.took.Seconds(), f.limit.Seconds(), f.limit.String()))
-	}
-	return r.restarts(ctx, owner)
+	r.add(duration("E4", "external database used again after it answers, median", median(took), 500*time.Millisecond))
+	r.add(duration("E4", "the same, longest", slices.Max(took), 1500*time.Millisecond))
+	r.restarts(ctx, owner)
 }
 
 // outage takes owner's database away for at least d and returns how long guest takes to
 // answer a request once the database answers.
-func (r *run) outage(ctx context.Context, owner, guest *controller, d time.Duration) (time.Duration, error) {
+func outage(ctx context.Context, owner, guest *controller, d time.Duration) time.Duration {
 	order := client.Order{Action: "terminate", Path: "database/postgres", Reason: "takt-bench", Force: true}
-	if _, err := owner.Client.Operate(ctx, order); err != nil {
-		return 0, err
-	}
-	used := make(chan time.Time, 1)
-	limited, cancel := context.WithTimeout(ctx, d+time.Minute)
+	must(owner.Client.Operate(ctx, order))
+	limited, cancel := context.WithTimeoutCause(ctx, d+time.Minute, fmt.Errorf("the database was not used again within %s", d+time.Minute))
 	defer cancel()
-	go func() {
-		defer close(used)
-		for seen := false; limited.Err() == nil; rest(limited, askEvery) {
+	var used, answers time.Time
+	using := beside(func() {
+		for seen := false; used.IsZero(); process.Pause(limited, askEvery) {
+			check(context.Cause(limited))
 			_, err := guest.Client.List(limited, client.Filter{Limit: 1})
 			if seen = seen || err != nil; seen && err == nil {
-				used <- time.Now()
-				return
+				used = time.Now()
 			}
 		}
-	}()
-	rest(ctx, d)
-	started := make(chan error, 1)
-	go func() {
+	})
+	process.Pause(ctx, d)
+	starting := beside(func() {
 		order.Action = "start"
-		_, err := owner.Client.Operate(limited, order)
-		started <- err
-	}()
-	var answers time.Time
+		must(owner.Client.Operate(limited, order))
+	})
 	for answers.IsZero() && limited.Err() == nil {
 		begun := time.Now()
-		if _, err := owner.db.number(limited, "SELECT 1"); err == nil {
+		if attempt(func() { owner.db.number(limited, "SELECT 1") }) == nil {
 			answers = begun
 		}
 	}
-	at, ok := <-used
-	if err := <-started; err != nil {
-		return 0, err
-	}
-	if !ok {
-		return 0, fmt.Errorf("the database was not used again within %s", d+time.Minute)
-	}
-	return max(0, at.Sub(answers)), nil
+	check(errors.Join(using(), starting()))
+	return max(0, used.Sub(answers))
 }
 
 // restarts adds how long restarts under load take.
-func (r *run) restarts(ctx context.Context, c *controller) error {
+func (r *run) restarts(ctx context.Context, c *controller) {
 	loading, stop := context.WithCancelCause(ctx)
-	var load sync.WaitGroup
+	var submitting sync.WaitGroup
 	for range restarters {
-		load.Go(func() {
+		submitting.Go(func() {
 			for loading.Err() == nil {
 				_, err := c.Client.Submit(loading, client.Submit{Platform: store.IOS, Source: client.Bytes([]byte("x"))})
 				if err != nil {
-					rest(loading, askEvery)
+					process.Pause(loading, askEvery)
 				}
 			}
 		})
 	}
-	defer load.Wait()
+	defer submitting.Wait()
 	defer stop(nil)
 	for _, path := range []string{"throttle", "database", ""} {
-		var took []time.Duration
-		for i := range r.rounds {
+		took := make([]time.Duration, r.rounds)
+		for i := range took {
 			r.say("E4: restarting takt/%s under load, round %d of %d", path, i+1, r.rounds)
 			begun, waiting := time.Now(), ""
-			if _, err := c.Client.Operate(ctx, client.Order{Action: "restart", Path: "takt/" + path, Reason: "takt-bench", Timeout: time.Minute}); err != nil {
-				return err
-			}
-			if err := c.Await(ctx, "all to run again", func() string { return waiting }, func(ctx context.Context) (bool, error) {
+			must(c.Client.Operate(ctx, client.Order{Action: "restart", Path: "takt/" + path, Reason: "takt-bench", Timeout: time.Minute}))
+			check(c.Await(ctx, "all to run again", func() string { return waiting }, func(ctx context.Context) (bool, error) {
 				root, err := c.Client.Tree(ctx, client.TreeOptions{})
 				waiting = notRunning(&root)
 				return err == nil && waiting == "" && root.UptimeMS < time.Since(begun).Milliseconds() == (path == ""), nil
-			}); err != nil {
-				return err
-			}
-			took = append(took, time.Since(begun))
+			}))
+			took[i] = time.Since(begun)
 		}
-		const limit = 2 * time.Second
-		longest := slices.Max(took)
-		f := figure{name: "E4", what: "restart of takt/" + path + " under load, longest", measured: longest.Round(time.Millisecond).String()}
-		r.add(f.below(longest.Seconds(), limit.Seconds(), limit.String()))
+		r.add(duration("E4", "restart of takt/"+path+" under load, longest", slices.Max(took), 2*time.Second))
 	}
-	return nil
 }
 
 // notRunning says what of n and all below it does not run.
@@ -149,11 +113,4 @@ func notRunning(n *api.TreeNode) (all string) {
 		all += n.Path + " " + n.Status + " "
 	}
 	return all
-}
-
-func rest(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }

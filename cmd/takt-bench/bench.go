@@ -62,6 +62,12 @@ func (f figure) below(got, limit float64, target string) figure {
 	return f
 }
 
+// duration is a figure of a time.
+func duration(name, what string, got, limit time.Duration) figure {
+	f := figure{name: name, what: what, measured: got.Round(time.Millisecond).String()}
+	return f.below(got.Seconds(), limit.Seconds(), limit.String())
+}
+
 const mib = 1 << 20
 
 // memory is a figure of resident memory, in bytes.
@@ -77,8 +83,8 @@ type run struct {
 	figures []figure
 	// broken are the promises that were found broken.
 	broken []error
-	// started are the controllers that the measurement under way has started.
-	started []*controller
+	// ends end what the measurement under way has started.
+	ends []func() error
 }
 
 // controller is a takt that is measured, and its embedded database.
@@ -88,45 +94,47 @@ type controller struct {
 }
 
 // start starts a controller, which is stopped when the measurement has ended.
-func (r *run) start(ctx context.Context, name string, settings ...string) (*controller, error) {
+func (r *run) start(ctx context.Context, name string, settings ...string) *controller {
 	return r.startAt(ctx, r.Site, name, settings...)
 }
 
-func (r *run) startAt(ctx context.Context, site process.Site, name string, settings ...string) (*controller, error) {
-	c, err := site.Controller(ctx, name, settings...)
-	if err != nil {
-		return nil, err
-	}
-	started := &controller{c, databaseOf(c)}
-	r.started = append(r.started, started)
-	return started, nil
+func (r *run) startAt(ctx context.Context, site process.Site, name string, settings ...string) *controller {
+	c := must(site.Controller(ctx, name, settings...))
+	r.atEnd(func() error {
+		if !c.Alive() {
+			return nil
+		}
+		return c.Stop(context.WithoutCancel(ctx), stopLimit)
+	})
+	return &controller{c, databaseOf(c)}
 }
 
 // startOlder starts a controller of the takt to compare with, nil if there is none.
-func (r *run) startOlder(ctx context.Context, name string, settings ...string) (*controller, error) {
+func (r *run) startOlder(ctx context.Context, name string, settings ...string) *controller {
 	if r.against == "" {
-		return nil, nil // none was asked for
+		return nil
 	}
 	site := r.Site
 	site.Takt = r.against
 	return r.startAt(ctx, site, name, settings...)
 }
 
-// stopAll stops the controllers of a measurement, the last one first.
-func (r *run) stopAll(ctx context.Context) (err error) {
-	for _, c := range slices.Backward(r.started) {
-		if c.Alive() {
-			err = errors.Join(err, c.Stop(context.WithoutCancel(ctx), stopLimit))
-		}
+// atEnd lets the measurement call end when it is over.
+func (r *run) atEnd(end func() error) { r.ends = append(r.ends, end) }
+
+// end ends what the measurement has started, the last first.
+func (r *run) end() (err error) {
+	for _, end := range slices.Backward(r.ends) {
+		err = errors.Join(err, end())
 	}
-	r.started = nil
+	r.ends = nil
 	return err
 }
 
 // measurement is one function that adds figures to the table.
 type measurement struct {
 	names []string
-	take  func(*run, context.Context) error
+	take  func(*run, context.Context)
 }
 
 func measurements() []measurement {
@@ -170,18 +178,14 @@ func measure(ctx context.Context, cfg config) (err error) {
 	defer func() { err = site.Clear(cfg.progress, err) }()
 	r := &run{config: cfg, Site: site}
 	for _, m := range measurements() {
-		if !r.wanted(m.names...) {
-			continue
-		}
 		// One figure that can't be taken is no reason not to take the others.
-		if err := errors.Join(m.take(r, ctx), r.stopAll(ctx)); err != nil {
-			r.missing(strings.Join(m.names, ", "), err)
-		}
-		if ctx.Err() != nil {
-			return errors.Join(append(r.broken, r.print(), context.Cause(ctx))...)
+		if r.wanted(m.names...) && ctx.Err() == nil {
+			if err := errors.Join(attempt(func() { m.take(r, ctx) }), r.end()); err != nil {
+				r.missing(strings.Join(m.names, ", "), err)
+			}
 		}
 	}
-	return errors.Join(append(r.broken, r.print())...)
+	return errors.Join(append(r.broken, r.print(), context.Cause(ctx))...)
 }
 
 // settings are those of all controllers. Workers that are given builds only poll: they send

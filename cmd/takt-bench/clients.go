@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"takt/cmd/internal/load"
@@ -124,10 +122,12 @@ func cut(body []byte, prefix string) (string, bool) {
 	return string(value), ok && end
 }
 
-// poller registers a worker.
-func (c *controller) poller(ctx context.Context, i int) (*poller, error) {
-	p := &poller{key: c.APIKey, name: fmt.Sprint("bench-", i)}
-	return p, c.register(ctx, p)
+// oneLine is a log post of one line.
+const oneLine = `{"level":"info","message":"one more line"}`
+
+// logs is a post to the log of the first build of p.
+func (p *poller) logs(body string) []byte {
+	return request(nil, "POST /api/builds/"+p.jobs[0]+"/logs", p.key, "X-Worker-Id: "+p.id+"\r\nContent-Type: application/json\r\n", body)
 }
 
 // register registers p, again if it has an id: it keeps its builds then.
@@ -150,9 +150,10 @@ func (c *controller) register(ctx context.Context, p *poller) error {
 
 // pollers registers n workers that may hold any number of builds, so that each of
 // their polls can be given one: the contract's own limit is lifted in the database.
-func (c *controller) pollers(ctx context.Context, n int) ([]*poller, error) {
+func (c *controller) pollers(ctx context.Context, n int) []*poller {
 	out := newPollers(c.APIKey, n)
-	return out, c.renew(ctx, out)
+	c.renew(ctx, out)
+	return out
 }
 
 func newPollers(key string, n int) []*poller {
@@ -168,40 +169,28 @@ func newPollers(key string, n int) []*poller {
 const renewAfter = store.WorkerTokenTTL / 3
 
 // renew gives those pollers new tokens whose own may expire soon.
-func (c *controller) renew(ctx context.Context, pollers []*poller) error {
-	if n, err := c.registerOld(ctx, pollers); n == 0 || err != nil {
-		return err
+func (c *controller) renew(ctx context.Context, pollers []*poller) {
+	if c.registerOld(ctx, pollers) > 0 {
+		c.db.exec(ctx, "UPDATE workers SET slots = 1000000 WHERE slots < 1000000;")
 	}
-	return c.db.exec(ctx, "UPDATE workers SET slots = 1000000 WHERE slots < 1000000;")
 }
 
 // registerOld registers those pollers whose tokens are old, and says how many these are.
-func (c *controller) registerOld(ctx context.Context, pollers []*poller) (int, error) {
+func (c *controller) registerOld(ctx context.Context, pollers []*poller) int {
 	var old []*poller
 	for _, p := range pollers {
 		if time.Since(p.at) >= renewAfter {
 			old = append(old, p)
 		}
 	}
-	errs := make([]error, min(len(old), connections))
-	var registering sync.WaitGroup
-	for k := range errs {
-		registering.Go(func() {
-			for i := k; i < len(old) && errs[k] == nil; i += len(errs) {
-				errs[k] = c.register(ctx, old[i])
-			}
-		})
-	}
-	registering.Wait()
-	return len(old), errors.Join(errs...)
+	check(spread(connections, len(old), func(i int) { check(c.register(ctx, old[i])) }))
+	return len(old)
 }
 
 // polling takes a load of pollers that expect jobs, or none.
-func (c *controller) polling(d time.Duration, pollers []*poller, idle bool) take {
-	return func(ctx context.Context, _ int) (sample, error) {
-		if err := c.renew(ctx, pollers); err != nil {
-			return sample{}, err
-		}
+func (c *controller) polling(ctx context.Context, d time.Duration, pollers []*poller, idle bool) take {
+	return func(int) sample {
+		c.renew(ctx, pollers)
 		return c.loaded(ctx, d, polling(pollers, idle))
 	}
 }
@@ -236,22 +225,17 @@ func (o once) Next(buf []byte) []byte {
 }
 
 // holding gives each of these pollers a build, of which enough are pending.
-func (c *controller) holding(ctx context.Context, pollers []*poller) error {
-	if err := c.renew(ctx, pollers); err != nil {
-		return err
-	}
+func (c *controller) holding(ctx context.Context, pollers []*poller) {
+	c.renew(ctx, pollers)
 	first := make([]once, len(pollers))
 	for i, p := range pollers {
 		first[i] = once{p}
 	}
 	const limit = time.Hour // each is answered, or refused, within a part of it
-	if _, err := load.Run(ctx, c.Address, limit, clients(first)); err != nil {
-		return err
-	}
+	must(load.Run(ctx, c.Address, limit, clients(first)))
 	if n := len(pollers) - len(holders(pollers)); n > 0 {
-		return fmt.Errorf("%d of %d workers got no build within %s", n, len(pollers), limit)
+		check(fmt.Errorf("%d of %d workers got no build within %s", n, len(pollers), limit))
 	}
-	return nil
 }
 
 // holders are those of pollers that have a build.
@@ -293,6 +277,15 @@ func (p *paced) Next(buf []byte) []byte {
 type shift struct {
 	pollers []*poller
 	at      int
+}
+
+// shifts lets pollers work over some connections.
+func shifts(pollers []*poller) []load.Client {
+	out := make([]*shift, connections)
+	for i := range out {
+		out[i] = &shift{pollers: pollers[i*len(pollers)/len(out) : (i+1)*len(pollers)/len(out)]}
+	}
+	return clients(out)
 }
 
 // Next implements load.Client.

@@ -24,16 +24,9 @@ func (u usage) String() string {
 }
 
 // usage reads what c and its embedded server have used so far.
-func (c *controller) usage() (u usage, err error) {
-	own, err := process.TimesOf(c.PID())
-	if err != nil {
-		return u, err
-	}
-	postmaster, err := c.Postmaster()
-	if err != nil {
-		return u, err
-	}
-	u.takt = own.Own
+func (c *controller) usage() (u usage) {
+	u.takt = must(process.TimesOf(c.PID())).Own
+	postmaster := must(c.Postmaster())
 	for pid, t := range process.All() {
 		switch {
 		case pid == postmaster:
@@ -42,7 +35,7 @@ func (c *controller) usage() (u usage, err error) {
 			u.postgres += t.Own
 		}
 	}
-	return u, nil
+	return u
 }
 
 // sample is a load and what it cost.
@@ -57,17 +50,11 @@ func work(n int, took time.Duration) sample {
 }
 
 // loaded lets clients work at c.
-func (c *controller) loaded(ctx context.Context, d time.Duration, clients []load.Client) (s sample, err error) {
-	before, err := c.usage()
-	if err != nil {
-		return s, err
-	}
-	if s.Result, err = load.Run(ctx, c.Address, d, clients); err != nil {
-		return s, err
-	}
-	after, err := c.usage()
-	s.cpu = after.minus(before).of(s.Requests)
-	return s, err
+func (c *controller) loaded(ctx context.Context, d time.Duration, clients []load.Client) (s sample) {
+	before := c.usage()
+	s.Result = must(load.Run(ctx, c.Address, d, clients))
+	s.cpu = c.usage().minus(before).of(s.Requests)
+	return s
 }
 
 // series is one kind of load over several rounds.
@@ -88,7 +75,11 @@ func (s *series) rate() float64 { return median(s.rates) }
 func (s *series) cpu() usage { return usage{median(s.takt), median(s.pg)} }
 
 func (s *series) String() string {
-	return fmt.Sprintf("%.0f/s (p50 %s, p99 %s)", s.rate(), round(median(s.p50)), round(median(s.p99)))
+	text := fmt.Sprintf("%.0f/s", s.rate())
+	if p99 := median(s.p99); p99 > 0 {
+		text += fmt.Sprintf(" (p50 %s, p99 %s)", round(median(s.p50)), round(p99))
+	}
+	return text
 }
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
@@ -102,40 +93,68 @@ type pair struct {
 // ratio is takt's rate against that of the peer.
 func (p *pair) ratio() float64 { return median(p.ratios) }
 
-// cpu is takt's processor time of a request, and the peer's.
-func (p *pair) cpu() string {
-	return fmt.Sprintf("%s (trivial %d µs)", p.own.cpu(), p.peer.cpu().takt.Microseconds())
+// cpu is the processor time of a request, and takt's for one of the peer's if that is a
+// trivial route of takt; "" if it was not taken.
+func (p *pair) cpu() (text string) {
+	if p.own.cpu().takt > 0 {
+		text = p.own.cpu().String()
+	}
+	if len(p.peer.takt) > 0 && p.peer.cpu().takt > 0 {
+		text += fmt.Sprintf(" (trivial %d µs)", p.peer.cpu().takt.Microseconds())
+	}
+	return text
+}
+
+// cpuRatio is takt's processor time of a request against that of the peer's.
+func (p *pair) cpuRatio() float64 {
+	return float64(p.own.cpu().takt) / float64(max(p.peer.cpu().takt, 1))
+}
+
+// figure is the row of a pair. peer says what that is.
+func (p *pair) figure(name, what, peer string) figure {
+	return figure{name: name, what: what, measured: fmt.Sprintf("%s, %s %.0f/s", &p.own, peer, p.peer.rate()), cpu: p.cpu()}
 }
 
 // take is one round of a load.
-type take = func(ctx context.Context, round int) (sample, error)
+type take = func(round int) sample
 
 // turns takes the peer, unless it is nil, and then takt, once in each round.
-func (r *run) turns(ctx context.Context, what string, peer, own take) (*pair, error) {
+func (r *run) turns(what string, peer, own take) *pair {
 	p := &pair{}
 	for i := range r.rounds {
 		r.say("%s, round %d of %d", what, i+1, r.rounds)
 		var theirs sample
-		var err error
 		if peer != nil {
-			if theirs, err = peer(ctx, i); err != nil {
-				return nil, err
-			}
+			theirs = peer(i)
 			p.peer.add(theirs)
 		}
-		ours, err := own(ctx, i)
-		if err != nil {
-			return nil, err
-		}
+		ours := own(i)
 		p.own.add(ours)
 		if peer != nil {
 			p.ratios = append(p.ratios, ours.Rate()/theirs.Rate())
 		}
 	}
-	return p, nil
+	return p
+}
+
+// comparison is a row of the table: takt's rate against that of a peer.
+type comparison struct {
+	name, what string
+	peer       string // what the peer is called
+	theirs     take
+	own        take
+	least      float64
+	also       string // what else was asked for
+}
+
+// compare takes both and adds the row.
+func (r *run) compare(c comparison) *pair {
+	p := r.turns(fmt.Sprintf("%s: %s, then takt", c.name, c.peer), c.theirs, c.own)
+	r.add(p.figure(c.name, c.what, c.peer).atLeast(p.ratio(), c.least, c.also))
+	return p
 }
 
 // loading takes a load of clients that are the same in all rounds.
-func (c *controller) loading(d time.Duration, clients []load.Client) take {
-	return func(ctx context.Context, _ int) (sample, error) { return c.loaded(ctx, d, clients) }
+func (c *controller) loading(ctx context.Context, d time.Duration, clients []load.Client) take {
+	return func(int) sample { return c.loaded(ctx, d, clients) }
 }

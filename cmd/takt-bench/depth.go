@@ -51,20 +51,18 @@ END $$;
 `
 
 // claims lets the pollers work for d and counts the builds that they were given.
-func (c *controller) claims(ctx context.Context, pollers []*poller, d time.Duration) (sample, error) {
-	if err := c.renew(ctx, pollers); err != nil {
-		return sample{}, err
-	}
+func (c *controller) claims(ctx context.Context, pollers []*poller, d time.Duration) sample {
+	c.renew(ctx, pollers)
 	takers, jobs := make([]taker, len(pollers)), 0
 	for i, p := range pollers {
 		takers[i] = taker{p}
 		jobs -= len(p.jobs)
 	}
-	res, err := load.Run(ctx, c.Address, d, clients(takers))
+	res := must(load.Run(ctx, c.Address, d, clients(takers)))
 	for _, p := range pollers {
 		jobs += len(p.jobs)
 	}
-	return work(jobs, res.Elapsed), err
+	return work(jobs, res.Elapsed)
 }
 
 // queueOf is a controller whose queue is kept at one depth.
@@ -74,58 +72,36 @@ type queueOf struct {
 }
 
 // claimsFor measures the claims while the depth is kept.
-func (q *queueOf) claimsFor(d time.Duration) take {
-	return func(ctx context.Context, _ int) (sample, error) {
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(errors.New("measured"))
-		fed := make(chan error, 1)
-		go func() { fed <- q.db.exec(ctx, fmt.Sprintf(keepDepth, d.Milliseconds())) }()
-		got, err := q.claims(ctx, q.pollers, d)
-		if err != nil {
-			cancel(err)
-		}
-		return got, errors.Join(err, <-fed)
+func (q *queueOf) claimsFor(ctx context.Context, d time.Duration) take {
+	return func(int) sample {
+		fed := beside(func() { q.db.exec(ctx, fmt.Sprintf(keepDepth, d.Milliseconds())) })
+		var got sample
+		err := attempt(func() { got = q.claims(ctx, q.pollers, d) })
+		check(errors.Join(err, fed()))
+		return got
 	}
 }
 
 // queueWith starts a controller with so many builds.
-func (r *run) queueWith(ctx context.Context, name string, finished, pending int) (*queueOf, error) {
-	c, err := r.start(ctx, name)
-	if err != nil {
-		return nil, err
-	}
+func (r *run) queueWith(ctx context.Context, name string, finished, pending int) *queueOf {
+	c := r.start(ctx, name)
 	r.say("A6: making %d finished and %d pending builds", finished, pending)
-	if err := c.db.exec(ctx, fmt.Sprintf(history, finished)); err != nil {
-		return nil, err
-	}
-	if err := c.refill(ctx, pending); err != nil {
-		return nil, err
-	}
-	pollers, err := c.pollers(ctx, connections)
-	return &queueOf{c, pollers}, err
+	c.db.exec(ctx, fmt.Sprintf(history, finished))
+	c.refill(ctx, pending)
+	return &queueOf{c, c.pollers(ctx, connections)}
 }
 
 // depth takes A6.
-func (r *run) depth(ctx context.Context) error {
+func (r *run) depth(ctx context.Context) {
 	brief := min(1, r.duration.Seconds()/10)
 	finished, pending := int(deepFinished*brief), int(deepPending*brief)
-	shallow, err := r.queueWith(ctx, "shallow", 0, shallowPending)
-	if err != nil {
-		return err
-	}
-	deep, err := r.queueWith(ctx, "deep", finished, pending)
-	if err != nil {
-		return err
-	}
-	p, err := r.turns(ctx, "A6: claims from a short and from a long queue", shallow.claimsFor(r.duration), deep.claimsFor(r.duration))
-	if err != nil {
-		return err
-	}
-	r.add(figure{
-		name: "A6", what: fmt.Sprintf("claims with %d pending and %d finished builds against %d pending", pending, finished, shallowPending),
-		measured: fmt.Sprintf("%.0f/s, short queue %.0f/s", p.own.rate(), p.peer.rate()),
-	}.atLeast(p.ratio(), .8, ", nothing twice"))
-	return errors.Join(shallow.db.checkHandedOutOnce(ctx, shallow.pollers), deep.db.checkHandedOutOnce(ctx, deep.pollers))
+	shallow, deep := r.queueWith(ctx, "shallow", 0, shallowPending), r.queueWith(ctx, "deep", finished, pending)
+	r.compare(comparison{
+		name: "A6", what: fmt.Sprintf("claims with %d pending and %d finished builds against %d pending", pending, finished, shallowPending), peer: "short queue",
+		theirs: shallow.claimsFor(ctx, r.duration), own: deep.claimsFor(ctx, r.duration), least: .8, also: ", nothing twice",
+	})
+	shallow.db.checkHandedOutOnce(ctx, shallow.pollers)
+	deep.db.checkHandedOutOnce(ctx, deep.pollers)
 }
 
 const (
@@ -147,96 +123,54 @@ SELECT count(*) FROM builds;
 SELECT pg_sleep(3600);
 `
 
-const sqlSnapshotAge = `SELECT age(backend_xmin) FROM pg_stat_activity WHERE application_name = 'somebody else'`
-
-const endSnapshot = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'somebody else';`
+const sqlSnapshot = ` FROM pg_stat_activity WHERE application_name = 'somebody else' AND backend_xmin IS NOT NULL`
 
 // hold keeps a snapshot open until end is called, which waits for it.
-func hold(ctx context.Context, db database) (end func() error, err error) {
-	done := make(chan struct{})
+func hold(ctx context.Context, db database) (end func()) {
+	ended := make(chan struct{})
 	go func() {
-		defer close(done)
-		_ = db.exec(ctx, holdSnapshot) // ends by being ended
+		defer close(ended)
+		_ = attempt(func() { db.exec(ctx, holdSnapshot) }) // ends by being ended
 	}()
-	for {
-		n, err := db.number(ctx, `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'somebody else' AND backend_xmin IS NOT NULL`)
-		if err != nil || n > 0 {
-			return func() error {
-				err := db.exec(context.WithoutCancel(ctx), endSnapshot)
-				<-done
-				return err
-			}, err
-		}
+	for db.number(ctx, "SELECT count(*)"+sqlSnapshot) == 0 {
 		select {
-		case <-done:
-			return nil, errors.New("the transaction that should hold a snapshot ended")
+		case <-ended:
+			check(errors.New("the transaction that should hold a snapshot ended"))
 		default:
 		}
+	}
+	return func() {
+		db.exec(context.WithoutCancel(ctx), "SELECT pg_terminate_backend(pid)"+sqlSnapshot)
+		<-ended
 	}
 }
 
 // snapshot takes A8.
-func (r *run) snapshot(ctx context.Context) (err error) {
-	c, err := r.start(ctx, "snapshot")
-	if err != nil {
-		return err
-	}
-	pollers, err := c.pollers(ctx, connections)
-	if err != nil {
-		return err
-	}
-	if err := c.refill(ctx, r.backlog()); err != nil {
-		return err
-	}
-	end, err := hold(ctx, c.db)
-	if err != nil {
-		return err
-	}
+func (r *run) snapshot(ctx context.Context) {
+	c := r.start(ctx, "snapshot")
+	pollers := c.pollers(ctx, connections)
+	c.refill(ctx, r.backlog())
+	end := hold(ctx, c.db)
+	r.atEnd(func() error { return attempt(end) }) // the database does not stop before
 	held := time.Now()
-	rates, err := r.claimsHeldBack(ctx, c, pollers)
-	if err == nil && time.Since(held) > alarmAfter {
-		err = r.alarm(ctx, c)
-	}
-	if err = errors.Join(err, end()); err != nil {
-		return err
+	var rates [snapshotLoads]float64
+	for i := range rates {
+		r.say("A8: claims under an open snapshot, part %d of %d", i+1, snapshotLoads)
+		rates[i] = c.claims(ctx, pollers, r.duration).Rate()
+		c.refill(ctx, r.backlog())
 	}
 	first, last := rates[0], rates[snapshotLoads-1]
 	r.add(figure{
 		name: "A8", what: fmt.Sprintf("claims after %s of a foreign snapshot held open against the first %s", (snapshotLoads-1)*r.duration, r.duration),
 		measured: fmt.Sprintf("%.0f/s, first %.0f/s", last, first),
 	}.atLeast(last/first, .5, ", nothing twice"))
-	return c.db.checkHandedOutOnce(ctx, pollers)
-}
-
-// claimsHeldBack measures claims, again and again.
-func (r *run) claimsHeldBack(ctx context.Context, c *controller, pollers []*poller) (rates [snapshotLoads]float64, err error) {
-	for i := range rates {
-		r.say("A8: claims under an open snapshot, part %d of %d", i+1, snapshotLoads)
-		got, err := c.claims(ctx, pollers, r.duration)
-		if err == nil {
-			err = c.refill(ctx, r.backlog())
-		}
-		if err != nil {
-			return rates, err
-		}
-		rates[i] = got.Rate()
+	// The alarm that the database can't be vacuumed, unless too little happened for that to matter.
+	if time.Since(held) > alarmAfter && c.db.number(ctx, "SELECT age(backend_xmin)"+sqlSnapshot) >= alarmBusy {
+		seconds := must(c.Metric(ctx, "takt_vacuum_held_back_seconds"))
+		r.add(figure{
+			name: "A8", what: "the alarm that the snapshot holds vacuum back", measured: fmt.Sprintf("for %.0f s", seconds),
+			ratio: "-", target: "raised", met: seconds > 0,
+		})
 	}
-	return rates, nil
-}
-
-// alarm adds whether takt reports that the database could not be vacuumed, unless too little
-// happened for that to matter.
-func (r *run) alarm(ctx context.Context, c *controller) error {
-	if age, err := c.db.number(ctx, sqlSnapshotAge); err != nil || age < alarmBusy {
-		return err
-	}
-	seconds, err := c.Metric(ctx, "takt_vacuum_held_back_seconds")
-	if err != nil {
-		return err
-	}
-	r.add(figure{
-		name: "A8", what: "the alarm that the snapshot holds vacuum back", measured: fmt.Sprintf("for %.0f s", seconds),
-		ratio: "-", target: "raised", met: seconds > 0,
-	})
-	return nil
+	c.db.checkHandedOutOnce(ctx, pollers)
 }

@@ -27,154 +27,95 @@ func (q quietCost) String() string {
 }
 
 // quietly lets a fleet poll an empty queue at c, which is stopped then.
-func (r *run) quietly(ctx context.Context, c *controller) (q quietCost, err error) {
-	pollers, err := c.pollers(ctx, quietWorkers)
-	if err != nil {
-		return q, err
-	}
+func (r *run) quietly(ctx context.Context, c *controller) quietCost {
+	pollers := c.pollers(ctx, quietWorkers)
 	polling(pollers, true)
-	shifts := make([]*shift, connections)
-	for i := range shifts {
-		shifts[i] = &shift{pollers: pollers[i*len(pollers)/len(shifts) : (i+1)*len(pollers)/len(shifts)]}
-	}
-	if err := c.renew(ctx, pollers); err != nil { // the first may have waited for the last
-		return q, err
-	}
-	all := at(float64(quietWorkers)/quietEvery.Seconds(), clients(shifts))
-	if _, err := load.Run(ctx, c.Address, quietEvery, all); err != nil { // all are known then
-		return q, err
-	}
-	const lsn = `SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint`
-	before, err := c.db.number(ctx, lsn)
-	if err != nil {
-		return q, err
-	}
-	got, err := c.loaded(ctx, quietFor*r.duration, all)
-	if err != nil {
-		return q, err
-	}
-	after, err := c.db.number(ctx, lsn)
-	if err != nil {
-		return q, err
-	}
+	c.renew(ctx, pollers) // the first may have waited for the last
+	all := at(float64(quietWorkers)/quietEvery.Seconds(), shifts(pollers))
+	must(load.Run(ctx, c.Address, quietEvery, all)) // all are known then
+	wal := c.db.number(ctx, sqlWAL)
+	got := c.loaded(ctx, quietFor*r.duration, all)
+	wal = c.db.number(ctx, sqlWAL) - wal
+	check(r.end())
 	seconds := got.Elapsed.Seconds()
-	q = quietCost{wal: int(float64(after-before) / seconds), postgres: time.Duration(float64(got.cpu.postgres) * float64(got.Requests) / seconds)}
-	return q, r.stopAll(ctx)
+	return quietCost{wal: int(float64(wal) / seconds), postgres: time.Duration(float64(got.cpu.postgres) * float64(got.Requests) / seconds)}
 }
 
 // quiet takes A9.
-func (r *run) quiet(ctx context.Context) error {
-	host, err := r.start(ctx, "quiet")
-	if err != nil {
-		return err
-	}
+func (r *run) quiet(ctx context.Context) {
 	r.say("A9: %d workers poll an empty queue", quietWorkers)
-	own, err := r.quietly(ctx, host)
-	if err != nil {
-		return err
-	}
+	own := r.quietly(ctx, r.start(ctx, "quiet"))
 	f := figure{
 		name: "A9", what: fmt.Sprintf("%d workers that poll an empty queue every %s, against the older takt", quietWorkers, quietEvery),
 		measured: own.String(), target: "≤ 0.3; ≤ 0.3", alone: r.against == "",
 	}
 	if !f.alone {
 		r.say("A9: the same with the older takt")
-		older, err := r.startOlder(ctx, "quiet-older")
-		if err != nil {
-			return err
-		}
-		peer, err := r.quietly(ctx, older)
-		if err != nil {
-			return err
-		}
+		peer := r.quietly(ctx, r.startOlder(ctx, "quiet-older"))
 		wal, cpu := float64(own.wal)/float64(peer.wal), float64(own.postgres)/float64(peer.postgres)
 		f.measured += ", older " + peer.String()
 		f.ratio, f.met = fmt.Sprintf("%.2f; %.2f", wal, cpu), wal <= .3 && cpu <= .3
 	}
 	r.add(f)
-	return nil
 }
 
 // mixer is a connection with mixed work: of ten requests seven are idle polls, two
 // polls that get a build, and one is a heartbeat or a log line, in turn.
 type mixer struct {
-	idle, busy, builder *poller
-	n                   int
+	idle, busy *poller
+	builder    *repeater // its heartbeats, and its log lines
+	log        *repeater
+	n          int
+}
+
+// client is who sends the nth request.
+func (m *mixer) client() load.Client {
+	switch {
+	case m.n%10 == 3, m.n%10 == 7:
+		return m.busy
+	case m.n%20 == 9:
+		return m.builder
+	case m.n%20 == 19:
+		return m.log
+	}
+	return m.idle
 }
 
 // Next implements load.Client.
 func (m *mixer) Next(buf []byte) []byte {
 	m.n++
-	switch m.n % 10 {
-	case 3, 7:
-		return m.busy.Next(buf)
-	case 9:
-		build, b := "POST /api/builds/"+m.builder.jobs[0], m.builder
-		if m.n%20 == 9 {
-			return request(buf, build+"/heartbeat?worker_id="+b.id, b.key, "", "")
-		}
-		return request(buf, build+"/logs", b.key, "X-Worker-Id: "+b.id+"\r\nContent-Type: application/json\r\n",
-			`{"level":"info","message":"one more line"}`)
-	}
-	return m.idle.Next(buf)
+	return m.client().Next(buf)
 }
 
 // Got implements load.Client.
-func (m *mixer) Got(status int, body []byte) error {
-	switch m.n % 10 {
-	case 3, 7:
-		return m.busy.Got(status, body)
-	case 9:
-		if status != 200 {
-			return fmt.Errorf("heartbeat or log line: status %d: %s", status, body)
-		}
-		return nil
-	}
-	return m.idle.Got(status, body)
-}
+func (m *mixer) Got(status int, body []byte) error { return m.client().Got(status, body) }
 
 // mixed takes A10.
-func (r *run) mixed(ctx context.Context) error {
-	host, err := r.start(ctx, "mixed")
-	if err != nil {
-		return err
-	}
-	all, err := host.pollers(ctx, 3*manyConnections)
-	if err != nil {
-		return err
-	}
+func (r *run) mixed(ctx context.Context) {
+	host := r.start(ctx, "mixed")
+	all := host.pollers(ctx, 3*manyConnections)
 	idle, busy, builders := all[:manyConnections], all[manyConnections:2*manyConnections], all[2*manyConnections:]
+	host.refill(ctx, r.backlog())
+	host.holding(ctx, builders)
 	mixers := make([]*mixer, manyConnections)
-	for i := range mixers {
+	for i, b := range builders {
 		// Builds are for iOS, so who takes Android alone finds nothing.
 		idle[i].idle, idle[i].platform, idle[i].at = true, "android", time.Time{}
-		mixers[i] = &mixer{idle: idle[i], busy: busy[i], builder: builders[i], n: i} // not in step
-	}
-	if err := host.refill(ctx, r.backlog()); err != nil {
-		return err
-	}
-	if err := host.holding(ctx, builders); err != nil {
-		return err
+		beat := request(nil, "POST /api/builds/"+b.jobs[0]+"/heartbeat?worker_id="+b.id, b.key, "", "")
+		mixers[i] = &mixer{idle: idle[i], busy: busy[i], builder: repeaters(1, beat, 200)[0], log: repeaters(1, b.logs(oneLine), 200)[0], n: i} // not in step
 	}
 	// The trivial route shows what is left to mixed work of a limit in milliseconds.
-	trivial := host.loading(r.duration/2, host.trivial(manyConnections, 400))
-	p, err := r.turns(ctx, fmt.Sprintf("A10: the trivial route, then mixed work over %d connections", manyConnections), trivial, func(ctx context.Context, _ int) (sample, error) {
-		if err := host.refill(ctx, r.backlog()/2); err != nil {
-			return sample{}, err
-		}
-		if err := host.renew(ctx, all[:2*manyConnections]); err != nil {
-			return sample{}, err
-		}
-		return host.loaded(ctx, r.duration, clients(mixers)) // one refused request is one too many
-	})
-	if err != nil {
-		return err
-	}
+	p := r.turns(fmt.Sprintf("A10: the trivial route, then mixed work over %d connections", manyConnections),
+		host.loading(ctx, r.duration/2, host.trivial(manyConnections, 400)), func(int) sample {
+			host.refill(ctx, r.backlog()/2)
+			host.renew(ctx, all[:2*manyConnections])
+			return host.loaded(ctx, r.duration, clients(mixers)) // one refused request is one too many
+		})
 	rate, p99 := p.ratio(), float64(median(p.own.p99))/float64(median(p.peer.p99))
 	r.add(figure{
 		name: "A10", what: fmt.Sprintf("mixed work, %d connections: idle polls 7, assigned 2, heartbeats and log lines 1", manyConnections),
 		measured: fmt.Sprintf("%s, no error, trivial %s", &p.own, &p.peer), cpu: p.cpu(),
 		ratio: fmt.Sprintf("%.2f, p99 %.2f", rate, p99), target: "rate ≥ 0.4, p99 ≤ 2, no error", met: rate >= 0.4 && p99 <= 2,
 	})
-	return host.db.checkHandedOutOnce(ctx, busy) // the builders' builds are acknowledged
+	host.db.checkHandedOutOnce(ctx, busy) // the builders' builds are acknowledged
 }

@@ -2,14 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"takt/cmd/internal/load"
 )
 
 // fillHistory makes builds that ended over the last two years, with ten lines and two
@@ -30,95 +30,54 @@ INSERT INTO build_files (build, kind, name, size, sha256)
 `
 
 // fill makes so many builds.
-func (s *scale) fill(ctx context.Context, c *controller, builds int) error {
+func (s *scale) fill(ctx context.Context, c *controller, builds int) {
 	const step = 100_000
 	for i := 1; i <= builds; i += step {
 		s.say("history: %d of %d builds", i-1, builds)
-		if err := c.db.exec(ctx, fmt.Sprintf(fillHistory, i, min(i+step-1, builds), builds)); err != nil {
-			return err
-		}
+		c.db.exec(ctx, fmt.Sprintf(fillHistory, i, min(i+step-1, builds), builds))
 	}
-	return c.db.exec(ctx, "VACUUM (FREEZE, ANALYZE); CHECKPOINT;")
+	c.db.exec(ctx, "VACUUM (FREEZE, ANALYZE); CHECKPOINT;")
 }
 
 // history prints what a long history costs.
-func (s *scale) history(ctx context.Context) error {
+func (s *scale) history(ctx context.Context) {
 	site, name := s.Site, "history"
 	if s.dir != "" {
 		site.Dir, name = filepath.Split(filepath.Clean(s.dir))
 	}
-	c, err := s.startAt(ctx, site, name)
-	if err != nil {
-		return err
-	}
+	c := s.startAt(ctx, site, name)
 	if s.dir == "" {
-		if err := s.fill(ctx, c, s.builds); err != nil {
-			return err
-		}
+		s.fill(ctx, c, s.builds)
 	}
-	builds, err := c.db.number(ctx, "SELECT reltuples::bigint FROM pg_class WHERE relname = 'builds'")
-	if err != nil {
-		return err
-	}
-	bytesUsed, err := c.db.number(ctx, "SELECT pg_database_size(current_database())")
-	if err != nil {
-		return err
-	}
-	s.row("history of", builds, fmt.Sprintf("%d MB", bytesUsed/1_000_000))
-	if err := s.pages(ctx, c); err != nil {
-		return err
-	}
-	if err := c.refill(ctx, s.backlog()); err != nil {
-		return err
-	}
-	pollers, err := c.pollers(ctx, connections)
-	if err != nil {
-		return err
-	}
-	if err := s.cost(ctx, c, "assigned poll", 1, polling(pollers, false)); err != nil {
-		return err
-	}
+	s.row("history of", c.db.number(ctx, "SELECT reltuples::bigint FROM pg_class WHERE relname = 'builds'"),
+		megabytes(c.db.number(ctx, "SELECT pg_database_size(current_database())")))
+	s.pages(ctx, c)
+	c.refill(ctx, s.backlog())
+	s.cost(ctx, c, "assigned poll", 1, polling(c.pollers(ctx, connections), false))
 	s.say("history: pg_dump")
 	begun := time.Now()
-	if _, err := c.db.run(ctx, "pg_dump", "", "-Fc", "-Z1", "-f", filepath.Join(s.Dir, "dump")); err != nil {
-		return err
-	}
-	dump, err := os.Stat(filepath.Join(s.Dir, "dump"))
-	if err != nil {
-		return err
-	}
-	s.row("pg_dump -Fc -Z1", time.Since(begun).Round(100*time.Millisecond), fmt.Sprintf("%d MB", dump.Size()/1_000_000))
-	if err := s.stopAll(ctx); err != nil {
-		return err
-	}
+	c.db.run(ctx, "pg_dump", "", "-Fc", "-Z1", "-f", filepath.Join(s.Dir, "dump"))
+	s.row("pg_dump -Fc -Z1", time.Since(begun).Round(100*time.Millisecond), megabytes(int(must(os.Stat(filepath.Join(s.Dir, "dump"))).Size())))
+	check(s.end())
 	s.say("history: a round of the janitor that removes the oldest hundredth")
 	const age = "17345h" // 99 % of two years
-	if c, err = s.startAt(ctx, site, name, "TAKT_RETAIN=source="+age+",result="+age+",logs="+age); err != nil {
-		return err
-	}
-	if err := c.db.exec(ctx, "DELETE FROM settings WHERE key = 'chores'"); err != nil { // of the run before
-		return err
-	}
+	c = s.startAt(ctx, site, name, "TAKT_RETAIN=source="+age+",result="+age+",logs="+age)
+	c.db.exec(ctx, "DELETE FROM settings WHERE key = 'chores'") // of the run before
 	var before usage
-	if err := c.Await(ctx, "a round of the janitor", c.storageProgress(ctx), func(ctx context.Context) (bool, error) {
+	check(c.Await(ctx, "a round of the janitor", c.storageProgress(ctx), func(ctx context.Context) (bool, error) {
 		if n, err := c.Metric(ctx, "takt_storage_expired_sources_total"); n == 0 || err != nil {
-			begun = time.Now() // it waits at first
-			before, err = c.usage()
+			begun, before = time.Now(), c.usage() // it waits at first
 			return false, err
 		}
 		n, err := c.Metric(ctx, "takt_storage_rounds_total")
 		return n >= 1, err
-	}); err != nil {
-		return err
-	}
-	after, err := c.usage()
-	if err != nil {
-		return err
-	}
-	removed, err := c.Metric(ctx, "takt_storage_expired_logs_total")
-	s.row("retention", time.Since(begun).Round(10*time.Millisecond), fmt.Sprintf("%.0f builds", removed), "takt", after.minus(before).takt, "PostgreSQL", after.minus(before).postgres)
-	return err
+	}))
+	cost := c.usage().minus(before)
+	s.row("retention", time.Since(begun).Round(10*time.Millisecond), fmt.Sprintf("%.0f builds", must(c.Metric(ctx, "takt_storage_expired_logs_total"))),
+		"takt", cost.takt, "PostgreSQL", cost.postgres)
 }
+
+func megabytes(bytes int) string { return fmt.Sprintf("%d MB", bytes/1_000_000) }
 
 // storageProgress is what the janitor has removed so far.
 func (c *controller) storageProgress(ctx context.Context) func() string {
@@ -136,51 +95,23 @@ func (c *controller) storageProgress(ctx context.Context) func() string {
 }
 
 // pages prints how long pages and lists take, the median of five.
-func (s *scale) pages(ctx context.Context, c *controller) error {
-	jar := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	ask := func(method, path, cookie, form string) (status int, session string, took time.Duration, err error) {
-		req, err := http.NewRequestWithContext(ctx, method, c.URL+path, strings.NewReader(form))
-		if err != nil {
-			return 0, "", 0, err
-		}
-		req.Header = http.Header{"X-Api-Key": {c.APIKey}, "Cookie": {cookie}, "Content-Type": {"application/x-www-form-urlencoded"}, "Sec-Fetch-Site": {"same-origin"}}
-		if strings.HasPrefix(path, "/api/") {
-			req.Header.Set("Accept", "application/json")
-		} else {
-			req.Header.Set("Accept", "text/html")
-		}
-		begun := time.Now()
-		resp, err := jar.Do(req)
-		if err != nil {
-			return 0, "", 0, err
-		}
-		_, err = io.Copy(io.Discard, resp.Body)
-		session, _, _ = strings.Cut(resp.Header.Get("Set-Cookie"), ";")
-		return resp.StatusCode, session, time.Since(begun), errors.Join(err, resp.Body.Close())
-	}
-	_, cookie, _, err := ask(http.MethodPost, "/login", "", "key="+c.APIKey+"&name=bench")
-	if err != nil {
-		return err
-	}
-	id, err := c.db.run(ctx, "psql", "SELECT id FROM builds ORDER BY seq LIMIT 1 OFFSET 10000", "-X", "-q", "-A", "-t")
-	if err != nil {
-		return err
-	}
-	id = strings.TrimSpace(id)
+func (s *scale) pages(ctx context.Context, c *controller) {
+	b := &load.Browser{Base: c.URL, Client: &http.Client{CheckRedirect: load.NoRedirects}, Key: c.APIKey}
+	check(b.Login(ctx, c.APIKey))
+	id := c.db.exec(ctx, "SELECT id FROM builds ORDER BY seq LIMIT 1 OFFSET 10000")
 	for _, path := range []string{
 		"/builds", "/builds?state=failed", "/builds?q=worker-77", "/builds?q=nothing-has-this", "/queue", "/builds/" + id,
 		"/api/builds?limit=100", "/api/builds?limit=100&state=failed", "/api/builds?limit=100&q=nothing-has-this", "/api/builds/" + id + "/logs", "/api/stats", "/metrics",
 	} {
-		var took []time.Duration
-		status := 0
-		for range 5 {
-			got, _, d, err := ask(http.MethodGet, path, cookie, "")
-			if err != nil {
-				return err
-			}
-			took, status = append(took, d), got
+		accept, status, took := "text/html", 0, make([]time.Duration, 5)
+		if strings.HasPrefix(path, "/api/") {
+			accept = "application/json"
+		}
+		for i := range took {
+			begun := time.Now()
+			status = must(b.Visit(ctx, path, accept, nil))
+			took[i] = time.Since(begun)
 		}
 		s.row(strings.ReplaceAll(path, id, "ID"), status, median(took).Round(100*time.Microsecond), "first", took[0].Round(100*time.Microsecond))
 	}
-	return nil
 }

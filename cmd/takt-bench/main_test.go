@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -16,7 +15,6 @@ import (
 	"takt/cmd/internal/buildtest"
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/controllertest"
-	"takt/cmd/internal/load"
 	"takt/cmd/internal/process"
 	"takt/http/client"
 	"takt/store/storetest/needs"
@@ -75,7 +73,9 @@ func TestBrokenPromiseFailsTheRun(t *testing.T) {
 	r := &run{config: config{out: t.Output(), progress: t.Output()}}
 	r.missing("A6", errors.New("too slow"))
 	require.Empty(t, r.broken)
-	twice := database{}.checkHandedOutOnce(t.Context(), []*poller{{id: "one", jobs: []string{"a", "b"}}, {id: "two", jobs: []string{"b"}}})
+	twice := attempt(func() {
+		database{}.checkHandedOutOnce(t.Context(), []*poller{{id: "one", jobs: []string{"a", "b"}}, {id: "two", jobs: []string{"b"}}})
+	})
 	r.missing("A6", errors.Join(errors.New("too slow"), fmt.Errorf("checking: %w", twice)))
 	require.Len(t, r.broken, 1)
 	require.ErrorContains(t, r.broken[0], "measuring A6: too slow\nchecking: a promise was broken: build b was handed out twice")
@@ -97,20 +97,14 @@ func TestPollersRenewTheirTokens(t *testing.T) {
 		}
 		return errs
 	}
-	n, err := c.registerOld(t.Context(), pollers)
-	require.NoError(t, err)
-	require.Equal(t, 3, n)
+	require.Equal(t, 3, c.registerOld(t.Context(), pollers))
 	double.Expire()
 	require.Error(t, errors.Join(polls()...))
-	n, err = c.registerOld(t.Context(), pollers)
-	require.NoError(t, err)
-	require.Zero(t, n, "tokens are young")
+	require.Zero(t, c.registerOld(t.Context(), pollers), "tokens are young")
 	for _, p := range pollers {
 		p.at = p.at.Add(-renewAfter)
 	}
-	n, err = c.registerOld(t.Context(), pollers)
-	require.NoError(t, err)
-	require.Equal(t, 3, n)
+	require.Equal(t, 3, c.registerOld(t.Context(), pollers))
 	require.NoError(t, errors.Join(polls()...))
 	require.Len(t, double.Workers(), 3)
 }
@@ -124,14 +118,14 @@ func TestExpiredPollsAreParkedAgain(t *testing.T) {
 	c.Client, err = client.New(client.Config{BaseURL: double.URL, APIKey: controllertest.APIKey})
 	require.NoError(t, err)
 	p := &parking{controller: c}
-	worker, err := c.poller(t.Context(), 0)
-	require.NoError(t, err)
+	worker := newPollers(c.APIKey, 1)[0]
+	require.NoError(t, c.register(t.Context(), worker))
 	double.Expire()
-	conn, err := load.Dial(c.Address, time.Minute)
-	require.NoError(t, err)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- p.keepParked(ctx, conn, worker, nil) }()
+	send, err := c.ownConnection(ctx)
+	require.NoError(t, err)
+	go func() { ended <- p.keep(ctx, send, worker, nil) }()
 	double.Await(t, "the poll is parked", func() bool { return double.Polls() == 1 && p.again.Load() == 1 })
 	cancel(errors.New("it was seen"))
 	require.NoError(t, <-ended)

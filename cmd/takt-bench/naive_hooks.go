@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -25,66 +24,46 @@ type naiveHooks struct {
 	size    int // connections to PostgreSQL
 	url     string
 	pool    atomic.Pointer[pgxpool.Pool]
-	stop    func()
 }
 
-// startNaiveHooks starts one on a free port.
-func startNaiveHooks(ctx context.Context, host *controller) (*naiveHooks, error) {
-	if err := host.db.exec(ctx, "CREATE TABLE naive_actions (LIKE action_executions INCLUDING ALL);"); err != nil {
-		return nil, err
-	}
+// startNaiveHooks starts one on a free port, until the measurement ends.
+func startNaiveHooks(ctx context.Context, r *run, host *controller) *naiveHooks {
+	host.db.exec(ctx, "CREATE TABLE naive_actions (LIKE action_executions INCLUDING ALL);")
 	n := &naiveHooks{url: host.DatabaseURL()}
-	if err := n.resize(ctx, 16); err != nil {
-		return nil, err
-	}
+	n.resize(ctx, 16)
 	e := echo.New()
 	e.POST(hookPath, n.handle)
 	address, stop, err := process.Serve(ctx, e)
-	if err != nil {
-		return nil, err
-	}
+	check(err)
 	n.address = address
-	n.stop = func() {
+	r.atEnd(func() error {
 		stop()
 		n.pool.Load().Close()
-	}
-	return n, nil
+		return nil
+	})
+	return n
 }
 
 // resize gives it so many connections to PostgreSQL. Nobody uses it meanwhile.
-func (n *naiveHooks) resize(ctx context.Context, size int) error {
-	cfg, err := pgxpool.ParseConfig(n.url)
-	if err != nil {
-		return fmt.Errorf("connecting the naive server: %w", err)
-	}
+func (n *naiveHooks) resize(ctx context.Context, size int) {
+	cfg := must(pgxpool.ParseConfig(n.url))
 	cfg.MaxConns = int32(size)
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return fmt.Errorf("connecting the naive server: %w", err)
-	}
-	if old := n.pool.Swap(pool); old != nil {
+	if old := n.pool.Swap(must(pgxpool.NewWithConfig(ctx, cfg))); old != nil {
 		old.Close()
 	}
 	n.size = size
-	return nil
 }
 
 // tune leaves it with as many connections as it is fastest with.
-func (n *naiveHooks) tune(ctx context.Context, measure take) error {
+func (n *naiveHooks) tune(ctx context.Context, measure take) {
 	best, size := 0.0, n.size
 	for _, s := range []int{16, 32, connections} {
-		if err := n.resize(ctx, s); err != nil {
-			return err
-		}
-		got, err := measure(ctx, s)
-		if err != nil {
-			return err
-		}
-		if got.Rate() > best {
-			best, size = got.Rate(), s
+		n.resize(ctx, s)
+		if rate := measure(s).Rate(); rate > best {
+			best, size = rate, s
 		}
 	}
-	return n.resize(ctx, size)
+	n.resize(ctx, size)
 }
 
 const naiveInsert = `INSERT INTO naive_actions (queue, portal_id, callback_id, expires_at)

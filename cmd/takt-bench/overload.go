@@ -22,52 +22,29 @@ type overloaded struct {
 }
 
 // levelling takes C1: the same route with load levelling on and off, in turns.
-func (r *run) levelling(ctx context.Context) error {
-	on, err := r.start(ctx, "levelled")
-	if err != nil {
-		return err
-	}
-	off, err := r.start(ctx, "unlevelled", "TAKT_HEIJUNKA=off")
-	if err != nil {
-		return err
-	}
-	p, err := r.turns(ctx, "C1: levelling off, then on",
-		off.loading(r.duration, off.trivial(connections, 400)), on.loading(r.duration, on.trivial(connections, 400)))
-	if err != nil {
-		return err
-	}
-	r.add(figure{
-		name: "C1", what: fmt.Sprintf("a trivial route with levelling on against off, %d connections", connections),
-		measured: fmt.Sprintf("%.0f/s (p99 %s), off %.0f/s", p.own.rate(), round(median(p.own.p99)), p.peer.rate()),
-	}.atLeast(p.ratio(), .95, ""))
-	return nil
+func (r *run) levelling(ctx context.Context) {
+	on, off := r.start(ctx, "levelled"), r.start(ctx, "unlevelled", "TAKT_HEIJUNKA=off")
+	r.compare(comparison{
+		name: "C1", what: fmt.Sprintf("a trivial route with levelling on against off, %d connections", connections), peer: "off",
+		theirs: off.loading(ctx, r.duration, off.trivial(connections, 400)),
+		own:    on.loading(ctx, r.duration, on.trivial(connections, 400)), least: .95,
+	})
 }
 
 // overload takes C2: at four times its capacity a controller serves those whom it
 // accepts nearly as fast, and refuses the others at the price of a trivial request.
-func (r *run) overload(ctx context.Context) error {
+func (r *run) overload(ctx context.Context) {
 	limits := []string{
 		fmt.Sprintf("TAKT_HEIJUNKA_SOFT_LIMIT=%d", admitted), fmt.Sprintf("TAKT_HEIJUNKA_HARD_LIMIT=%d", admitted), "TAKT_HEIJUNKA_RESERVED=0",
 	}
-	own, err := r.start(ctx, "overload", limits...)
-	if err != nil {
-		return err
-	}
-	older, err := r.startOlder(ctx, "overload-older", limits...)
-	if err != nil {
-		return err
-	}
+	own, older := r.start(ctx, "overload", limits...), r.startOlder(ctx, "overload-older", limits...)
 	var o, before overloaded
 	for i := range r.rounds {
 		r.say("C2: four times the capacity, round %d of %d", i+1, r.rounds)
 		if older != nil {
-			if err := r.overloadOnce(ctx, older, &before); err != nil {
-				return err
-			}
+			r.overloadOnce(ctx, older, &before)
 		}
-		if err := r.overloadOnce(ctx, own, &o); err != nil {
-			return err
-		}
+		r.overloadOnce(ctx, own, &o)
 	}
 	was := func(ratio func(*overloaded) float64) string {
 		if older == nil {
@@ -82,86 +59,56 @@ func (r *run) overload(ctx context.Context) error {
 	}.atMost(o.ratio(), 2))
 	r.add(figure{
 		name: "C2", what: "a refused request against the trivial route: takt's CPU",
-		measured: o.own.String() + was((*overloaded).cost), cpu: o.cpu(),
-	}.atMost(o.cost(), 1.2))
-	return nil
+		measured: o.own.String() + was(func(o *overloaded) float64 { return o.cpuRatio() }), cpu: o.cpu(),
+	}.atMost(o.cpuRatio(), 1.2))
 }
 
 func (o *overloaded) ratio() float64 { return float64(median(o.p99)) / float64(median(o.capacity)) }
 
-func (o *overloaded) cost() float64 {
-	return float64(o.own.cpu().takt) / float64(max(o.peer.cpu().takt, 1))
-}
-
-func (r *run) overloadOnce(ctx context.Context, c *controller, o *overloaded) error {
-	got, err := r.rejects(ctx, c)
-	if err != nil {
-		return err
-	}
+func (r *run) overloadOnce(ctx context.Context, c *controller, o *overloaded) {
+	got := r.rejects(ctx, c)
 	o.own.add(got)
 	// As many per second over as many connections: a processor that is not busy
 	// spends more on each request.
-	if err := c.awaitMetric(ctx, "takt_heijunka_load", func(n float64) bool { return n == 0 }); err != nil {
-		return err
-	}
-	if got, err = c.loaded(ctx, r.duration/2, at(got.Rate(), c.trivial(manyConnections, 400, 503))); err != nil {
-		return err
-	}
-	o.peer.add(got)
+	c.awaitMetric(ctx, "takt_heijunka_load", func(n float64) bool { return n == 0 })
+	o.peer.add(c.loaded(ctx, r.duration/2, at(got.Rate(), c.trivial(manyConnections, 400, 503))))
 
 	// At capacity as many work as are admitted, each beginning when it is through.
-	capacity, rate, err := c.offer(ctx, r.duration, admitted, 0)
-	if err != nil {
-		return err
-	}
-	beyond, accepted, err := c.offer(ctx, r.duration, 16*admitted, 4*rate)
-	if err != nil {
-		return err
-	}
+	capacity, rate := c.offer(ctx, r.duration, admitted, 0)
+	beyond, accepted := c.offer(ctx, r.duration, 16*admitted, 4*rate)
 	o.capacity, o.p99 = append(o.capacity, capacity), append(o.p99, beyond)
 	o.offered, o.accepted = append(o.offered, 4*rate), append(o.accepted, accepted)
-	return nil
 }
 
 // rejects fills c with uploads that stand still, and has all else refused.
-func (r *run) rejects(ctx context.Context, c *controller) (sample, error) {
+func (r *run) rejects(ctx context.Context, c *controller) sample {
 	for range admitted {
-		conn, err := load.Dial(c.Address, 10*time.Second)
-		if err != nil {
-			return sample{}, err
-		}
+		conn := must(load.Dial(c.Address, 10*time.Second))
 		defer func() { _ = conn.Close() }() // it has done its work
-		if err := conn.Send([]byte("POST /api/builds HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + c.APIKey +
-			"\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: 100000\r\n\r\n--x\r\n")); err != nil {
-			return sample{}, err
-		}
+		check(conn.Send([]byte("POST /api/builds HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + c.APIKey +
+			"\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: 100000\r\n\r\n--x\r\n")))
 	}
-	if err := c.awaitMetric(ctx, "takt_heijunka_load", func(n float64) bool { return n >= admitted }); err != nil {
-		return sample{}, err
-	}
+	c.awaitMetric(ctx, "takt_heijunka_load", func(n float64) bool { return n >= admitted })
 	return c.loaded(ctx, r.duration/2, c.trivial(manyConnections, 503)) // many, because each refusal is held back
 }
 
 // offer has n connections ask for a build that is not there, which costs a
 // statement, so many times a second in all; 0: as often as they can. It returns
 // the p99 of what was accepted, and how many per second that was.
-func (c *controller) offer(ctx context.Context, d time.Duration, n int, rate float64) (p99 time.Duration, accepted float64, err error) {
+func (c *controller) offer(ctx context.Context, d time.Duration, n int, rate float64) (p99 time.Duration, accepted float64) {
 	asking := repeaters(n, request(nil, "GET /api/builds/V1StGXR8_Z5jdHi6B-myT", c.APIKey, "", ""), 404, 503)
 	all := clients(asking)
 	if rate > 0 {
 		all = at(rate, all)
 	}
-	res, err := load.Run(ctx, c.Address, d, all)
-	if err != nil {
-		return 0, 0, err
-	}
+	res := must(load.Run(ctx, c.Address, d, all))
 	var took load.Result
 	for _, a := range asking {
 		took.Latencies = append(took.Latencies, a.took...)
 	}
 	if len(took.Latencies) == 0 {
-		return 0, 0, fmt.Errorf("none of %d requests was accepted", res.Requests)
+		check(fmt.Errorf("none of %d requests was accepted", res.Requests))
 	}
 	slices.Sort(took.Latencies)
-	return took.Quantile(.99), float64(len(took.Latencies)) / res.Elapsed.Seconds(), nil
+	return took.Quantile(.99), float64(len(took.Latencies)) / res.Elapsed.Seconds()
 }

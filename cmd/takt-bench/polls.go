@@ -33,215 +33,132 @@ VACUUM ANALYZE naive_builds;
 func (r *run) backlog() int { return int(40_000 * r.duration.Seconds()) }
 
 // refill makes n more builds pending. What is done behind its back takt finds by a count.
-func (c *controller) refill(ctx context.Context, n int) error {
-	if err := c.db.exec(ctx, fmt.Sprintf(fill, n)); err != nil {
-		return err
-	}
-	return c.awaitMetric(ctx, "takt_queue_pending_builds", func(n float64) bool { return n > 0 })
+func (c *controller) refill(ctx context.Context, n int) {
+	c.db.exec(ctx, fmt.Sprintf(fill, n))
+	c.awaitMetric(ctx, "takt_queue_pending_builds", func(n float64) bool { return n > 0 })
 }
 
 // polls takes A2, A3 and A7.
-func (r *run) polls(ctx context.Context) error {
-	host, err := r.start(ctx, "polls")
-	if err != nil {
-		return err
-	}
+func (r *run) polls(ctx context.Context) {
+	host := r.start(ctx, "polls")
 	naive := host.db
 	naive.name = "naive"
-	if err := r.prepareNaive(ctx, host.db, naive); err != nil {
-		return err
-	}
+	r.prepareNaive(ctx, host.db, naive)
 	for _, m := range []struct {
 		name string
-		take func(ctx context.Context, host *controller, naive database) error
+		take func(ctx context.Context, host *controller, naive database)
 	}{{"A3", r.idlePolls}, {"A2", r.assignedPolls}, {"A7", r.twoControllers}} {
 		if r.wanted(m.name) {
-			if err := m.take(ctx, host, naive); err != nil {
+			if err := attempt(func() { m.take(ctx, host, naive) }); err != nil {
 				r.missing(m.name, err)
 			}
 		}
 	}
-	return nil
 }
 
 // prepareNaive makes the database that the naive scripts work on, on the same
 // server.
-func (r *run) prepareNaive(ctx context.Context, db, naive database) error {
+func (r *run) prepareNaive(ctx context.Context, db, naive database) {
 	for _, name := range []string{"assigned.sql", "idle.sql", "setup.sql"} {
 		if _, err := os.Stat(filepath.Join(r.scripts, name)); err != nil {
-			return fmt.Errorf("the naive scripts are not in %s: run from takt's source directory or give --scripts: %w", r.scripts, err)
+			check(fmt.Errorf("the naive scripts are not in %s: run from takt's source directory or give --scripts: %w", r.scripts, err))
 		}
 	}
-	if err := db.exec(ctx, "CREATE DATABASE naive"); err != nil {
-		return err
-	}
-	_, err := naive.run(ctx, "psql", "", "-X", "-q", "-v", fmt.Sprintf("workers=%d", connections), "-v", "pending=1000",
+	db.exec(ctx, "CREATE DATABASE naive")
+	naive.run(ctx, "psql", "", "-X", "-q", "-v", fmt.Sprintf("workers=%d", connections), "-v", "pending=1000",
 		"-f", filepath.Join(r.scripts, "setup.sql"))
-	return err
 }
 
-func (r *run) idlePolls(ctx context.Context, host *controller, naive database) error {
-	pollers, err := host.pollers(ctx, connections)
-	if err != nil {
-		return err
-	}
-	idle := host.polling(r.duration, pollers, true)
-	p, err := r.turns(ctx, "A3: naive idle polls, then takt's", func(ctx context.Context, _ int) (sample, error) {
-		return naive.pgbench(ctx, filepath.Join(r.scripts, "idle.sql"), connections, r.duration)
-	}, idle)
-	if err != nil {
-		return err
-	}
-	r.add(figure{
-		name: "A3", what: fmt.Sprintf("idle polls over HTTP, %d connections, against naive pgbench", connections),
-		measured: fmt.Sprintf("%s, naive %.0f/s", &p.own, p.peer.rate()), cpu: p.own.cpu().String(),
-	}.atLeast(p.ratio(), 2.2, ""))
-	p, err = r.turns(ctx, "A3: the trivial route, then idle polls", host.loading(r.duration, host.trivial(connections, 400)), idle)
-	if err != nil {
-		return err
-	}
-	r.add(figure{
-		name: "A3", what: "the same against the trivial route of the same server",
-		measured: fmt.Sprintf("%s, trivial %.0f/s", &p.own, p.peer.rate()), cpu: p.cpu(),
-	}.atLeast(p.ratio(), .75, ""))
-	return nil
+func (r *run) idlePolls(ctx context.Context, host *controller, naive database) {
+	idle := host.polling(ctx, r.duration, host.pollers(ctx, connections), true)
+	r.compare(comparison{
+		name: "A3", what: fmt.Sprintf("idle polls over HTTP, %d connections, against naive pgbench", connections), peer: "naive",
+		theirs: func(int) sample {
+			return naive.pgbench(ctx, filepath.Join(r.scripts, "idle.sql"), connections, r.duration)
+		}, own: idle, least: 2.2,
+	})
+	r.compare(comparison{
+		name: "A3", what: "the same against the trivial route of the same server", peer: "trivial",
+		theirs: host.loading(ctx, r.duration, host.trivial(connections, 400)), own: idle, least: .75,
+	})
 }
 
-func (r *run) assignedPolls(ctx context.Context, host *controller, naive database) error {
+func (r *run) assignedPolls(ctx context.Context, host *controller, naive database) {
 	for i, n := range []int{connections, manyConnections} {
-		pollers, err := host.pollers(ctx, n)
-		if err != nil {
-			return err
-		}
-		p, err := r.turns(ctx, fmt.Sprintf("A2: naive polls, then takt's over %d connections", n), func(ctx context.Context, _ int) (sample, error) {
-			err := naive.exec(ctx, fmt.Sprintf(naiveFill, int(6_000*max(r.duration.Seconds(), 1))))
-			if err = errors.Join(err, host.refill(ctx, r.backlog())); err != nil {
-				return sample{}, err
-			}
-			return naive.pgbench(ctx, filepath.Join(r.scripts, "assigned.sql"), connections, r.duration)
-		}, host.polling(r.duration, pollers, false))
-		if err != nil {
-			return err
-		}
-		r.add(figure{
-			name: "A2", what: fmt.Sprintf("assigned polls over HTTP, %d connections, against naive pgbench without HTTP", n),
-			measured: fmt.Sprintf("%s, naive %.0f/s", &p.own, p.peer.rate()), cpu: p.own.cpu().String(),
-		}.atLeast(p.ratio(), []float64{4.5, 7}[i], ""))
-		if err := host.db.checkHandedOutOnce(ctx, pollers); err != nil {
-			return err
-		}
+		pollers := host.pollers(ctx, n)
+		r.compare(comparison{
+			name: "A2", what: fmt.Sprintf("assigned polls over HTTP, %d connections, against naive pgbench without HTTP", n), peer: "naive",
+			theirs: func(int) sample {
+				naive.exec(ctx, fmt.Sprintf(naiveFill, int(6_000*max(r.duration.Seconds(), 1))))
+				host.refill(ctx, r.backlog())
+				return naive.pgbench(ctx, filepath.Join(r.scripts, "assigned.sql"), connections, r.duration)
+			}, own: host.polling(ctx, r.duration, pollers, false), least: []float64{4.5, 7}[i],
+		})
+		host.db.checkHandedOutOnce(ctx, pollers)
 	}
-	return nil
 }
 
 // checkHandedOutOnce compares what the workers were given with what the
 // database says: nothing twice, nothing lost.
-func (d database) checkHandedOutOnce(ctx context.Context, pollers []*poller) error {
+func (d database) checkHandedOutOnce(ctx context.Context, pollers []*poller) {
 	seen := map[string]bool{}
-	var values strings.Builder
-	for _, p := range pollers {
+	var values, ids strings.Builder
+	for i, p := range pollers {
 		for _, id := range p.jobs {
 			if seen[id] {
-				return fmt.Errorf("%w: build %s was handed out twice", errBroken, id)
+				check(fmt.Errorf("%w: build %s was handed out twice", errBroken, id))
 			}
 			seen[id] = true
 			fmt.Fprintf(&values, "%s\t%s\n", id, p.id)
 		}
+		fmt.Fprintf(&ids, "%s'%s'", strings.Repeat(",", min(i, 1)), p.id)
 	}
 	script := "CREATE TEMP TABLE given (id text, worker text);\nCOPY given FROM STDIN;\n" + values.String() + "\\.\nANALYZE given;\n" + `
 SELECT count(*) FROM given g LEFT JOIN build_ids i USING (id) LEFT JOIN builds b USING (seq)
 	WHERE b.worker_id IS DISTINCT FROM g.worker OR b.attempt <> 1 OR b.state <> 'assigned';`
-	if err := d.none(ctx, "builds that a worker was given and the database does not know as its own", script); err != nil {
-		return err
-	}
-	return d.expect(ctx, "builds assigned to the run's workers", "SELECT count(*) FROM builds WHERE worker_id IN ("+idsOf(pollers)+")", len(seen))
-}
-
-// idsOf is a list of workers' ids, for SQL.
-func idsOf(pollers []*poller) string {
-	ids := make([]string, len(pollers))
-	for i, p := range pollers {
-		ids[i] = "'" + p.id + "'"
-	}
-	return strings.Join(ids, ",")
+	d.expect(ctx, "builds that a worker was given and the database does not know as its own", script, 0)
+	d.expect(ctx, "builds assigned to the run's workers", "SELECT count(*) FROM builds WHERE worker_id IN ("+ids.String()+")", len(seen))
 }
 
 // twoControllers takes A7.
-func (r *run) twoControllers(ctx context.Context, host *controller, _ database) error {
-	second, err := r.start(ctx, "second", host.Shared()...)
-	if err != nil {
-		return err
-	}
+func (r *run) twoControllers(ctx context.Context, host *controller, _ database) {
+	second := r.start(ctx, "second", host.Shared()...)
 	const n = 256
-	pollers, err := host.pollers(ctx, n)
-	if err != nil {
-		return err
-	}
+	pollers := host.pollers(ctx, n)
 	all := polling(pollers, false)
-	p, err := r.turns(ctx, "A7: one controller, then two", func(ctx context.Context, _ int) (sample, error) {
-		if err := host.refill(ctx, r.backlog()); err != nil {
-			return sample{}, err
-		}
-		if err := host.renew(ctx, pollers); err != nil {
-			return sample{}, err
-		}
-		res, err := load.Run(ctx, host.Address, r.duration, all)
-		return sample{Result: res}, err
-	}, func(ctx context.Context, _ int) (sample, error) {
-		if err := host.refill(ctx, r.backlog()); err != nil {
-			return sample{}, err
-		}
-		if err := host.renew(ctx, pollers); err != nil {
-			return sample{}, err
-		}
-		ended := make(chan error, 1)
-		var other load.Result
-		go func() {
-			var err error
-			other, err = load.Run(ctx, second.Address, r.duration, all[n/2:])
-			ended <- err
-		}()
-		res, err := load.Run(ctx, host.Address, r.duration, all[:n/2])
-		err = errors.Join(err, <-ended)
-		res.Requests += other.Requests
-		return sample{Result: res}, err
-	})
-	if err != nil {
-		return err
+	prepare := func() {
+		host.refill(ctx, r.backlog())
+		host.renew(ctx, pollers)
 	}
-	r.add(figure{
-		name: "A7", what: fmt.Sprintf("assigned polls, two controllers on one database against one, %d connections", n),
-		measured: fmt.Sprintf("%.0f/s, one %.0f/s", p.own.rate(), p.peer.rate()),
-	}.atLeast(p.ratio(), .9, ", nothing twice"))
-	return host.db.checkHandedOutOnce(ctx, pollers)
+	r.compare(comparison{
+		name: "A7", what: fmt.Sprintf("assigned polls, two controllers on one database against one, %d connections", n), peer: "one",
+		theirs: func(int) sample {
+			prepare()
+			return sample{Result: must(load.Run(ctx, host.Address, r.duration, all))}
+		}, own: func(int) sample {
+			prepare()
+			var other load.Result
+			wait := beside(func() { other = must(load.Run(ctx, second.Address, r.duration, all[n/2:])) })
+			res, err := load.Run(ctx, host.Address, r.duration, all[:n/2])
+			check(errors.Join(err, wait()))
+			return work(res.Requests+other.Requests, res.Elapsed)
+		}, least: .9, also: ", nothing twice",
+	})
+	host.db.checkHandedOutOnce(ctx, pollers)
 }
 
 // alone takes A11 for polls: what one worker waits for while nobody else is there.
-func (r *run) alone(ctx context.Context) error {
-	host, err := r.start(ctx, "alone")
-	if err != nil {
-		return err
-	}
-	pollers, err := host.pollers(ctx, 2) // who holds builds is not idle
-	if err != nil {
-		return err
-	}
-	p, err := r.turns(ctx, "A11: one connection, the trivial route, then idle polls",
-		host.loading(r.duration/2, host.trivial(1, 400)), host.polling(r.duration/2, pollers[:1], true))
-	if err != nil {
-		return err
-	}
-	assigned, err := r.turns(ctx, "A11: one connection, assigned polls", nil, func(ctx context.Context, _ int) (sample, error) {
-		if err := host.refill(ctx, int(4_000*r.duration.Seconds())); err != nil {
-			return sample{}, err
-		}
-		return host.polling(r.duration/2, pollers[1:], false)(ctx, 0)
+func (r *run) alone(ctx context.Context) {
+	host := r.start(ctx, "alone")
+	pollers := host.pollers(ctx, 2) // who holds builds is not idle
+	p := r.turns("A11: one connection, the trivial route, then idle polls",
+		host.loading(ctx, r.duration/2, host.trivial(1, 400)), host.polling(ctx, r.duration/2, pollers[:1], true))
+	assigned := r.turns("A11: one connection, assigned polls", nil, func(int) sample {
+		host.refill(ctx, int(4_000*r.duration.Seconds()))
+		return host.polling(ctx, r.duration/2, pollers[1:], false)(0)
 	})
-	if err != nil {
-		return err
-	}
 	p50, peer := median(p.own.p50), median(p.peer.p50)
-	ratio, cpu := float64(p50)/float64(peer), float64(p.own.cpu().takt)/float64(max(p.peer.cpu().takt, 1))
+	ratio, cpu := float64(p50)/float64(peer), p.cpuRatio()
 	r.add(figure{
 		name: "A11", what: "an idle poll over one connection against the trivial route: p50 and takt's CPU",
 		measured: fmt.Sprintf("p50 %s, trivial %s", round(p50), round(peer)), cpu: p.cpu(),
@@ -249,10 +166,10 @@ func (r *run) alone(ctx context.Context) error {
 	})
 	p50 = median(assigned.own.p50)
 	r.add(figure{
-		name: "A11", what: "an assigned poll over one connection", measured: assigned.own.String(), cpu: assigned.own.cpu().String(),
+		name: "A11", what: "an assigned poll over one connection", measured: assigned.own.String(), cpu: assigned.cpu(),
 		ratio: fmt.Sprintf("%.2f ms", p50.Seconds()*1000), target: "≤ 1.0 ms", met: p50 <= time.Millisecond,
 	})
-	return host.db.checkHandedOutOnce(ctx, pollers)
+	host.db.checkHandedOutOnce(ctx, pollers)
 }
 
 const (
@@ -261,35 +178,33 @@ const (
 )
 
 // newSubmitters submit one small build after the other.
-func newSubmitters(key string) []*repeater {
-	var body bytes.Buffer
+func newSubmitters(key string, n int) []*repeater {
+	form, kind := formOf("source", "source.zip", "platform", "ios")
+	return repeaters(n, request(nil, "POST /api/builds", key, "Content-Type: "+kind+"\r\n", form), 201)
+}
+
+// formOf is a form with a file of some bytes and fields, and its type.
+func formOf(file, name string, fields ...string) (form, kind string) {
+	var body bytes.Buffer // it takes everything
 	w := multipart.NewWriter(&body)
-	source, _ := w.CreateFormFile("source", "source.zip") // a buffer takes everything
-	_, _ = source.Write(bytes.Repeat([]byte("s"), submitSource))
-	_ = w.WriteField("platform", "ios")
+	for i := 0; i < len(fields); i += 2 {
+		_ = w.WriteField(fields[i], fields[i+1])
+	}
+	part, _ := w.CreateFormFile(file, name)
+	_, _ = part.Write(bytes.Repeat([]byte("s"), submitSource))
 	_ = w.Close()
-	return repeaters(submitters, request(nil, "POST /api/builds", key, "Content-Type: "+w.FormDataContentType()+"\r\n", body.String()), 201)
+	return body.String(), w.FormDataContentType()
 }
 
 // submits takes A11 for submits.
-func (r *run) submits(ctx context.Context) error {
-	host, err := r.start(ctx, "submits")
-	if err != nil {
-		return err
-	}
-	older, err := r.startOlder(ctx, "submits-older")
-	if err != nil {
-		return err
-	}
+func (r *run) submits(ctx context.Context) {
+	host, older := r.start(ctx, "submits"), r.startOlder(ctx, "submits-older")
 	var peer take
 	if older != nil {
-		peer = older.loading(r.duration, clients(newSubmitters(older.APIKey)))
+		peer = older.loading(ctx, r.duration, clients(newSubmitters(older.APIKey, submitters)))
 	}
-	own := newSubmitters(host.APIKey)
-	p, err := r.turns(ctx, fmt.Sprintf("A11: submits over %d connections", submitters), peer, host.loading(r.duration, clients(own)))
-	if err != nil {
-		return err
-	}
+	own := newSubmitters(host.APIKey, submitters)
+	p := r.turns(fmt.Sprintf("A11: submits over %d connections", submitters), peer, host.loading(ctx, r.duration, clients(own)))
 	f := figure{
 		name: "A11", what: fmt.Sprintf("submits of %d bytes, %d connections, against the older takt", submitSource, submitters),
 		measured: p.own.String(), cpu: p.own.cpu().String(), target: "≥ 2, none lost", alone: older == nil,
@@ -303,5 +218,5 @@ func (r *run) submits(ctx context.Context) error {
 	for _, s := range own {
 		total += len(s.took)
 	}
-	return host.db.expect(ctx, "builds with their source", `SELECT count(*) FROM builds b JOIN build_files f ON f.build = b.seq AND f.kind = 'source'`, total)
+	host.db.expect(ctx, "builds with their source", `SELECT count(*) FROM builds b JOIN build_files f ON f.build = b.seq AND f.kind = 'source'`, total)
 }

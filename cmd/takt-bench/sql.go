@@ -35,6 +35,11 @@ func databaseOf(c *process.Controller) database {
 
 const port = "5432"
 
+const (
+	sqlWAL  = `SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint`
+	sqlRows = `SELECT tup_inserted + tup_updated + tup_deleted FROM pg_stat_database WHERE datname = current_database()`
+)
+
 // program finds one of PostgreSQL's programs, the newest version first.
 func program(name string) (string, error) {
 	var dirs []string
@@ -56,71 +61,50 @@ func program(name string) (string, error) {
 	return path, nil
 }
 
-func (d database) run(ctx context.Context, name, stdin string, args ...string) (string, error) {
-	path, err := program(name)
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(ctx, path, args...)
+// run runs one of PostgreSQL's programs and returns what it prints.
+func (d database) run(ctx context.Context, name, stdin string, args ...string) string {
+	cmd := exec.CommandContext(ctx, must(program(name)), args...)
 	cmd.Env = append(process.Site{Environ: os.Environ()}.Environment(), "PGHOST="+d.dir, "PGPORT="+port, "PGUSER=takt", "PGPASSWORD="+d.password, "PGDATABASE="+d.name)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", name, err, errs.String())
+		check(fmt.Errorf("%s: %w\n%s", name, err, errs.String()))
 	}
-	return out.String(), nil
+	return out.String()
 }
 
-// exec runs a script, stopping at its first error.
-func (d database) exec(ctx context.Context, script string) error {
-	_, err := d.run(ctx, "psql", script, "-X", "-q", "-v", "ON_ERROR_STOP=1")
-	return err
+// exec runs a script, stopping at its first error, and returns what it prints.
+func (d database) exec(ctx context.Context, script string) string {
+	return strings.TrimSpace(d.run(ctx, "psql", script, "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"))
 }
 
 // number runs a query that gives one whole number.
-func (d database) number(ctx context.Context, query string) (int, error) {
-	out, err := d.run(ctx, "psql", query, "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1")
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(out))
+func (d database) number(ctx context.Context, query string) int {
+	return must(strconv.Atoi(d.exec(ctx, query)))
 }
 
-// expect runs a query that counts what must not be lost, and wants a count.
-func (d database) expect(ctx context.Context, what, query string, want int) error {
-	got, err := d.number(ctx, query)
-	if err != nil {
-		return err
+// expect runs a script that counts what must not be lost, or must not be, and wants a count.
+func (d database) expect(ctx context.Context, what, query string, want int) {
+	if got := d.number(ctx, query); got != want {
+		check(fmt.Errorf("%w: %s: %d, want %d", errBroken, what, got, want))
 	}
-	if got != want {
-		return fmt.Errorf("%w: %s: %d, want %d", errBroken, what, got, want)
-	}
-	return nil
-}
-
-// none runs a script that counts what must not be.
-func (d database) none(ctx context.Context, what, script string) error {
-	return d.expect(ctx, what, script, 0)
 }
 
 // pgbench runs a script with clients connections and counts transactions. On a
 // machine so busy that a short run gets none done it runs longer. It knows whole seconds
 // only, so in less each connection has some transactions to do.
-func (d database) pgbench(ctx context.Context, script string, clients int, duration time.Duration) (sample, error) {
+func (d database) pgbench(ctx context.Context, script string, clients int, duration time.Duration) sample {
 	limit := []string{"-t", "10"}
 	for ; duration < time.Minute; duration *= 3 {
 		if duration >= time.Second {
 			limit = []string{"-T", strconv.Itoa(int(duration.Seconds()))}
 		}
-		out, err := d.run(ctx, "pgbench", "", append([]string{"-n", "-M", "prepared", "-f", script, "-c", strconv.Itoa(clients), "-j", "2"}, limit...)...)
-		if err != nil {
-			return sample{}, err
-		}
+		out := d.run(ctx, "pgbench", "", append([]string{"-n", "-M", "prepared", "-f", script, "-c", strconv.Itoa(clients), "-j", "2"}, limit...)...)
 		if m := regexp.MustCompile(`tps = ([0-9.]+)`).FindStringSubmatch(out); m != nil {
-			rate, err := strconv.ParseFloat(m[1], 64)
-			return work(int(rate*duration.Seconds()), duration), err
+			return work(int(must(strconv.ParseFloat(m[1], 64))*duration.Seconds()), duration)
 		}
 	}
-	return sample{}, errors.New("pgbench said no rate")
+	check(errors.New("pgbench said no rate"))
+	return sample{}
 }

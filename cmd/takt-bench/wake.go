@@ -12,6 +12,7 @@ import (
 
 	"takt/cmd/internal/await"
 	"takt/cmd/internal/load"
+	"takt/cmd/internal/process"
 	"takt/http/client"
 	"takt/store"
 )
@@ -37,8 +38,9 @@ type parking struct {
 	failed     atomic.Pointer[error]
 }
 
-func (p *parking) fail(err error) {
-	if err != nil {
+// fail notes an error of a poll, unless that was the end.
+func (p *parking) fail(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil {
 		p.failed.CompareAndSwap(nil, &err)
 	}
 }
@@ -69,58 +71,76 @@ func (p *parking) await(ctx context.Context, n int) error {
 	})
 }
 
-// park keeps n polls parked until stop, a new one for each that was answered,
-// and reports the jobs that they bring. It returns when c knows nearly all of them.
-func (c *controller) park(ctx context.Context, n int, jobs chan<- arrival) (stop func() error, err error) {
+// poll sends one poll of a worker, which waits for a build.
+type poll = func(ctx context.Context, worker *poller) (status int, body []byte, err error)
+
+// park keeps n polls parked until the measurement ends, a new one for each that was answered,
+// and reports the jobs that they bring. So many workers at a time share a connection that dial
+// makes. It returns when c knows nearly all of them.
+func (r *run) park(ctx context.Context, c *controller, n, each int, dial func(context.Context) (poll, error), jobs chan<- arrival) *parking {
 	p := &parking{controller: c}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
-	stop = func() error {
+	r.atEnd(func() error {
 		cancel(errors.New("measured"))
 		running.Wait()
+		if n := p.again.Load(); n > 0 {
+			r.say("%d workers had to register again", n)
+		}
 		return p.failure()
-	}
+	})
+	workers := newPollers(c.APIKey, n)
 	for k := range connections {
 		running.Go(func() { // tokens expire, so each worker polls as soon as it is registered
-			for i := k; i < n && ctx.Err() == nil && p.failure() == nil; i += connections {
-				worker, err := c.poller(ctx, i)
-				if err == nil {
-					p.registered.Add(1)
-					var conn *load.Conn
-					if conn, err = load.Dial(c.Address, await.Patience); err == nil {
-						running.Go(func() { p.fail(p.keepParked(ctx, conn, worker, jobs)) })
+			for from := k * each; from < n && ctx.Err() == nil && p.failure() == nil; from += connections * each {
+				send, err := dial(ctx)
+				for _, worker := range workers[from:min(n, from+each)] {
+					if err == nil {
+						err = c.register(ctx, worker)
 					}
+					if err != nil {
+						break
+					}
+					p.registered.Add(1)
+					running.Go(func() { p.fail(ctx, p.keep(ctx, send, worker, jobs)) })
 				}
-				if ctx.Err() == nil {
-					p.fail(err)
-				}
+				p.fail(ctx, err)
 			}
 		})
 	}
-	if err := p.await(ctx, n); err != nil {
-		return nil, errors.Join(err, stop())
-	}
-	return stop, nil
+	check(p.await(ctx, n))
+	return p
 }
 
-func (p *parking) keepParked(ctx context.Context, conn *load.Conn, worker *poller, jobs chan<- arrival) error {
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // closed already is fine
-	defer func() { _ = conn.Close() }()
+// ownConnection is a connection for one worker.
+func (c *controller) ownConnection(ctx context.Context) (poll, error) {
+	conn, err := load.Dial(c.Address, await.Patience)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
 	var buf []byte
-	for ctx.Err() == nil {
+	return func(_ context.Context, worker *poller) (int, []byte, error) {
 		buf = worker.poll(buf[:0], "?wait=55")
-		status, body, err := conn.Do(buf)
+		return conn.Do(buf)
+	}, nil
+}
+
+// keep lets a worker poll until ctx ends.
+func (p *parking) keep(ctx context.Context, send poll, worker *poller, jobs chan<- arrival) error {
+	for {
+		status, body, err := send(ctx, worker)
 		at := time.Now()
 		switch {
-		case ctx.Err() != nil: // the end closed the connection
+		case ctx.Err() != nil:
 			return nil
 		case err != nil:
 			return err
 		case status == http.StatusServiceUnavailable: // as a worker would
-			rest(ctx, time.Second)
-		case status == http.StatusUnauthorized:
+			process.Pause(ctx, time.Second)
+		case status == http.StatusUnauthorized: // it was refused for longer than tokens last
 			p.again.Add(1)
-			if err := p.register(ctx, worker); err != nil && ctx.Err() == nil {
+			if err := p.register(ctx, worker); err != nil {
 				return err
 			}
 		default:
@@ -135,42 +155,30 @@ func (p *parking) keepParked(ctx context.Context, conn *load.Conn, worker *polle
 			}
 		}
 	}
-	return nil
 }
 
 // awaitMetric waits until a metric is as it should be.
-func (c *controller) awaitMetric(ctx context.Context, name string, right func(n float64) bool) error {
+func (c *controller) awaitMetric(ctx context.Context, name string, right func(n float64) bool) {
 	last := 0.0
-	return c.Await(ctx, "the right "+name, func() string { return fmt.Sprint(last) }, func(ctx context.Context) (bool, error) {
+	check(c.Await(ctx, "the right "+name, func() string { return fmt.Sprint(last) }, func(ctx context.Context) (bool, error) {
 		n, err := c.Metric(ctx, name)
 		if client.Temporary(err) {
 			return false, nil // it is asked again
 		}
 		last = n
 		return err == nil && right(n), err
-	})
+	}))
 }
 
 // wake takes A4.
-func (r *run) wake(ctx context.Context) (err error) {
-	c, err := r.start(ctx, "wake")
-	if err != nil {
-		return err
-	}
+func (r *run) wake(ctx context.Context) {
+	c := r.start(ctx, "wake")
 	jobs := make(chan arrival, parked)
-	stop, err := c.park(ctx, parked, jobs)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
+	r.park(ctx, c, parked, 1, c.ownConnection, jobs)
 	r.say("A4: %d submits, one at a time, with %d parked polls", wakes, parked)
-	took, err := arrivals(ctx, wakes, jobs, func() (string, error) {
-		sub, err := c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes([]byte("source"))})
-		return sub.ID, err
+	took := arrivals(ctx, wakes, jobs, func() string {
+		return must(c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes([]byte("source"))})).ID
 	})
-	if err != nil {
-		return err
-	}
 	p50, p99 := took.Quantile(.5), took.Quantile(.99)
 	r.add(figure{
 		name: "A4", what: fmt.Sprintf("from the start of a submit to the job at a parked worker, %d parked: p50, p99", parked),
@@ -179,64 +187,42 @@ func (r *run) wake(ctx context.Context) (err error) {
 		met: p50 < 10*time.Millisecond && p99 < 50*time.Millisecond,
 	})
 	r.say("A4: %d builds without a NOTIFY", cutWakes)
-	took, err = arrivals(ctx, cutWakes, jobs, func() (string, error) {
-		// As when another controller's notification is lost.
-		return "", c.db.exec(ctx, fmt.Sprintf(fill, 1))
+	took = arrivals(ctx, cutWakes, jobs, func() string {
+		c.db.exec(ctx, fmt.Sprintf(fill, 1)) // as when another controller's notification is lost
+		return ""
 	})
-	if err != nil {
-		return err
-	}
-	worst := took.Quantile(1)
-	f := figure{name: "A4", what: "the same with the notification cut, worst", measured: worst.Round(10 * time.Millisecond).String()}
-	r.add(f.below(worst.Seconds(), 2.5, "2.5 s"))
-	return nil
+	r.add(duration("A4", "the same with the notification cut, worst", took.Quantile(1), 2500*time.Millisecond))
 }
 
 // arrivals makes n builds, one at a time, and measures how long each takes to the
 // hands of a worker. An id that makeOne returns has to be the one that arrives.
-func arrivals(ctx context.Context, n int, jobs <-chan arrival, makeOne func() (id string, err error)) (took load.Result, err error) {
+func arrivals(ctx context.Context, n int, jobs <-chan arrival, makeOne func() (id string)) (took load.Result) {
 	for range n {
 		begin := time.Now()
-		id, err := makeOne()
-		if err != nil {
-			return took, err
-		}
+		id := makeOne()
 		select {
 		case got := <-jobs:
 			if id != "" && got.id != id {
-				return took, fmt.Errorf("submitted %s, a worker got %s", id, got.id)
+				check(fmt.Errorf("submitted %s, a worker got %s", id, got.id))
 			}
 			took.Latencies = append(took.Latencies, got.at.Sub(begin))
 		case <-time.After(await.Patience):
-			return took, fmt.Errorf("no worker got the build within %s", await.Patience)
+			check(fmt.Errorf("no worker got the build within %s", await.Patience))
 		case <-ctx.Done():
-			return took, context.Cause(ctx)
+			check(context.Cause(ctx))
 		}
 	}
 	slices.Sort(took.Latencies)
-	return took, nil
+	return took
 }
 
 // parkedMemory takes E1.
-func (r *run) parkedMemory(ctx context.Context) (err error) {
-	c, err := r.start(ctx, "memory", many(manyPark)...)
-	if err != nil {
-		return err
-	}
-	idle, _, err := c.Resident()
-	if err != nil {
-		return err
-	}
-	r.add(memory("E1", "resident memory of an idle takt, without its database", idle, 60*mib))
+func (r *run) parkedMemory(ctx context.Context) {
+	c := r.start(ctx, "memory", many(manyPark)...)
+	r.add(memory("E1", "resident memory of an idle takt, without its database", c.resident(), 60*mib))
 	r.say("E1: parking %d polls", manyPark)
-	stop, err := c.park(ctx, manyPark, make(chan arrival, 1))
-	if err != nil {
-		return err
-	}
-	full, _, err := c.Resident()
-	if err = errors.Join(err, stop()); err != nil {
-		return err
-	}
+	p := r.park(ctx, c, manyPark, 1, c.ownConnection, nil)
+	full := c.resident()
+	check(p.failure())
 	r.add(memory("E1", fmt.Sprintf("the same with %d parked polls", manyPark), full, 400*mib))
-	return nil
 }

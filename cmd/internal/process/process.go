@@ -169,3 +169,11 @@ func (p *Process) Tail() string {
 	}
 	return "\n" + out[max(0, len(out)-keep):]
 }
+
+// Pause waits for d, or until ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
