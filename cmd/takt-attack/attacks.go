@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
@@ -83,7 +84,6 @@ func describe() string {
 // attacker is what the attacker's process knows. It comes from a file.
 type attacker struct {
 	Attack, Base, Key string
-	Cgroup            string // a file that gets the process's id; "" if there is none
 	OneCore           bool
 	Workers, Classes  int
 	Links, Entries    int
@@ -100,11 +100,6 @@ func play(ctx context.Context, file string, out io.Writer) error {
 	var a attacker
 	if err := json.Unmarshal(raw, &a); err != nil {
 		return err
-	}
-	if a.Cgroup != "" {
-		if err := os.WriteFile(a.Cgroup, fmt.Append(nil, os.Getpid()), 0); err != nil {
-			return fmt.Errorf("entering a cgroup: %w", err)
-		}
 	}
 	if a.OneCore {
 		runtime.GOMAXPROCS(1)
@@ -130,19 +125,12 @@ func many(ctx context.Context, n int, f func(i int) error) {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				if err := f(i); err != nil && client.StatusOf(err) == 0 {
-					pause(ctx, 10*time.Millisecond)
+					process.Pause(ctx, 10*time.Millisecond)
 				}
 			}
 		})
 	}
 	all.Wait()
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
 
 // each calls f for 0 to n-1, twenty at once.
@@ -243,7 +231,7 @@ func archives(ctx context.Context, a *attacker, ready func()) error {
 	for i := 0; ctx.Err() == nil; i++ {
 		made, err := a.client.Submit(ctx, client.Submit{Platform: store.Android, Source: client.Bytes(sources[i%2])})
 		if err != nil {
-			pause(ctx, time.Second)
+			process.Pause(ctx, time.Second)
 			continue
 		}
 		for ctx.Err() == nil { // until it has ended
@@ -251,7 +239,7 @@ func archives(ctx context.Context, a *attacker, ready func()) error {
 			if err == nil && store.BuildState(s.State).Final() {
 				break
 			}
-			pause(ctx, 100*time.Millisecond)
+			process.Pause(ctx, 100*time.Millisecond)
 		}
 	}
 	return nil
@@ -296,7 +284,7 @@ func questions(ctx context.Context, a *attacker, ready func()) error {
 
 // bulk sends forms that name as many builds as fit.
 func bulk(ctx context.Context, a *attacker, ready func()) error {
-	if err := a.login(ctx, a.Key); err != nil {
+	if err := a.Login(ctx, a.Key); err != nil {
 		return err
 	}
 	form := url.Values{"act": {"cancel"}, "reason": {"x"}}
@@ -305,7 +293,7 @@ func bulk(ctx context.Context, a *attacker, ready func()) error {
 	}
 	ready()
 	many(ctx, 24, func(int) error {
-		_, _, err := a.send(ctx, "/builds/bulk", form)
+		_, err := a.Visit(ctx, "/builds/bulk", "", form)
 		return err
 	})
 	return nil

@@ -9,13 +9,13 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"takt/cmd/internal/load"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
@@ -32,72 +32,31 @@ const (
 // patience is after what time a request counts as refused.
 const patience = 15 * time.Second
 
-// from returns a client whose connections have this local address. Victims have a connection of
-// their own for each request, as somebody does who comes anew.
-func from(address string, keep int) *http.Client {
+// person is somebody with a key at an address.
+type person struct {
+	load.Browser
+	client *client.Client
+}
+
+// newPerson returns somebody whose connections have this local address. Victims have a
+// connection of their own for each request, as somebody does who comes anew.
+func newPerson(base, address, key, admin string, keep int) (*person, error) {
 	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
-	return &http.Client{
+	p := &person{Browser: load.Browser{Base: base, Client: &http.Client{
 		Transport: &http.Transport{
 			DialContext: d.DialContext, DisableKeepAlives: keep == 0, MaxIdleConnsPerHost: keep, DisableCompression: true,
 		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-}
-
-// person is somebody with a key at an address.
-type person struct {
-	http   *http.Client
-	client *client.Client
-	base   string
-	cookie string
-}
-
-func newPerson(base, address, key, admin string, keep int) (*person, error) {
-	p := &person{http: from(address, keep), base: base}
+		CheckRedirect: load.NoRedirects,
+	}}}
 	var err error
-	p.client, err = client.New(client.Config{BaseURL: base, APIKey: key, AdminKey: admin, HTTPClient: p.http})
+	p.client, err = client.New(client.Config{BaseURL: base, APIKey: key, AdminKey: admin, HTTPClient: p.Client})
 	return p, err
-}
-
-// send sends a form to a page, or gets it if there is none, and returns the status.
-func (p *person) send(ctx context.Context, path string, form url.Values) (status int, cookie string, err error) {
-	method, body := http.MethodGet, io.Reader(nil)
-	if form != nil {
-		method, body = http.MethodPost, strings.NewReader(form.Encode())
-	}
-	req, err := http.NewRequestWithContext(ctx, method, p.base+path, body)
-	if err != nil {
-		return 0, "", err
-	}
-	req.Header.Set("Sec-Fetch-Site", "same-origin")
-	req.Header.Set("Cookie", p.cookie)
-	if form != nil {
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
-	resp, err := p.http.Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, resp.Body)
-	cookie, _, _ = strings.Cut(resp.Header.Get("Set-Cookie"), ";")
-	return resp.StatusCode, cookie, err
-}
-
-// login begins a session on the pages.
-func (p *person) login(ctx context.Context, key string) error {
-	status, cookie, err := p.send(ctx, "/login", url.Values{"key": {key}, "name": {"somebody"}})
-	if err == nil && status != http.StatusSeeOther {
-		err = fmt.Errorf("the login was answered with status %d", status)
-	}
-	p.cookie = cookie
-	return err
 }
 
 // page gets a page.
 func (p *person) page(path string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		status, _, err := p.send(ctx, path, nil)
+		status, err := p.Visit(ctx, path, "", nil)
 		if err == nil && status != http.StatusOK {
 			err = fmt.Errorf("status %d", status)
 		}

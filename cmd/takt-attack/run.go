@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,7 +62,7 @@ func attackOnce(ctx context.Context, base process.Site, a attack, mode string, n
 		return r, err
 	}
 	m.first = time.Now()
-	pause(ctx, n.before)
+	process.Pause(ctx, n.before)
 	play, err := newPlayer(ctx, site, c, a, mode, n)
 	if err != nil {
 		return r, err
@@ -74,9 +72,9 @@ func attackOnce(ctx context.Context, base process.Site, a attack, mode string, n
 		return r, err
 	}
 	m.ended = time.Now()
-	pause(ctx, n.settle)
+	process.Pause(ctx, n.settle)
 	m.settled = time.Now()
-	pause(ctx, n.after)
+	process.Pause(ctx, n.after)
 	m.over = time.Now()
 	stop(errors.New("the measurement is over"))
 	all.Wait()
@@ -86,13 +84,13 @@ func attackOnce(ctx context.Context, base process.Site, a attack, mode string, n
 // begin starts what is beside the attacker: victims, and what the attack is about.
 func (m *measured) begin(ctx context.Context, all *sync.WaitGroup, site process.Site, c *process.Controller, a attack) error {
 	asked := make(chan struct{}) // closed when the victim has its last reply
-	key, err := client.Call(ctx, c.Client, api.CreateKey, api.CreateKeyIn{Name: "victim", Scopes: []store.Scope{store.ScopeSubmit, store.ScopeRead}})
+	key, err := newKey(ctx, c, "victim", store.ScopeSubmit, store.ScopeRead)
 	if err != nil {
 		return err
 	}
-	p, err := newPerson(c.URL, victimAddress, key.Key, "", 0)
+	p, err := newPerson(c.URL, victimAddress, key, "", 0)
 	if err == nil {
-		err = p.login(ctx, key.Key)
+		err = p.Login(ctx, key)
 	}
 	if err != nil {
 		return err
@@ -127,6 +125,12 @@ func (m *measured) begin(ctx context.Context, all *sync.WaitGroup, site process.
 	all.Go(func() { m.operator.keep(ctx, 4, operator(admin)...) })
 	all.Go(func() { m.probes.keep(ctx, 6, probes(nobody)...) })
 	return nil
+}
+
+// newKey makes a key with these scopes.
+func newKey(ctx context.Context, c *process.Controller, name string, scopes ...store.Scope) (string, error) {
+	made, err := client.Call(ctx, c.Client, api.CreateKey, api.CreateKeyIn{Name: name, Scopes: scopes})
+	return made.Key, err
 }
 
 // receive starts two receivers of notices: a slow one of workers', and one of the victim's
@@ -173,11 +177,11 @@ func (m *measured) receive(ctx context.Context, all *sync.WaitGroup, c *process.
 
 // work starts a worker and watches what it takes.
 func (m *measured) work(ctx context.Context, all *sync.WaitGroup, site process.Site, c *process.Controller) error {
-	key, err := client.Call(ctx, c.Client, api.CreateKey, api.CreateKeyIn{Name: "worker", Scopes: []store.Scope{store.ScopeWorker}})
+	key, err := newKey(ctx, c, "worker", store.ScopeWorker)
 	if err != nil {
 		return err
 	}
-	at := &process.Controller{URL: c.URL, APIKey: key.Key}
+	at := &process.Controller{URL: c.URL, APIKey: key}
 	dir := site.WorkerState("worker")
 	p, err := site.Worker(at, "worker", `echo >"$TAKT_OUTPUT"`, nil, "--platform", "android",
 		"--unpack-limit", fmt.Sprint(unpackLimit), "--disk", fmt.Sprint(diskLimit), "--poll-wait", "2s")
@@ -190,7 +194,7 @@ func (m *measured) work(ctx context.Context, all *sync.WaitGroup, site process.S
 				m.memory.Store(max(m.memory.Load(), int64(most)))
 			}
 			m.disk.Store(max(m.disk.Load(), used(dir)))
-			pause(ctx, 100*time.Millisecond)
+			process.Pause(ctx, 100*time.Millisecond)
 		}
 		p.Kill() // in the midst of a build: nobody waits for that
 	})
@@ -215,23 +219,18 @@ func used(dir string) (sum int64) {
 
 // player starts the attacker's process.
 type player struct {
-	site   process.Site
-	file   string
-	cgroup string // its directory; "" if there is none
-	duty   bool   // stop and continue the process, because there is no cgroup
+	site process.Site
+	file string
+	half bool // of a core is all that it gets
 }
 
 func newPlayer(ctx context.Context, site process.Site, c *process.Controller, a attack, mode string, n size) (*player, error) {
-	made, err := client.Call(ctx, c.Client, api.CreateKey, api.CreateKeyIn{Name: "attacker", Scopes: a.scopes})
+	key, err := newKey(ctx, c, "attacker", a.scopes...)
 	if err != nil {
 		return nil, err
 	}
-	p := &player{site: site, file: filepath.Join(site.Dir, "attacker.json")}
-	at := attacker{Attack: a.name, Base: c.URL, Key: made.Key, Workers: n.workers, Classes: n.classes, Links: n.links, Entries: n.entries}
-	if mode == limited {
-		p.cgroup, at.Cgroup = halfCore()
-		p.duty, at.OneCore = p.cgroup == "", p.cgroup == ""
-	}
+	p := &player{site: site, file: filepath.Join(site.Dir, "attacker.json"), half: mode == limited}
+	at := attacker{Attack: a.name, Base: c.URL, Key: key, OneCore: p.half, Workers: n.workers, Classes: n.classes, Links: n.links, Entries: n.entries}
 	raw, err := json.Marshal(at)
 	if err != nil {
 		return nil, err
@@ -248,12 +247,9 @@ func (p *player) attack(ctx context.Context, during time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if p.cgroup != "" {
-		defer func() { _ = os.Remove(p.cgroup) }() // it is empty then
-	}
 	running, stop := context.WithCancelCause(ctx)
 	var duty sync.WaitGroup
-	if p.duty {
+	if p.half {
 		duty.Go(func() { half(running, attacker) })
 	}
 	worked := func() string { // nobody asks it anything, so that its own time is progress
@@ -264,7 +260,7 @@ func (p *player) attack(ctx context.Context, during time.Duration) error {
 		return strings.Contains(attacker.Output(), readyLine), nil
 	})
 	if err == nil {
-		pause(ctx, during)
+		process.Pause(ctx, during)
 	}
 	stop(errors.New("the attack is over"))
 	duty.Wait()
@@ -275,32 +271,8 @@ func (p *player) attack(ctx context.Context, during time.Duration) error {
 func half(ctx context.Context, p *process.Process) {
 	for ctx.Err() == nil {
 		_ = p.Signal(syscall.SIGSTOP)
-		pause(ctx, 20*time.Millisecond)
+		process.Pause(ctx, 20*time.Millisecond)
 		_ = p.Signal(syscall.SIGCONT)
-		pause(ctx, 20*time.Millisecond)
+		process.Pause(ctx, 20*time.Millisecond)
 	}
-}
-
-// halfCore makes a cgroup with half a core: its directory, and the file that gets a process's id.
-// It returns "" where that is not permitted.
-func halfCore() (dir, procs string) {
-	const period, quota = "100000", "50000"
-	for root, limits := range map[string]map[string]string{
-		"/sys/fs/cgroup/cpu": {"cpu.cfs_period_us": period, "cpu.cfs_quota_us": quota},
-		"/sys/fs/cgroup":     {"cpu.max": quota + " " + period},
-	} {
-		dir := filepath.Join(root, fmt.Sprintf("takt-attack-%d", os.Getpid()))
-		if os.Mkdir(dir, 0o755) != nil { //nolint:gosec // a directory of the kernel
-			continue
-		}
-		ok := true
-		for _, name := range slices.Sorted(maps.Keys(limits)) {
-			ok = ok && os.WriteFile(filepath.Join(dir, name), []byte(limits[name]), 0) == nil
-		}
-		if ok {
-			return dir, filepath.Join(dir, "cgroup.procs")
-		}
-		_ = os.Remove(dir)
-	}
-	return "", ""
 }

@@ -24,7 +24,7 @@ type Browser struct {
 // NoRedirects is for the CheckRedirect of a browser's client.
 func NoRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Send gets what is at path as this media type, or sends a form to it if there is one.
+// Send gets what is at path as this media type, if it is not "", or sends a form to it if there is one.
 func (b *Browser) Send(ctx context.Context, path, accept string, form url.Values) (*http.Response, error) {
 	method, body := http.MethodGet, io.Reader(nil)
 	if form != nil {
@@ -34,12 +34,14 @@ func (b *Browser) Send(ctx context.Context, path, accept string, form url.Values
 	if err != nil {
 		return nil, err
 	}
-	req.Header = http.Header{"Accept": {accept}, "Cookie": {b.cookie}, "Sec-Fetch-Site": {"same-origin"}}
+	req.Header.Set("Sec-Fetch-Site", "same-origin")
+	for name, value := range map[string]string{"Accept": accept, "Cookie": b.cookie, "X-Api-Key": b.Key} {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
+	}
 	if form != nil {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
-	if b.Key != "" {
-		req.Header.Set("X-Api-Key", b.Key)
 	}
 	return b.Client.Do(req)
 }
