@@ -26,8 +26,24 @@ func problems() map[int]string {
 	}
 }
 
+// undescribed is what describing panics with where that is not possible, because a
+// declaration can be wrong at any depth. Document returns it.
+type undescribed struct{ error }
+
+func fail(format string, args ...any) { panic(undescribed{fmt.Errorf(format, args...)}) }
+
 // Document returns the document of all endpoints. root is the repository.
-func Document(root string) ([]byte, error) {
+func Document(root string) (text []byte, err error) {
+	where := "frame.yaml"
+	defer func() {
+		if p := recover(); p != nil {
+			wrong, ok := p.(undescribed)
+			if !ok {
+				panic(p)
+			}
+			err = fmt.Errorf("%s: %w", where, wrong.error)
+		}
+	}()
 	texts, err := readComments(root)
 	if err != nil {
 		return nil, err
@@ -41,16 +57,12 @@ func Document(root string) ([]byte, error) {
 	s := &schemas{comments: texts, all: at(components, "schemas"), named: map[string]reflect.Type{}, made: map[string]*yaml.Node{}}
 	d := &document{schemas: s, paths: at(top, "paths"), shared: map[string]int{}}
 	for _, v := range [...]any{api.Problem{}, api.Capabilities{}, api.LogMessage{}} { // what only tags and the frame name
-		if _, err := s.ofValue(v); err != nil {
-			return nil, err
-		}
+		s.ofValue(v)
 	}
 	for _, r := range api.Routes() {
-		if r.Access >= api.Visitor {
-			continue // a page, for people
-		}
-		if err := d.add(r); err != nil {
-			return nil, fmt.Errorf("%s: %w", r.ID, err)
+		if r.Access < api.Visitor { // no page, for people
+			where = r.ID
+			d.add(r)
 		}
 	}
 	d.share(at(components, "parameters"))
@@ -119,7 +131,7 @@ type parameter struct {
 }
 
 // add describes an endpoint: an operation for each of its methods.
-func (d *document) add(r api.Route) error {
+func (d *document) add(r api.Route) {
 	path := openPath(r.Path)
 	item := at(d.paths, path)
 	if item == nil {
@@ -127,20 +139,14 @@ func (d *document) add(r api.Route) error {
 		set(d.paths, path, item)
 	}
 	first, further, _ := strings.Cut(r.Method, " ")
-	op, err := d.operation(r, r.ID, r.Summary, true)
-	if err != nil {
-		return err
+	set(item, strings.ToLower(first), d.operation(r, r.ID, r.Summary, true))
+	switch further {
+	case "":
+	case "HEAD":
+		set(item, "head", d.operation(r, "head"+strings.ToUpper(r.ID[:1])+r.ID[1:], r.Summary+", without its content", false))
+	default:
+		fail("no name for the operation of %s", further)
 	}
-	set(item, strings.ToLower(first), op)
-	if further == "" {
-		return nil
-	}
-	if further != "HEAD" {
-		return fmt.Errorf("no name for the operation of %s", further)
-	}
-	op, err = d.operation(r, "head"+strings.ToUpper(r.ID[:1])+r.ID[1:], r.Summary+", without its content", false)
-	set(item, "head", op)
-	return err
 }
 
 // openPath writes :id as {id}, and * as {path}.
@@ -201,36 +207,26 @@ func place(f reflect.StructField) (in, name string, ok bool) {
 	return "", "", false
 }
 
-func (d *document) operation(r api.Route, id, summary string, content bool) (*yaml.Node, error) {
+func (d *document) operation(r api.Route, id, summary string, content bool) *yaml.Node {
 	in := inputOf(r)
-	op := object("operationId", id, "tags", list(r.Tag), "summary", summary, "description", r.Text)
-	set(op, "security", security(r, in))
 	params := list[*yaml.Node]()
 	if isFile(r) {
 		params = list(ref("parameters", "Range"), ref("parameters", "IfRange"))
 	}
 	for _, f := range in.params {
-		p, err := d.parameter(r, f)
-		if err != nil {
-			return nil, err
-		}
-		if p != nil {
+		if p := d.parameter(r, f); p != nil {
 			params.Content = append(params.Content, p)
 		}
 	}
+	op := object("operationId", id, "tags", list(r.Tag), "summary", summary, "description", r.Text, "security", security(r, in))
 	if len(params.Content) > 0 {
 		set(op, "parameters", params)
 	}
 	if in.body != nil {
-		body, err := d.body(in)
-		if err != nil {
-			return nil, err
-		}
-		set(op, "requestBody", body)
+		set(op, "requestBody", d.body(in))
 	}
-	responses, err := d.responses(r, in, content)
-	set(op, "responses", responses)
-	return op, err
+	set(op, "responses", d.responses(r, in, content))
+	return op
 }
 
 // isFile reports whether r is the download of a file, which has ranges and conditions.
@@ -289,11 +285,11 @@ func security(r api.Route, in input) *yaml.Node {
 }
 
 // parameter describes a field of an input. It is nil for a key.
-func (d *document) parameter(r api.Route, f reflect.StructField) (*yaml.Node, error) {
+func (d *document) parameter(r api.Route, f reflect.StructField) *yaml.Node {
 	in, name, _ := place(f)
 	held := r.Access == api.WorkerKey || r.Access == api.HolderKey || r.Access == api.MonitorKey
 	if scheme(name) != "" || held && (name == api.HeaderWorkerID || name == api.HeaderBuildID) {
-		return nil, nil // there is none
+		return nil
 	}
 	p := object("name", name, "in", in)
 	if in == "path" || f.Tag.Get("required") == "true" {
@@ -310,7 +306,6 @@ func (d *document) parameter(r api.Route, f reflect.StructField) (*yaml.Node, er
 		called = t.Name()
 	}
 	var schema *yaml.Node
-	var err error
 	switch {
 	case t.Kind() == reflect.Bool:
 		schema = ref("schemas", "Flag")
@@ -319,13 +314,13 @@ func (d *document) parameter(r api.Route, f reflect.StructField) (*yaml.Node, er
 	case t == reflect.TypeFor[api.HubSpotID]():
 		schema = object("type", "integer", "minimum", 1)
 	default:
-		schema, err = d.value(t, f.Tag)
+		schema = d.value(t, f.Tag)
 	}
 	set(p, "schema", schema)
 	text, _ := yaml.Marshal(p)
 	d.params = append(d.params, &parameter{p, called, string(text)})
 	d.shared[string(text)]++
-	return p, err
+	return p
 }
 
 // share moves parameters that several operations have to the components.
@@ -347,11 +342,8 @@ func (d *document) share(components *yaml.Node) {
 	}
 }
 
-func (d *document) body(in input) (*yaml.Node, error) {
-	schema, err := d.ofValue(in.body)
-	if err != nil {
-		return nil, err
-	}
+func (d *document) body(in input) *yaml.Node {
+	schema := d.ofValue(in.body)
 	kind := "application/json"
 	if in.form {
 		kind = "multipart/form-data"
@@ -361,7 +353,7 @@ func (d *document) body(in input) (*yaml.Node, error) {
 		set(o, "required", true)
 	}
 	set(o, "content", object(kind, object("schema", schema)))
-	return o, nil
+	return o
 }
 
 // needed reports whether a body of the type can't be left out, because it has members that

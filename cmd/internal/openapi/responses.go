@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -13,26 +12,21 @@ import (
 	"takt/http/api"
 )
 
-func (d *document) responses(r api.Route, in input, content bool) (*yaml.Node, error) {
+func (d *document) responses(r api.Route, in input, content bool) *yaml.Node {
 	all := map[int]*yaml.Node{}
 	for _, reply := range replies(r) {
-		var err error
-		if all[reply.Status], err = d.reply(reply, content); err != nil {
-			return nil, err
-		}
+		all[reply.Status] = d.reply(reply, content)
 	}
-	follows := follow(r, in)
+	follows, names := follow(r, in), problems()
 	for _, status := range r.Errors {
 		if slices.Contains(follows, status) {
-			return nil, fmt.Errorf("the error %d follows from the other fields", status)
+			fail("the error %d follows from the other fields", status)
 		}
 	}
-	names := problems()
 	for _, status := range append(follows, r.Errors...) {
-		if all[status] == nil {
-			if names[status] == "" {
-				return nil, fmt.Errorf("no reply for the error %d", status)
-			}
+		if names[status] == "" && all[status] == nil {
+			fail("no reply for the error %d", status)
+		} else if all[status] == nil {
 			all[status] = ref("responses", names[status])
 		}
 	}
@@ -42,7 +36,7 @@ func (d *document) responses(r api.Route, in input, content bool) (*yaml.Node, e
 		key.Value, key.Style = strconv.Itoa(status), yaml.SingleQuotedStyle
 		o.Content = append(o.Content, key, all[status])
 	}
-	return o, nil
+	return o
 }
 
 // reply is a reply with its JSON: several types, or none. events are the types of the data of a
@@ -89,7 +83,7 @@ func replies(r api.Route) []reply {
 }
 
 // reply describes one reply.
-func (d *document) reply(r reply, content bool) (*yaml.Node, error) {
+func (d *document) reply(r reply, content bool) *yaml.Node {
 	headers := object()
 	for _, name := range append([]string{"X-Request-Id"}, r.Headers...) {
 		set(headers, name, ref("headers", strings.ReplaceAll(name, "-", "")))
@@ -105,21 +99,13 @@ func (d *document) reply(r reply, content bool) (*yaml.Node, error) {
 		kind = "application/problem+json"
 	}
 	if len(r.types) > 0 {
-		schema, err := d.choice("oneOf", r.types)
-		if err != nil {
-			return nil, err
-		}
-		set(media, kind, object("schema", schema))
+		set(media, kind, object("schema", d.choice("oneOf", r.types)))
 	}
 	for _, kind := range r.Media {
 		schema := object("type", "string")
 		if kind == "text/event-stream" {
-			data, err := d.choice("anyOf", r.events)
-			if err != nil {
-				return nil, err
-			}
 			event := object("type", "object", "properties", object("event", object("type", "string"),
-				"data", object("type", "string", "contentMediaType", "application/json", "contentSchema", data)))
+				"data", object("type", "string", "contentMediaType", "application/json", "contentSchema", d.choice("anyOf", r.events))))
 			set(schema, "contentMediaType", kind)
 			set(schema, "contentSchema", object("type", "array", "items", event))
 		}
@@ -131,23 +117,19 @@ func (d *document) reply(r reply, content bool) (*yaml.Node, error) {
 	if content && len(media.Content) > 0 {
 		set(o, "content", media)
 	}
-	return o, nil
+	return o
 }
 
 // choice returns the schema of a value of one of the types, by oneOf or anyOf.
-func (d *document) choice(by string, types []any) (*yaml.Node, error) {
-	var of []*yaml.Node
+func (d *document) choice(by string, types []any) *yaml.Node {
+	of := list[*yaml.Node]()
 	for _, v := range types {
-		schema, err := d.ofValue(v)
-		if err != nil {
-			return nil, err
-		}
-		of = append(of, schema)
+		of.Content = append(of.Content, d.ofValue(v))
 	}
-	if len(of) == 1 {
-		return of[0], nil
+	if len(of.Content) == 1 {
+		return of.Content[0]
 	}
-	return object(by, list(of...)), nil
+	return object(by, of)
 }
 
 // canBeWrong reports whether a parameter does not take everything.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -56,26 +55,27 @@ func otherName(t reflect.Type) string {
 }
 
 // ofValue returns the schema of the type of v, or the one that it names.
-func (s *schemas) ofValue(v any) (*yaml.Node, error) {
+func (s *schemas) ofValue(v any) *yaml.Node {
 	if name, ok := v.(api.Named); ok {
-		return ref("schemas", string(name)), nil
+		return ref("schemas", string(name))
 	}
 	return s.of(reflect.TypeOf(v))
 }
 
 // of returns the schema of t: a reference if it has a name.
-func (s *schemas) of(t reflect.Type) (*yaml.Node, error) {
+func (s *schemas) of(t reflect.Type) *yaml.Node {
 	name := otherName(t)
 	if name != "" && t.PkgPath() != "" && at(s.all, name) != nil && s.named[name] == nil {
-		return ref("schemas", name), nil // written by hand
+		return ref("schemas", name) // written by hand
 	}
 	switch {
 	case t == reflect.TypeFor[json.RawMessage](), t.Kind() == reflect.Interface:
-		return object(), nil
+		return object()
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
-		return object("type", "string", "contentEncoding", "base64"), nil
+		return object("type", "string", "contentEncoding", "base64")
 	case t.Kind() == reflect.Struct && name != "":
-		return ref("schemas", name), s.define(name, t)
+		s.define(name, t)
+		return ref("schemas", name)
 	}
 	switch t.Kind() {
 	case reflect.Struct:
@@ -83,49 +83,43 @@ func (s *schemas) of(t reflect.Type) (*yaml.Node, error) {
 	case reflect.Pointer:
 		return s.of(t.Elem())
 	case reflect.String:
-		return object("type", "string"), nil
+		return object("type", "string")
 	case reflect.Bool:
-		return object("type", "boolean"), nil
+		return object("type", "boolean")
 	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint64:
-		return object("type", "integer"), nil
+		return object("type", "integer")
 	case reflect.Float64:
-		return object("type", "number"), nil
+		return object("type", "number")
 	case reflect.Slice:
-		items, err := s.of(t.Elem())
-		return object("type", "array", "items", items), err
+		return object("type", "array", "items", s.of(t.Elem()))
 	case reflect.Map:
 		if t.Elem().Kind() == reflect.Interface {
-			return object("type", "object", "additionalProperties", true), nil
+			return object("type", "object", "additionalProperties", true)
 		}
-		values, err := s.of(t.Elem())
-		return object("type", "object", "additionalProperties", values), err
+		return object("type", "object", "additionalProperties", s.of(t.Elem()))
 	default:
-		return nil, fmt.Errorf("no schema for the type %s", t)
+		fail("no schema for the type %s", t)
+		return nil
 	}
 }
 
 // define adds the schema of a struct.
-func (s *schemas) define(name string, t reflect.Type) error {
-	if had := s.named[name]; had != nil {
-		if had != t {
-			return fmt.Errorf("%s and %s are both called %s", had, t, name)
-		}
-		return nil
+func (s *schemas) define(name string, t reflect.Type) {
+	if had := s.named[name]; had == t {
+		return
+	} else if had != nil {
+		fail("%s and %s are both called %s", had, t, name)
 	}
 	s.named[name] = t
 	tag := "json"
 	if isForm(t) {
 		tag = "form"
 	}
-	o, err := s.members(t, tag)
-	if err != nil {
-		return fmt.Errorf("%s: %w", t, err)
-	}
+	o := s.members(t, tag)
 	if text := s.comments.of(t, "", name); text != "" {
 		o.Content = slices.Insert(o.Content, 2, object("description", text).Content...)
 	}
 	s.made[name] = o
-	return nil
 }
 
 func isForm(t reflect.Type) bool {
@@ -136,7 +130,7 @@ func isForm(t reflect.Type) bool {
 }
 
 // members is the schema of an object with the fields of t that have the tag.
-func (s *schemas) members(t reflect.Type, tag string) (*yaml.Node, error) {
+func (s *schemas) members(t reflect.Type, tag string) *yaml.Node {
 	required, properties := list[string](), object()
 	for _, f := range reflect.VisibleFields(t) {
 		value, ok := f.Tag.Lookup(tag)
@@ -145,10 +139,7 @@ func (s *schemas) members(t reflect.Type, tag string) (*yaml.Node, error) {
 		}
 		name, options, _ := strings.Cut(value, ",")
 		absent := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
-		schema, err := s.field(f)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.Name, err)
-		}
+		schema := s.field(f)
 		if f.Type.Kind() == reflect.Pointer && !absent && f.Tag.Get("null") != "never" {
 			schema = orNull(schema)
 		}
@@ -166,7 +157,7 @@ func (s *schemas) members(t reflect.Type, tag string) (*yaml.Node, error) {
 		set(o, "required", required)
 	}
 	set(o, "properties", properties)
-	return o, nil
+	return o
 }
 
 // owner is the struct that declares a field of t.
@@ -192,7 +183,7 @@ func orNull(schema *yaml.Node) *yaml.Node {
 }
 
 // field is the schema of a field: that of its type with what its tags say.
-func (s *schemas) field(f reflect.StructField) (*yaml.Node, error) {
+func (s *schemas) field(f reflect.StructField) *yaml.Node {
 	t := f.Type
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -205,34 +196,30 @@ func (s *schemas) field(f reflect.StructField) (*yaml.Node, error) {
 		return s.value(t, f.Tag)
 	}
 	var one *yaml.Node
-	var err error
 	if name := f.Tag.Get("schema"); name != "" {
 		one = ref("schemas", name)
 	} else if kind := f.Tag.Get("type"); kind != "" && kind != "array" {
 		one = object("type", kind)
-	} else if one, err = s.of(t); err != nil {
-		return nil, err
+	} else {
+		one = s.of(t)
 	}
 	all := object("type", "array", "items", one)
 	bounds(all, f.Tag, "Items")
-	return all, nil
+	return all
 }
 
 // value is the schema of a value of type t.
-func (s *schemas) value(t reflect.Type, tag reflect.StructTag) (*yaml.Node, error) {
+func (s *schemas) value(t reflect.Type, tag reflect.StructTag) *yaml.Node {
 	if name := tag.Get("schema"); name != "" {
-		return ref("schemas", name), nil
+		return ref("schemas", name)
 	}
-	schema, err := s.of(t)
-	if err != nil {
-		return nil, err
-	}
+	schema := s.of(t)
 	kind := tag.Get("type")
 	switch n := at(schema, "type"); {
 	case kind == "" && n != nil:
 		kind = n.Value
 	case strings.ToLower(kind) != kind:
-		return ref("schemas", kind), nil
+		return ref("schemas", kind)
 	case strings.Contains(kind, ","):
 		schema = object("type", list(strings.Split(kind, ",")...))
 	case kind != "":
@@ -261,7 +248,7 @@ func (s *schemas) value(t reflect.Type, tag reflect.StructTag) (*yaml.Node, erro
 	if v, ok := tag.Lookup("default"); ok {
 		set(schema, "default", typed(kind, v))
 	}
-	return schema, nil
+	return schema
 }
 
 // bounds adds how long a text or a list may be.
