@@ -127,36 +127,28 @@ func newPlay() *cobra.Command {
 	}
 }
 
-var errBroken = errors.New("takt did not keep every promise")
-
 // perform makes all attacks that were asked for and prints the table.
-func perform(ctx context.Context, cfg config, out cli.Output) (err error) {
-	base, err := process.Temporary("takt-attack", cfg.takt)
-	if err != nil {
-		return err
-	}
-	defer func() { err = base.Clear(out.Err, err) }()
-	var rows []row
-	for _, a := range attacks() {
-		if len(cfg.only) > 0 && !slices.Contains(cfg.only, a.name) {
-			continue
-		}
-		for _, mode := range cfg.modes {
-			fmt.Fprintf(out.Err, "%s, %s\n", a.name, mode)
-			r, err := attackOnce(ctx, base, a, mode, sizes()[cfg.size])
-			if err != nil {
-				return fmt.Errorf("%s, %s: %w", a.name, mode, errors.Join(err, context.Cause(ctx)))
+func perform(ctx context.Context, cfg config, out cli.Output) error {
+	return process.In("takt-attack", cfg.takt, out.Err, func(base process.Site) error {
+		var rows []row
+		broken := false
+		for _, a := range attacks() {
+			if len(cfg.only) > 0 && !slices.Contains(cfg.only, a.name) {
+				continue
 			}
-			rows = append(rows, r)
+			for _, mode := range cfg.modes {
+				fmt.Fprintf(out.Err, "%s, %s\n", a.name, mode)
+				r, err := attackOnce(ctx, base, a, mode, sizes()[cfg.size])
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", a.name, mode, errors.Join(err, context.Cause(ctx)))
+				}
+				rows, broken = append(rows, r), broken || len(r.Broken) > 0
+			}
 		}
-	}
-	if err := out.Result(rows, table(rows)); err != nil {
+		err := out.Result(rows, table(rows))
+		if err == nil && broken {
+			err = process.ErrBroken
+		}
 		return err
-	}
-	for _, r := range rows {
-		if len(r.Broken) > 0 {
-			return errBroken
-		}
-	}
-	return nil
+	})
 }

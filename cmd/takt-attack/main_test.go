@@ -10,29 +10,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"takt/cmd/internal/buildtest"
 	"takt/cmd/internal/cli"
 	"takt/store/storetest/needs"
 )
 
-// TestMain is the attacker, too, and lets attacks that broke something leave nothing behind.
+// TestMain is the attacker, too.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "play" {
 		main()
 	}
-	dir, err := os.MkdirTemp("", "takt-attack-test-")
-	if err == nil { // PostgreSQL's account works below
-		err = errors.Join(os.Chmod(dir, 0o711), os.Setenv("TMPDIR", dir))
-	}
-	if err != nil {
-		panic(err)
-	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(dir)
-		os.Exit(code)
-	}))
+	buildtest.Main(m)
 }
 
 // Times are judged by make attack, because here other tests run beside it.

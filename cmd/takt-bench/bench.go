@@ -170,22 +170,28 @@ func measure(ctx context.Context, cfg config) (err error) {
 			return err
 		}
 	}
-	site, err := process.Temporary("takt-bench", cfg.takt)
-	if err != nil {
-		return err
-	}
-	site.Settings = settings
-	defer func() { err = site.Clear(cfg.progress, err) }()
-	r := &run{config: cfg, Site: site}
-	for _, m := range measurements() {
-		// One figure that can't be taken is no reason not to take the others.
-		if r.wanted(m.names...) && ctx.Err() == nil {
-			if err := errors.Join(attempt(func() { m.take(r, ctx) }), r.end()); err != nil {
-				r.missing(strings.Join(m.names, ", "), err)
+	r := &run{config: cfg}
+	return r.in(ctx, func() error {
+		for _, m := range measurements() {
+			// One figure that can't be taken is no reason not to take the others.
+			if r.wanted(m.names...) && ctx.Err() == nil {
+				if err := errors.Join(attempt(func() { m.take(r, ctx) }), r.end()); err != nil {
+					r.missing(strings.Join(m.names, ", "), err)
+				}
 			}
 		}
-	}
-	return errors.Join(append(r.broken, r.print(), context.Cause(ctx))...)
+		return r.print()
+	})
+}
+
+// in runs f in a directory of its own. It fails with f, or if a promise was broken.
+func (r *run) in(ctx context.Context, f func() error) error {
+	return process.In("takt-bench", r.takt, r.progress, func(site process.Site) error {
+		r.Site = site
+		r.Settings = settings
+		err := f()
+		return errors.Join(append(r.broken, err, context.Cause(ctx))...)
+	})
 }
 
 // settings are those of all controllers. Workers that are given builds only poll: they send

@@ -42,22 +42,19 @@ func newScale() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "scale costs|connections|streams|history|backups ...", Short: "Measure what work costs at two sizes, for docs/scale.md",
 		Args: cobra.MinimumNArgs(1),
-		RunE: cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) (err error) {
+		RunE: cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			for _, part := range args {
 				if parts[part] == nil {
 					return cli.Usage("%s is none of costs, connections, streams, history and backups", part)
 				}
 			}
 			s.out, s.progress = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			if s.Site, err = process.Temporary("takt-bench", s.takt); err != nil {
-				return err
-			}
-			s.Settings = settings
-			defer func() { err = s.Clear(s.progress, err) }()
-			for _, part := range args {
-				s.each(ctx, part, []int{0}, func(int) { parts[part](ctx) })
-			}
-			return errors.Join(append(s.broken, context.Cause(ctx))...)
+			return s.in(ctx, func() error {
+				for _, part := range args {
+					s.each(ctx, part, []int{0}, func(int) { parts[part](ctx) })
+				}
+				return nil
+			})
 		}),
 	}
 	f := cmd.Flags()

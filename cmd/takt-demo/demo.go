@@ -68,25 +68,22 @@ type step = func(context.Context) error
 
 // play runs steps on a stage of their own, which is cleared away afterwards. It
 // returns nil if everything was as promised.
-func play(ctx context.Context, cfg config, steps func(*stage) []step) (err error) {
-	site, err := process.Temporary("takt-demo", cfg.takt)
-	if err != nil {
-		return err
-	}
-	s := &stage{config: cfg, Site: site, fleet: map[string]*process.Process{}, began: time.Now()}
-	defer func() {
-		if s.notices != nil {
-			s.notices.stop()
+func play(ctx context.Context, cfg config, steps func(*stage) []step) error {
+	return process.In("takt-demo", cfg.takt, cfg.out, func(site process.Site) error {
+		s := &stage{config: cfg, Site: site, fleet: map[string]*process.Process{}, began: time.Now()}
+		defer func() {
+			if s.notices != nil {
+				s.notices.stop()
+			}
+			s.killAll(context.WithoutCancel(ctx))
+		}()
+		for _, step := range steps(s) {
+			if err := step(ctx); err != nil {
+				return err
+			}
 		}
-		s.killAll(context.WithoutCancel(ctx))
-		err = site.Clear(s.out, err)
-	}()
-	for _, step := range steps(s) {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // build plays the main job: a fleet builds ten programs, and one of it is killed.

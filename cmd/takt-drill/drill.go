@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,13 +17,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
 )
 
-// patience is how long builds may take after the last fault.
-const patience = time.Minute + 4*silence
+// recoveryLimit is how long builds may take after the last fault.
+const recoveryLimit = time.Minute + 4*heartbeatTimeout
 
 // report is the result of a drill.
 type report struct {
@@ -77,57 +79,57 @@ func (r report) print(w io.Writer) {
 // drill is one run.
 type drill struct {
 	cli.Output
-	faults []fault
-	site   *site
-	seed   uint64
-	chance *rand.Rand // faults only
-	begun  time.Time
-	seen   ledger
-	wait   time.Duration // patience
+	faults   []fault
+	site     *site
+	seed     uint64
+	random   *rand.Rand // faults only
+	begun    time.Time
+	ledger   *ledger
+	recovery time.Duration
 }
 
 func newDrill(out cli.Output, s *site, seed uint64) *drill {
-	return &drill{Output: out, site: s, seed: seed, chance: chance(seed, 0), begun: time.Now(), seen: ledger{silence: silence, begun: time.Now()}, wait: patience}
+	return &drill{Output: out, site: s, seed: seed, random: newRandom(seed, 0), begun: time.Now(), ledger: newLedger(), recovery: recoveryLimit}
 }
 
 // chance returns the nth sequence of random numbers of a seed.
-func chance(seed, n uint64) *rand.Rand {
+func newRandom(seed, n uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, n))
 }
 
-// run makes faults for as long as length, with also beside them, and returns when
+// run makes faults for as long as length, with workloads beside them, and returns when
 // everything is checked.
-func (d *drill) run(ctx context.Context, length time.Duration, also []func(context.Context, *drill)) {
-	d.begun, d.seen.begun = time.Now(), time.Now()
+func (d *drill) run(ctx context.Context, length time.Duration, workloads []func(context.Context, *drill)) {
+	d.begun, d.ledger.begun = time.Now(), time.Now()
 	d.Note("drill with seed %d", d.seed)
-	making, cancel := context.WithTimeout(ctx, length)
+	injecting, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
-	working, dismiss := context.WithCancelCause(ctx)
+	working, stopWorkers := context.WithCancelCause(ctx)
 	var submitting, building sync.WaitGroup
-	for i := range workers {
-		building.Go(func() { d.work(working, chance(d.seed, uint64(100+i))) })
+	for i := range simulatedWorkers {
+		building.Go(func() { d.workerLoop(working, newRandom(d.seed, uint64(100+i))) })
 	}
 	for i := range submitters {
-		submitting.Go(func() { d.submit(ctx, making.Done(), chance(d.seed, uint64(200+i))) })
+		submitting.Go(func() { d.submit(ctx, injecting.Done(), newRandom(d.seed, uint64(200+i))) })
 	}
-	for _, f := range also {
-		submitting.Go(func() { f(making, d) })
+	for _, f := range workloads {
+		submitting.Go(func() { f(injecting, d) })
 	}
-	d.trouble(ctx, making)
+	d.injectFaults(ctx, injecting)
 	submitting.Wait()
 	d.verify(ctx)
-	dismiss(errors.New("the drill is over"))
+	stopWorkers(errors.New("the drill is over"))
 	building.Wait()
 	d.inspect(ctx)
 }
 
 // check checks the invariants of the database.
 func (d *drill) check(ctx context.Context) {
-	_ = d.again(ctx, "invariants", func(ctx context.Context) error {
+	_ = d.retry(ctx, "invariants", func(ctx context.Context) error {
 		found, err := client.Call(ctx, d.site.client, api.CheckInvariants, api.None{})
 		for _, i := range found.Invariants {
 			if i.Broken > 0 {
-				d.seen.broke("%s %s", i.Promise, strings.Join(i.Examples, ", "))
+				d.ledger.violation("%s %s", i.Promise, strings.Join(i.Examples, ", "))
 			}
 		}
 		return err
@@ -148,30 +150,30 @@ const sqlTwice = `SELECT DISTINCT b.id FROM builds b JOIN (
 // nothing has crashed.
 func (d *drill) inspect(ctx context.Context) {
 	d.check(ctx)
-	d.seen.failed(d.site.sql(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	d.ledger.unexpected(d.site.sql(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		rows, _ := c.Query(ctx, sqlTwice)
 		twice, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		for _, id := range twice {
-			d.seen.broke("%s was held by two workers, or has the result of another attempt", id)
+			d.ledger.violation("%s was held by two workers, or has the result of another attempt", id)
 		}
 		if err == nil {
-			err = d.explain(ctx, c, append(d.seen.suspects, twice...))
+			err = d.explain(ctx, c, append(d.ledger.violatedBuilds, twice...))
 		}
 		return err
 	}))
 	for _, p := range d.site.all() {
 		if now := p.now.Load(); !now.Alive() {
-			d.seen.broke("%s has ended by itself: %v", p.name, now.Failure())
+			d.ledger.violation("%s has ended by itself: %v", p.name, now.Failure())
 		}
 	}
 	all := d.site.controllers
-	if d.site.keeper != nil {
-		all = append(all, d.site.keeper)
+	if d.site.databaseHost != nil {
+		all = append(all, d.site.databaseHost)
 	}
 	for _, c := range all {
-		limited, cancel := context.WithTimeoutCause(ctx, d.wait, fmt.Errorf("not well %s after the last fault", d.wait))
+		limited, cancel := context.WithTimeoutCause(ctx, d.recovery, fmt.Errorf("not well %s after the last fault", d.recovery))
 		states := ""
-		d.seen.failed(c.serves.Load().Await(limited, c.name+" to be well", func() string { return states }, func(ctx context.Context) (bool, error) {
+		d.ledger.unexpected(c.serves.Load().Await(limited, c.name+" to be well", func() string { return states }, func(ctx context.Context) (bool, error) {
 			root, err := c.serves.Load().Client.Tree(ctx, client.TreeOptions{})
 			well := err == nil
 			states = ""
@@ -184,7 +186,7 @@ func (d *drill) inspect(ctx context.Context) {
 					err = fmt.Errorf("%s of %s has %d crashes and %d leaked processes: %s", n.Path, c.name, n.Restarts, n.Leaked, n.LastExit)
 				}
 			})
-			if d.excused(err) {
+			if d.tolerated(err) {
 				err = nil
 			}
 			return well, err
@@ -198,7 +200,7 @@ func (d *drill) explain(ctx context.Context, c *pgx.Conn, builds []string) error
 	rows, _ := c.Query(ctx, `SELECT concat_ws(' ', b.id, to_char(l.at, 'HH24:MI:SS.MS'), l.kind, l.worker, l.attempt, l.facts)
 		FROM build_logs l JOIN builds b ON b.seq = l.build WHERE b.id = ANY ($1) AND l.kind IS NOT NULL ORDER BY l.build, l.seq`, builds)
 	steps, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	d.seen.steps = steps
+	d.ledger.count(func(r *report) { r.Steps = steps })
 	return err
 }
 
@@ -210,10 +212,10 @@ func each(n *api.TreeNode, f func(n *api.TreeNode)) {
 	}
 }
 
-// excused reports whether a call may be repeated after err, and records a reply that no
+// tolerated reports whether a call may be repeated after err, and records a reply that no
 // fault excuses. A worker's id is refused until the life before it counts as silent, which
 // takes a while without an outage of the database.
-func (d *drill) excused(err error) bool {
+func (d *drill) tolerated(err error) bool {
 	if store.CodeOf(err) == store.DuplicateWorker {
 		return true
 	}
@@ -221,23 +223,28 @@ func (d *drill) excused(err error) bool {
 		return false
 	}
 	if status := client.StatusOf(err); status >= 500 && (status != 503 || client.RetryAfter(err) == 0) {
-		d.seen.broke("%v", err)
+		d.ledger.violation("%v", err)
 	}
 	return true
 }
 
-// again makes a call until it succeeds, and records the error with which it fails for
+// retry makes a call until it succeeds, and records the error with which it fails for
 // good, or that it has not succeeded for long.
-func (d *drill) again(ctx context.Context, what string, call func(context.Context) error) error {
+func (d *drill) retry(ctx context.Context, what string, call func(context.Context) error) error {
 	begun, repeats := time.Now(), 0
-	limited, cancel := context.WithTimeoutCause(ctx, 2*d.wait, fmt.Errorf("no answer for %s", 2*d.wait))
+	limited, cancel := context.WithTimeoutCause(ctx, 2*d.recovery, fmt.Errorf("no answer for %s", 2*d.recovery))
 	defer cancel()
-	retry := client.Retry{Temporary: d.excused, OnWait: func(error, time.Duration) { repeats++ }}
+	retry := client.Retry{Temporary: d.tolerated, OnWait: func(error, time.Duration) { repeats++ }}
 	retry.Min, retry.Max = 100*time.Millisecond, time.Second
 	err := retry.Do(limited, call)
-	d.seen.called(what, repeats, time.Since(begun))
+	took := time.Since(begun).Seconds()
+	d.ledger.count(func(r *report) {
+		if r.Repeated += repeats; repeats > 0 && took > r.LongestWait {
+			r.LongestWait, r.LongestCall = took, what
+		}
+	})
 	if err != nil && ctx.Err() == nil {
-		d.seen.broke("%s: %v", what, err)
+		d.ledger.violation("%s: %v", what, err)
 	}
 	return err
 }
@@ -246,25 +253,25 @@ func (d *drill) again(ctx context.Context, what string, call func(context.Contex
 // wait is bounded, because the time to compare all results depends on their number; a
 // controller that no longer answers ends it.
 func (d *drill) verify(ctx context.Context) {
-	accepted := d.seen.accepted()
+	accepted := d.ledger.accepted()
 	d.note("no more faults, %d builds to check", len(accepted))
-	end := time.Now().Add(d.wait)
+	end := time.Now().Add(d.recovery)
 	checks, working := errgroup.WithContext(ctx)
-	checks.SetLimit(workers)
+	checks.SetLimit(simulatedWorkers)
 	for id, want := range accepted {
 		checks.Go(func() error {
-			limited, cancel := context.WithTimeoutCause(working, 2*d.wait, fmt.Errorf("no answer for %s", 2*d.wait))
+			limited, cancel := context.WithTimeoutCause(working, 2*d.recovery, fmt.Errorf("no answer for %s", 2*d.recovery))
 			defer cancel()
 			err := d.verifyBuild(limited, id, want, end)
 			switch {
 			case err == nil:
-				d.seen.complete()
+				d.ledger.count(func(r *report) { r.Completed++ })
 			case working.Err() != nil: // of no interest after another's
 			case limited.Err() != nil:
-				d.seen.broke("%s: %v", id, context.Cause(limited))
+				d.ledger.violation("%s: %v", id, context.Cause(limited))
 				return err
 			default:
-				d.seen.broke("%s: %v", id, err)
+				d.ledger.violation("%s: %v", id, err)
 			}
 			return nil
 		})
@@ -276,7 +283,7 @@ func (d *drill) verify(ctx context.Context) {
 func (d *drill) verifyBuild(ctx context.Context, id string, want [sha256.Size]byte, end time.Time) error {
 	for {
 		var now api.BuildStatus
-		if err := d.again(ctx, "status of "+id, func(ctx context.Context) (err error) {
+		if err := d.retry(ctx, "status of "+id, func(ctx context.Context) (err error) {
 			now, err = d.site.client.Status(ctx, id, client.BuildAuth{})
 			return err
 		}); err != nil {
@@ -289,17 +296,32 @@ func (d *drill) verifyBuild(ctx context.Context, id string, want [sha256.Size]by
 			break
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("not ended %s after the last fault", d.wait)
+			return fmt.Errorf("not ended %s after the last fault", d.recovery)
 		}
-		pause(ctx, time.Second)
+		process.Pause(ctx, time.Second)
 	}
-	var got memory
-	err := d.again(ctx, "result of "+id, func(ctx context.Context) (err error) {
-		_, err = d.site.client.Download(ctx, id, client.BuildAuth{}, &got, client.FetchOptions{Retry: client.Retry{Attempts: 1}})
-		return err
+	got, err := d.fetch(ctx, func(ctx context.Context, to client.Target) error {
+		return d.retry(ctx, "result of "+id, func(ctx context.Context) error {
+			_, err := d.site.client.Download(ctx, id, client.BuildAuth{}, to, client.FetchOptions{Retry: client.Retry{Attempts: 1}})
+			return err
+		})
 	})
-	if err == nil && sha256.Sum256(got.data) != want {
-		err = fmt.Errorf("its result is not the one that was built: %d bytes", len(got.data))
+	if err == nil && sha256.Sum256(got) != want {
+		err = fmt.Errorf("its result is not the one that was built: %d bytes", len(got))
 	}
 	return err
+}
+
+// fetch returns what download has written to a file, where it goes on after each fault.
+func (d *drill) fetch(ctx context.Context, download func(context.Context, client.Target) error) ([]byte, error) {
+	f, err := os.CreateTemp(d.site.Dir, "fetched-")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	defer os.Remove(f.Name()) //nolint:errcheck // all is removed at the end
+	if err := download(ctx, f); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(f.Name())
 }

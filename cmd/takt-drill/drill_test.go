@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/process"
 	"takt/http/client"
 )
 
@@ -27,46 +28,47 @@ func TestLedgerNotesBrokenPromises(t *testing.T) {
 	}{
 		"one holder after the other": {func(l *ledger, a, b *worker) {
 			l.join(a)
-			require.True(t, l.take("x", a, time.Now()))
+			require.True(t, l.assign("x", a, time.Now()))
 			require.True(t, l.kill(0))
-			require.True(t, l.take("x", b, time.Now()))
+			require.True(t, l.assign("x", b, time.Now()))
 			l.deliver(b)
-			require.False(t, l.take("x", a, time.Now()), "a is dead")
+			require.False(t, l.assign("x", a, time.Now()), "a is dead")
 		}, ""},
 		"a repeat for the same worker": {func(l *ledger, a, _ *worker) {
-			l.take("x", a, time.Now())
-			l.take("x", a, time.Now())
+			l.assign("x", a, time.Now())
+			l.assign("x", a, time.Now())
 		}, ""},
 		"two holders": {func(l *ledger, a, b *worker) {
-			l.take("x", a, time.Now())
-			l.take("x", b, time.Now())
+			l.assign("x", a, time.Now())
+			l.assign("x", b, time.Now())
 		}, twice},
 		"a silent holder": {func(l *ledger, a, b *worker) {
-			l.take("x", a, time.Now().Add(-time.Minute))
-			l.take("x", b, time.Now())
-			l.taken("x", a)
+			l.assign("x", a, time.Now().Add(-time.Minute))
+			l.assign("x", b, time.Now())
+			l.revoked("x", a)
 		}, ""},
 		"a holder that beats": {func(l *ledger, a, b *worker) {
-			l.take("x", a, time.Now().Add(-time.Minute))
-			l.beat(a, time.Now())
-			l.take("x", b, time.Now())
+			l.assign("x", a, time.Now().Add(-time.Minute))
+			l.heartbeat(a, time.Now())
+			l.assign("x", b, time.Now())
 		}, twice},
 		"taken from a worker that was heard": {func(l *ledger, a, _ *worker) {
-			l.take("x", a, time.Now())
-			l.taken("x", a)
+			l.assign("x", a, time.Now())
+			l.revoked("x", a)
 		}, "x was taken from a, which was alive"},
 		"after its end": {func(l *ledger, a, b *worker) {
-			l.take("x", a, time.Now())
+			l.assign("x", a, time.Now())
 			l.deliver(a)
-			l.take("x", b, time.Now())
+			l.assign("x", b, time.Now())
 		}, "after its result was taken"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := ledger{silence: time.Minute}
-			tt.do(&l, &worker{id: "a", kill: func(error) {}}, &worker{id: "b", kill: func(error) {}})
-			require.Contains(t, strings.Join(l.broken, "\n"), tt.want)
-			require.Equal(t, tt.want == "", len(l.broken) == 0, l.broken)
+			l := newLedger()
+			l.timeout = time.Minute
+			tt.do(l, &worker{id: "a", kill: func(error) {}}, &worker{id: "b", kill: func(error) {}})
+			require.Contains(t, strings.Join(l.result.Broken, "\n"), tt.want)
+			require.Equal(t, tt.want == "", len(l.result.Broken) == 0, l.result.Broken)
 		})
 	}
 }
@@ -78,10 +80,10 @@ func TestSourcesArePackedAndUnpacked(t *testing.T) {
 	require.Equal(t, "bytes", string(data))
 }
 
-// answers is a controller in the same process.
-type answers func(r *http.Request) (status int, body string)
+// stubTransport is a controller in the same process.
+type stubTransport func(r *http.Request) (status int, body string)
 
-func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a stubTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	status, body := a(r)
 	if err := r.Context().Err(); err != nil {
 		return nil, err
@@ -101,7 +103,7 @@ func TestDrillWaitsForTheEndOfBuildsAndNotForTheirNumber(t *testing.T) {
 		broken string
 	}{
 		"many builds": {func(r *http.Request) (int, string) {
-			pause(r.Context(), time.Second)
+			process.Pause(r.Context(), time.Second)
 			if path.Base(r.URL.Path) == "status" {
 				return 200, `{"status":"completed"}`
 			}
@@ -125,16 +127,16 @@ func TestDrillWaitsForTheEndOfBuildsAndNotForTheirNumber(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c, err := client.New(client.Config{BaseURL: "http://takt.test", HTTPClient: &http.Client{Transport: answers(tt.answer)}})
+				c, err := client.New(client.Config{BaseURL: "http://takt.test", HTTPClient: &http.Client{Transport: stubTransport(tt.answer)}})
 				require.NoError(t, err)
 				d := newDrill(cli.Output{Err: io.Discard}, &site{client: c}, 1)
-				d.wait = 5 * time.Second
+				d.recovery = 5 * time.Second
 				for i := range builds {
-					d.seen.accept(strconv.Itoa(i), sha256.Sum256([]byte(result)))
+					d.ledger.accept(strconv.Itoa(i), sha256.Sum256([]byte(result)))
 				}
 				begun := time.Now()
 				d.verify(t.Context())
-				r := d.seen.report(1, 0)
+				r := d.ledger.report()
 				require.Equal(t, tt.done, r.Completed)
 				require.Equal(t, tt.broken != "", slices.ContainsFunc(r.Broken, func(s string) bool { return strings.Contains(s, tt.broken) }), r.Broken)
 				require.LessOrEqual(t, time.Since(begun), 10*time.Second)

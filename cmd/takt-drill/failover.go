@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"takt/cmd/internal/process"
 	"takt/store/storetest/pgtest"
 )
 
@@ -20,7 +21,7 @@ type pair struct {
 	busy    sync.Mutex // held by a failover
 	turn    int        // failovers so far; guarded by busy
 	nodes   [2]*pgtest.Node
-	ways    [2]*proxy
+	proxies [2]*proxy
 	primary int // guarded by busy once faults are made
 }
 
@@ -36,7 +37,7 @@ func startPair(ctx context.Context, dir string) (*pair, error) {
 			return nil, err
 		}
 		p.nodes[i] = n
-		if p.ways[i], err = newProxy(ctx, func(ctx context.Context) (net.Conn, error) {
+		if p.proxies[i], err = newProxy(ctx, func(ctx context.Context) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", n.Port))
 		}); err != nil {
 			return nil, err
@@ -55,7 +56,7 @@ func (p *pair) start(i int) error { return p.nodes[i].Start("-c", "fsync=off") }
 
 // url has both hosts.
 func (p *pair) url() string {
-	return fmt.Sprintf("postgres://takt@%s,%s/postgres?sslmode=disable", p.ways[0].Address, p.ways[1].Address)
+	return fmt.Sprintf("postgres://takt@%s,%s/postgres?sslmode=disable", p.proxies[0].Address, p.proxies[1].Address)
 }
 
 // follow makes the other server a standby of the primary, which from then on waits for it
@@ -80,7 +81,7 @@ func (p *pair) follow(ctx context.Context) error {
 		if state == "1" {
 			break
 		}
-		pause(ctx, 50*time.Millisecond)
+		process.Pause(ctx, 50*time.Millisecond)
 	}
 	return p.synchronous(ctx, primary, "standby")
 }
@@ -95,8 +96,8 @@ func (p *pair) synchronous(ctx context.Context, n *pgtest.Node, name string) err
 
 func (p *pair) close() {
 	for i := range p.nodes {
-		if p.ways[i] != nil {
-			p.ways[i].Close()
+		if p.proxies[i] != nil {
+			p.proxies[i].Close()
 		}
 		if p.nodes[i] != nil {
 			p.nodes[i].Stop()
@@ -106,12 +107,12 @@ func (p *pair) close() {
 
 // failover loses the primary, promotes the standby, and checks that each controller serves
 // soon. Then the old primary comes back as it was, for a while, and becomes the standby.
-func failover(ctx context.Context, d *drill, _, length float64) error {
+func failover(ctx context.Context, d *drill, _, magnitude float64) error {
 	p := d.site.pair
 	old, next := p.nodes[p.primary], p.nodes[1-p.primary]
-	way := p.ways[p.primary]
-	comeBack := func() error { way.set(sound); return nil }
-	kind := [...]string{"killed", "stopped", "cut off", "losing data"}[p.turn%4]
+	link := p.proxies[p.primary]
+	comeBack := func() error { link.set(healthy); return nil }
+	kind := [...]string{"killed", "stopped", "partitioned", "black-holed"}[p.turn%4]
 	p.turn++
 	d.note("primary %s", kind)
 	switch kind {
@@ -121,12 +122,12 @@ func failover(ctx context.Context, d *drill, _, length float64) error {
 	case "stopped":
 		old.Signal(syscall.SIGSTOP)
 		comeBack = func() error { old.Signal(syscall.SIGCONT); return nil }
-	case "cut off":
-		way.set(cut)
+	case "partitioned":
+		link.set(partitioned)
 	default:
-		way.set(lost)
+		link.set(blackholed)
 	}
-	pause(ctx, time.Duration(3*length*float64(time.Second))) // until somebody promotes
+	process.Pause(ctx, time.Duration(3*magnitude*float64(time.Second))) // until somebody promotes
 	ctx = context.WithoutCancel(ctx)
 	if err := p.synchronous(ctx, next, ""); err != nil {
 		return fmt.Errorf("before the promotion: %w", err)
@@ -140,11 +141,11 @@ func failover(ctx context.Context, d *drill, _, length float64) error {
 		return err
 	}
 	d.note("old primary is back")
-	pause(ctx, 2*time.Second)
+	process.Pause(ctx, 2*time.Second)
 	p.primary = 1 - p.primary
 	err := p.follow(ctx)
 	if err == nil {
-		way.set(sound)
+		link.set(healthy)
 		d.note("it is the standby")
 	}
 	return err
@@ -156,24 +157,24 @@ func (d *drill) serves(ctx context.Context) {
 	var all sync.WaitGroup
 	for i, c := range d.site.controllers {
 		all.Go(func() {
-			order := newOrder(chance(d.seed, uint64(promoted.UnixNano())+uint64(i)))
+			submission := newSubmission(newRandom(d.seed, uint64(promoted.UnixNano())+uint64(i)))
 			for {
 				attempt, cancel := context.WithTimeout(ctx, time.Second)
-				accepted, err := c.serves.Load().Client.Submit(attempt, order.submit)
+				accepted, err := c.serves.Load().Client.Submit(attempt, submission.submit)
 				cancel()
 				took := time.Since(promoted)
 				if err == nil {
-					d.seen.accept(accepted.ID, order.digest)
-					d.seen.resumed(took)
+					d.ledger.accept(accepted.ID, submission.digest)
+					d.ledger.count(func(r *report) { r.LongestTakeover = max(r.LongestTakeover, took.Seconds()) })
 					d.note("%s served %.1f s after the promotion", c.name, took.Seconds())
 				}
 				if took > takeover {
-					d.seen.broke("%s did not serve within %s of a promotion: %v", c.name, takeover, err)
+					d.ledger.violation("%s did not serve within %s of a promotion: %v", c.name, takeover, err)
 				}
-				if err == nil || took > d.wait {
+				if err == nil || took > d.recovery {
 					return
 				}
-				pause(ctx, 50*time.Millisecond)
+				process.Pause(ctx, 50*time.Millisecond)
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
@@ -19,55 +20,55 @@ import (
 
 const (
 	submitters = 3
-	// workers are within this process, where the drill knows what they hold; processes are
+	// simulatedWorkers are within this process, where the drill knows what they hold; workerProcesses are
 	// of `takt worker`.
-	workers, processes = 8, 2
-	// open is how many builds may be under way at once.
-	open = 100
+	simulatedWorkers, workerProcesses = 8, 2
+	// maxOpenBuilds is how many builds may be under way at once.
+	maxOpenBuilds = 100
 )
 
 // submit submits builds until over is closed. A build's result is the file data of its
 // source.
-func (d *drill) submit(ctx context.Context, over <-chan struct{}, chance *rand.Rand) {
+func (d *drill) submit(ctx context.Context, over <-chan struct{}, random *rand.Rand) {
 	for ctx.Err() == nil {
 		select {
 		case <-over:
 			return
-		case <-time.After(time.Duration(chance.Int64N(int64(200 * time.Millisecond)))):
+		case <-time.After(time.Duration(random.Int64N(int64(200 * time.Millisecond)))):
 		}
 		var health api.Health
-		if d.again(ctx, "health", func(ctx context.Context) (err error) {
+		if d.retry(ctx, "health", func(ctx context.Context) (err error) {
 			health, err = client.Call(ctx, d.site.client, api.ShowHealth, api.None{})
 			return err
-		}) != nil || health.Queue.Pending+health.Queue.Active >= open {
-			pause(ctx, time.Second)
+		}) != nil || health.Queue.Pending+health.Queue.Active >= maxOpenBuilds {
+			process.Pause(ctx, time.Second)
 			continue
 		}
-		o := newOrder(chance)
+		o := newSubmission(random)
 		var accepted api.Submitted
-		err := d.again(ctx, "submit", func(ctx context.Context) (err error) {
+		err := d.retry(ctx, "submit", func(ctx context.Context) (err error) {
 			accepted, err = d.site.client.Submit(ctx, o.submit)
 			return err
 		})
 		if err == nil {
-			d.seen.accept(accepted.ID, o.digest)
+			d.ledger.accept(accepted.ID, o.digest)
 		}
 	}
 }
 
-// order is a build to submit, and the digest of its result.
-type order struct {
+// submission is a build to submit, and the digest of its result.
+type submission struct {
 	submit client.Submit
 	digest [sha256.Size]byte
 }
 
-func newOrder(chance *rand.Rand) order {
-	data := make([]byte, 1+chance.IntN(256<<10))
+func newSubmission(random *rand.Rand) submission {
+	data := make([]byte, 1+random.IntN(256<<10))
 	for i := range data {
-		data[i] = byte(chance.Uint32())
+		data[i] = byte(random.Uint32())
 	}
-	platform := []store.Platform{store.IOS, store.Android}[chance.IntN(2)]
-	return order{client.Submit{Platform: platform, Source: client.Bytes(pack(data)), IdempotencyKey: client.NewIdempotencyKey()}, sha256.Sum256(data)}
+	platform := []store.Platform{store.IOS, store.Android}[random.IntN(2)]
+	return submission{client.Submit{Platform: platform, Source: client.Bytes(pack(data)), IdempotencyKey: client.NewIdempotencyKey()}, sha256.Sum256(data)}
 }
 
 // pack returns a source with this file.
@@ -92,29 +93,29 @@ func unpack(source []byte) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// work is a worker, and those that come after it when it was killed: under its id, or
+// workerLoop is a worker, and those that come after it when it was killed: under its id, or
 // another worker.
-func (d *drill) work(ctx context.Context, chance *rand.Rand) {
+func (d *drill) workerLoop(ctx context.Context, random *rand.Rand) {
 	id := ""
 	for ctx.Err() == nil {
 		life, kill := context.WithCancelCause(ctx)
 		w := &worker{id: id, instance: store.NewID(), kill: kill}
-		d.live(life, w, chance)
+		d.runWorker(life, w, random)
 		kill(nil)
 		if ctx.Err() != nil {
 			d.unregister(ctx, w)
 		}
-		if id = w.id; chance.IntN(2) == 0 {
+		if id = w.id; random.IntN(2) == 0 {
 			id = ""
 		}
-		pause(ctx, time.Duration(chance.Int64N(int64(2*time.Second))))
+		process.Pause(ctx, time.Duration(random.Int64N(int64(2*time.Second))))
 	}
 }
 
-// live takes builds until ctx ends.
-func (d *drill) live(ctx context.Context, w *worker, chance *rand.Rand) {
+// runWorker takes builds until ctx ends.
+func (d *drill) runWorker(ctx context.Context, w *worker, random *rand.Rand) {
 	begun := time.Now()
-	if d.again(ctx, "register", func(ctx context.Context) error {
+	if d.retry(ctx, "register", func(ctx context.Context) error {
 		err := d.register(ctx, w)
 		if store.CodeOf(err) == store.DuplicateWorker && time.Since(begun) > 2*store.WorkerSilence {
 			w.id = "" // faults have kept takt from knowing who is silent
@@ -123,11 +124,11 @@ func (d *drill) live(ctx context.Context, w *worker, chance *rand.Rand) {
 	}) != nil {
 		return
 	}
-	d.seen.join(w)
+	d.ledger.join(w)
 	for ctx.Err() == nil {
 		var reply api.PollReply
 		var sent time.Time
-		if d.again(ctx, "poll", func(ctx context.Context) (err error) {
+		if d.retry(ctx, "poll", func(ctx context.Context) (err error) {
 			sent = time.Now()
 			reply, err = d.site.client.Poll(ctx, client.Poll{Token: w.token, WorkerID: w.id, Instance: w.instance, Wait: 5 * time.Second, Active: []string{}})
 			if store.CodeOf(err) == store.InvalidToken { // it has waited for longer than a token lives
@@ -140,8 +141,8 @@ func (d *drill) live(ctx context.Context, w *worker, chance *rand.Rand) {
 		if reply.AccessToken != "" {
 			w.token = reply.AccessToken
 		}
-		if reply.Job != nil && d.seen.take(reply.Job.ID, w, sent) {
-			d.build(ctx, w, *reply.Job, time.Duration(chance.Int64N(int64(1500*time.Millisecond))))
+		if reply.Job != nil && d.ledger.assign(reply.Job.ID, w, sent) {
+			d.build(ctx, w, *reply.Job, time.Duration(random.Int64N(int64(1500*time.Millisecond))))
 		}
 	}
 }
@@ -169,40 +170,41 @@ func (d *drill) build(ctx context.Context, w *worker, job api.Job, work time.Dur
 	defer stop(nil)
 	beating, rest := context.WithCancelCause(holding)
 	var beats sync.WaitGroup
-	beats.Go(func() { d.beat(beating, w, held, stop) })
-	var source memory
-	err := d.holds(holding, w, "source of "+job.ID, func(ctx context.Context) error {
-		_, err := d.site.client.Source(ctx, held, &source, client.FetchOptions{Retry: client.Retry{Attempts: 1}})
-		return err
+	beats.Go(func() { d.heartbeat(beating, w, held, stop) })
+	source, err := d.fetch(holding, func(ctx context.Context, to client.Target) error {
+		return d.callAsHolder(ctx, w, "source of "+job.ID, func(ctx context.Context) error {
+			_, err := d.site.client.Source(ctx, held, to, client.FetchOptions{Retry: client.Retry{Attempts: 1}})
+			return err
+		})
 	})
-	pause(holding, work)
+	process.Pause(holding, work)
 	rest(nil) // a beat may be refused once the result is taken; uploads are beats too
 	beats.Wait()
 	if err != nil || holding.Err() != nil {
 		return
 	}
-	data, err := unpack(source.data)
+	data, err := unpack(source)
 	if err != nil {
-		d.seen.broke("the source of %s is damaged: %v", job.ID, err)
+		d.ledger.violation("the source of %s is damaged: %v", job.ID, err)
 		return
 	}
 	result := client.Bytes(data)
-	err = d.holds(holding, w, "result of "+job.ID, func(ctx context.Context) error {
+	err = d.callAsHolder(holding, w, "result of "+job.ID, func(ctx context.Context) error {
 		_, err := d.site.client.Upload(ctx, client.Upload{Held: held, Success: true, Result: &result})
 		return err
 	})
 	if err == nil {
-		d.seen.deliver(w)
+		d.ledger.deliver(w)
 	}
 }
 
-// holds makes a call for a build that w holds. A refusal because it no longer does is
+// callAsHolder makes a call for a build that w holds. A refusal because it no longer does is
 // right if it was silent.
-func (d *drill) holds(ctx context.Context, w *worker, what string, call func(context.Context) error) (err error) {
-	_ = d.again(ctx, what, func(ctx context.Context) error {
+func (d *drill) callAsHolder(ctx context.Context, w *worker, what string, call func(context.Context) error) (err error) {
+	_ = d.retry(ctx, what, func(ctx context.Context) error {
 		err = call(ctx)
 		if slices.Contains([]store.Code{store.NotAssigned, store.StaleAttempt, store.Conflict}, store.CodeOf(err)) {
-			d.seen.taken(what, w)
+			d.ledger.revoked(what, w)
 			return nil
 		}
 		return err
@@ -210,66 +212,29 @@ func (d *drill) holds(ctx context.Context, w *worker, what string, call func(con
 	return err
 }
 
-// beat sends beats until ctx ends, or calls stop because the build was taken away.
-func (d *drill) beat(ctx context.Context, w *worker, held client.Held, stop context.CancelCauseFunc) {
+// heartbeat sends beats until ctx ends, or calls stop because the build was taken away.
+func (d *drill) heartbeat(ctx context.Context, w *worker, held client.Held, stop context.CancelCauseFunc) {
 	for ctx.Err() == nil {
 		var reply api.HeartbeatReply
 		var sent time.Time
-		err := d.holds(ctx, w, "beat of "+held.BuildID, func(ctx context.Context) (err error) {
+		err := d.callAsHolder(ctx, w, "beat of "+held.BuildID, func(ctx context.Context) (err error) {
 			sent = time.Now()
 			reply, err = d.site.client.Heartbeat(ctx, held, nil)
 			return err
 		})
 		switch {
 		case err == nil && !reply.Cancelled:
-			d.seen.beat(w, sent)
+			d.ledger.heartbeat(w, sent)
 		case err == nil:
-			d.seen.taken(held.BuildID, w)
-			stop(errTaken)
+			d.ledger.revoked(held.BuildID, w)
+			stop(errRevoked)
 			return
 		case ctx.Err() == nil:
-			stop(errTaken)
+			stop(errRevoked)
 			return
 		}
-		pause(ctx, 500*time.Millisecond)
+		process.Pause(ctx, 500*time.Millisecond)
 	}
 }
 
-var errTaken = fmt.Errorf("the build was taken away")
-
-// memory is a download's target.
-type memory struct {
-	data []byte
-	at   int64
-}
-
-func (m *memory) Read(p []byte) (int, error) {
-	if m.at >= int64(len(m.data)) {
-		return 0, io.EOF
-	}
-	n := copy(p, m.data[m.at:])
-	m.at += int64(n)
-	return n, nil
-}
-
-func (m *memory) Write(p []byte) (int, error) {
-	m.data = append(m.data[:m.at], p...)
-	m.at += int64(len(p))
-	return len(p), nil
-}
-
-func (m *memory) Seek(offset int64, whence int) (int64, error) {
-	switch whence {
-	case io.SeekCurrent:
-		offset += m.at
-	case io.SeekEnd:
-		offset += int64(len(m.data))
-	}
-	m.at = offset
-	return offset, nil
-}
-
-func (m *memory) Truncate(size int64) error {
-	m.data = m.data[:size]
-	return nil
-}
+var errRevoked = fmt.Errorf("the build was taken away")

@@ -16,24 +16,21 @@ var errKilled = errors.New("killed by the drill")
 // ledger is what the drill's clients know: which builds there are, who holds them, and
 // which promises were broken. Safe for concurrent use.
 type ledger struct {
-	// silence is how long the holder of a build may be silent before takt may give the
+	// timeout is how long the holder of a build may be silent before takt may give the
 	// build to another worker. Immutable.
-	silence time.Duration
+	timeout time.Duration
 	begun   time.Time // immutable
 
 	mu      sync.Mutex // guards what follows
 	builds  map[string]*build
 	workers []*worker // alive
-	faults  map[string]int
-	broken  []string
-	// suspects are builds whose steps explain what was broken.
-	suspects []string
-	steps    []string // of suspects
+	result  report
+	// violatedBuilds are builds whose steps explain what was broken.
+	violatedBuilds []string
+}
 
-	repeated, completed int
-	longest             time.Duration
-	takeover            time.Duration
-	longestCall         string
+func newLedger() *ledger {
+	return &ledger{timeout: heartbeatTimeout, begun: time.Now(), builds: map[string]*build{}, result: report{Faults: map[string]int{}, Broken: []string{}}}
 }
 
 // build is what is known of one build. Builds that processes of `takt worker` hold have no
@@ -50,18 +47,15 @@ type worker struct {
 	id, token string
 	// instance tells this life from others under the same id, of which a request may still
 	// be on its way.
-	instance string
-	build    string // guarded by ledger.mu, like what follows
-	heard    time.Time
-	dead     bool
-	kill     context.CancelCauseFunc
+	instance  string
+	build     string // guarded by ledger.mu, like what follows
+	heartbeat time.Time
+	dead      bool
+	kill      context.CancelCauseFunc
 }
 
 // of returns what is known of a build. The caller holds mu.
 func (l *ledger) of(id string) *build {
-	if l.builds == nil {
-		l.builds = map[string]*build{}
-	}
 	b := l.builds[id]
 	if b == nil {
 		b = &build{}
@@ -78,9 +72,9 @@ func (l *ledger) accept(id string, want [sha256.Size]byte) {
 	b.accepted, b.want = true, want
 }
 
-// take notes that w was given a build by a poll that it sent at that time. It returns
+// assign notes that w was given a build by a poll that it sent at that time. It returns
 // false if w is dead: nobody has the build then.
-func (l *ledger) take(id string, w *worker, sent time.Time) bool {
+func (l *ledger) assign(id string, w *worker, sent time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.dead {
@@ -89,33 +83,33 @@ func (l *ledger) take(id string, w *worker, sent time.Time) bool {
 	b := l.of(id)
 	switch {
 	case b.done:
-		l.suspect(id, "%s was given to %s after its result was taken", id, w.id)
-	case b.holder != nil && b.holder != w && l.heard(b.holder):
-		l.suspect(id, "%s was given to %s while %s held it", id, w.id, b.holder.id)
+		l.buildViolation(id, "%s was given to %s after its result was taken", id, w.id)
+	case b.holder != nil && b.holder != w && l.recent(b.holder):
+		l.buildViolation(id, "%s was given to %s while %s held it", id, w.id, b.holder.id)
 	}
-	b.holder, w.build, w.heard = w, id, sent
+	b.holder, w.build, w.heartbeat = w, id, sent
 	return true
 }
 
-// heard reports whether takt must have heard of w within the time-out. The time is halved
+// recent reports whether takt must have heard of w within the time-out. The time is halved
 // because takt counts from when a beat was recorded. The caller holds mu.
-func (l *ledger) heard(w *worker) bool { return time.Since(w.heard) < l.silence/2 }
+func (l *ledger) recent(w *worker) bool { return time.Since(w.heartbeat) < l.timeout/2 }
 
-// beat notes that takt has acknowledged a beat that w sent at that time.
-func (l *ledger) beat(w *worker, sent time.Time) {
+// heartbeat notes that takt has acknowledged a beat that w sent at that time.
+func (l *ledger) heartbeat(w *worker, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w.heard = sent
+	w.heartbeat = sent
 }
 
-// taken notes that takt no longer lets w have its build.
-func (l *ledger) taken(id string, w *worker) {
+// revoked notes that takt no longer lets w have its build.
+func (l *ledger) revoked(id string, w *worker) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.heard(w) && !w.dead {
-		l.suspect(w.build, "%s was taken from %s, which was alive", id, w.id)
+	if l.recent(w) && !w.dead {
+		l.buildViolation(w.build, "%s was taken from %s, which was alive", id, w.id)
 	}
-	l.leave(w)
+	l.release(w)
 }
 
 // deliver notes that a result was acknowledged.
@@ -126,11 +120,11 @@ func (l *ledger) deliver(w *worker) {
 		return
 	}
 	l.of(w.build).done = true
-	l.leave(w)
+	l.release(w)
 }
 
-// leave makes w hold nothing. The caller holds mu.
-func (l *ledger) leave(w *worker) {
+// release makes w hold nothing. The caller holds mu.
+func (l *ledger) release(w *worker) {
 	if b := l.builds[w.build]; b != nil && b.holder == w {
 		b.holder = nil
 	}
@@ -153,63 +147,46 @@ func (l *ledger) kill(where float64) bool {
 	}
 	i := int(where * float64(len(l.workers)))
 	w := l.workers[i]
-	l.leave(w)
+	l.release(w)
 	w.dead = true
 	l.workers = slices.Delete(l.workers, i, i+1)
 	w.kill(errKilled)
 	return true
 }
 
-func (l *ledger) fault(name string) {
+// count changes the numbers of the report.
+func (l *ledger) count(change func(r *report)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.faults == nil {
-		l.faults = map[string]int{}
-	}
-	l.faults[name]++
+	change(&l.result)
 }
 
-// called notes how long a call took with its repeats.
-func (l *ledger) called(what string, repeats int, took time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.repeated += repeats
-	if repeats > 0 && took > l.longest {
-		l.longest, l.longestCall = took, what
-	}
-}
-
-// resumed notes how long a controller took to serve after a promotion.
-func (l *ledger) resumed(took time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.takeover = max(l.takeover, took)
-}
-
-func (l *ledger) complete() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.completed++
-}
-
-func (l *ledger) broke(format string, args ...any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.violation(format, args...)
-}
-
-// violation records a broken promise once, with the time. The caller holds mu.
+// violation records a broken promise.
 func (l *ledger) violation(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if !slices.ContainsFunc(l.broken, func(old string) bool { return strings.HasSuffix(old, text) }) {
-		l.broken = append(l.broken, fmt.Sprintf("%.1f s: %s", time.Since(l.begun).Seconds(), text))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.record(format, args...)
+}
+
+// unexpected records an error that should not be, if it is one.
+func (l *ledger) unexpected(err error) {
+	if err != nil {
+		l.violation("%v", err)
 	}
 }
 
-// suspect is violation for a build.
-func (l *ledger) suspect(id, format string, args ...any) {
-	l.suspects = append(l.suspects, id)
-	l.violation(format, args...)
+// record notes a violation once, with the time. The caller holds mu.
+func (l *ledger) record(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.ContainsFunc(l.result.Broken, func(old string) bool { return strings.HasSuffix(old, text) }) {
+		l.result.Broken = append(l.result.Broken, fmt.Sprintf("%.1f s: %s", time.Since(l.begun).Seconds(), text))
+	}
+}
+
+// buildViolation is record for a build.
+func (l *ledger) buildViolation(id, format string, args ...any) {
+	l.violatedBuilds = append(l.violatedBuilds, id)
+	l.record(format, args...)
 }
 
 // accepted returns the accepted builds and the digests of their results.
@@ -225,19 +202,12 @@ func (l *ledger) accepted() map[string][sha256.Size]byte {
 	return all
 }
 
-func (l *ledger) report(seed uint64, length time.Duration) report {
-	accepted := l.accepted()
+// report returns the result of the drill so far.
+func (l *ledger) report() report {
+	accepted := len(l.accepted())
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return report{
-		Seed: seed, Seconds: length.Seconds(), Faults: l.faults, Accepted: len(accepted), Completed: l.completed,
-		Repeated: l.repeated, LongestWait: l.longest.Seconds(), LongestCall: l.longestCall, LongestTakeover: l.takeover.Seconds(), Broken: append([]string{}, l.broken...), Steps: l.steps,
-	}
-}
-
-// failed notes an error that should not be, if it is one.
-func (l *ledger) failed(err error) {
-	if err != nil {
-		l.broke("%v", err)
-	}
+	r := l.result
+	r.Accepted = accepted
+	return r
 }

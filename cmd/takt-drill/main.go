@@ -98,43 +98,34 @@ func installedS3() string {
 	return found[len(found)-1]
 }
 
-var errBroken = errors.New("takt did not keep every promise")
-
-// perform is one drill, from the start of the processes to the report. also runs beside it,
-// until the last fault.
-func perform(ctx context.Context, cfg config, out cli.Output, also ...func(context.Context, *drill)) (err error) {
-	base, err := process.Temporary("takt-drill", cfg.takt)
-	if err != nil {
+// perform is one drill, from the start of the processes to the report. Workloads run beside
+// the builds, until the last fault.
+func perform(ctx context.Context, cfg config, out cli.Output, workloads ...func(context.Context, *drill)) error {
+	return process.In("takt-drill", cfg.takt, out.Err, func(base process.Site) error {
+		d := newDrill(out, &site{Site: base}, cfg.seed)
+		d.faults = faults()
+		if cfg.failover {
+			d.faults = failovers()
+			workloads = append(workloads, webhooks, deployments)
+		}
+		err := d.site.open(ctx, cfg)
+		if err == nil {
+			err = d.site.startWorkers(ctx, workerProcesses)
+		}
+		if err == nil {
+			d.run(ctx, cfg.length, workloads)
+		}
+		ended := d.site.close(ctx)
+		if err != nil || ctx.Err() != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+		d.ledger.unexpected(ended)
+		r := d.ledger.report()
+		r.Seed, r.Seconds = cfg.seed, cfg.length.Seconds()
+		err = out.Result(r, r.print)
+		if err == nil && len(r.Broken) > 0 {
+			err = process.ErrBroken
+		}
 		return err
-	}
-	defer func() { err = base.Clear(out.Err, err) }()
-	d := newDrill(out, &site{Site: base}, cfg.seed)
-	d.faults = faults()
-	if cfg.failover {
-		d.faults = failovers()
-		also = append(also, webhooks, deployments)
-	}
-	err = d.site.open(ctx, cfg)
-	if err == nil {
-		err = d.site.startWorkers(ctx, processes)
-	}
-	if err == nil {
-		d.run(ctx, cfg.length, also)
-	}
-	ended := d.site.close(ctx)
-	if err != nil || ctx.Err() != nil {
-		return errors.Join(err, context.Cause(ctx))
-	}
-	d.seen.failed(ended)
-	r := d.seen.report(cfg.seed, cfg.length)
-	if d.site.services != nil {
-		r.Webhooks, r.Deployments = d.site.services.sent, d.site.services.deployed
-	}
-	if err := out.Result(r, r.print); err != nil {
-		return err
-	}
-	if len(r.Broken) > 0 {
-		return errBroken
-	}
-	return nil
+	})
 }

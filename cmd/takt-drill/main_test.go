@@ -4,35 +4,21 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"takt/cmd/internal/buildtest"
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/process"
 	"takt/http/client"
 	"takt/store"
 	"takt/store/storetest/needs"
 )
 
-// TestMain lets failed drills leave nothing behind.
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "takt-drill-test-")
-	if err == nil { // PostgreSQL's account works below
-		err = errors.Join(os.Chmod(dir, 0o711), os.Setenv("TMPDIR", dir))
-	}
-	if err != nil {
-		panic(err)
-	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(dir)
-		os.Exit(code)
-	}))
-}
+func TestMain(m *testing.M) { buildtest.Main(m) }
 
 func TestDrillFindsThatPromisesAreKept(t *testing.T) {
 	t.Parallel()
@@ -82,10 +68,10 @@ func TestDrillTellsWhatWasLost(t *testing.T) {
 					return
 				}
 			}
-			pause(ctx, 20*time.Millisecond)
+			process.Pause(ctx, 20*time.Millisecond)
 		}
 	})
-	require.ErrorIs(t, err, errBroken, errs.String())
+	require.ErrorIs(t, err, process.ErrBroken, errs.String())
 	require.Contains(t, out.String(), "2 s with seed 7")
 	require.Contains(t, out.String(), <-cancelled+": ended failed", "as cancelled ones are shown")
 }

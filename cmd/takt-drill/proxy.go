@@ -9,21 +9,23 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"takt/cmd/internal/process"
 )
 
-// lag is how much longer each piece of data takes on a slow network.
-const lag = 40 * time.Millisecond
+// latency is how much longer each piece of data takes on a slow network.
+const latency = 40 * time.Millisecond
 
 // network is what a proxy does with data.
 type network int
 
 const (
-	sound  network = iota
-	slow           // each piece takes lag longer
-	frozen         // nothing moves; later it goes on
-	lost           // what is sent is lost; the connection breaks when the fault ends
-	cut            // connections break, and new ones too
-	deaf           // notifications of PostgreSQL are not delivered; later they are
+	healthy     network = iota
+	slow                // each piece takes latency longer
+	frozen              // nothing moves; later it goes on
+	blackholed          // what is sent is lost; the connection breaks when the fault ends
+	partitioned         // connections break, and new ones too
+	muted               // notifications of PostgreSQL are not delivered; later they are
 )
 
 // proxy forwards connections and makes the faults of a network. It is safe for concurrent
@@ -60,18 +62,18 @@ func newProxy(ctx context.Context, dial func(context.Context) (net.Conn, error))
 func (p *proxy) Close() {
 	p.end(errors.New("the drill is over"))
 	_ = p.ln.Close()
-	p.set(cut)
+	p.set(partitioned)
 	p.alive.Wait()
 }
 
-// Suffer makes the fault for d.
-func (p *proxy) Suffer(ctx context.Context, fault network, d time.Duration) {
+// Inject makes the fault for d.
+func (p *proxy) Inject(ctx context.Context, fault network, d time.Duration) {
 	p.set(fault)
-	pause(ctx, d)
-	if fault == lost {
-		p.set(cut)
+	process.Pause(ctx, d)
+	if fault == blackholed {
+		p.set(partitioned)
 	}
-	p.set(sound)
+	p.set(healthy)
 }
 
 func (p *proxy) set(n network) {
@@ -80,7 +82,7 @@ func (p *proxy) set(n network) {
 	p.now = n
 	close(p.changed)
 	p.changed = make(chan struct{})
-	if n == cut {
+	if n == partitioned {
 		for c := range p.conns {
 			_ = c.Close()
 		}
@@ -98,7 +100,7 @@ func (p *proxy) state() (network, <-chan struct{}) {
 func (p *proxy) keep(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.now == cut {
+	if p.now == partitioned {
 		_ = c.Close()
 		return false
 	}
@@ -171,12 +173,12 @@ func (p *proxy) pass(notification bool) bool {
 	for {
 		now, changed := p.state()
 		switch now {
-		case lost:
+		case blackholed:
 			return false
 		case slow:
-			pause(p.ctx, lag)
+			process.Pause(p.ctx, latency)
 			return true
-		case deaf:
+		case muted:
 			if !notification {
 				return true
 			}
@@ -189,15 +191,5 @@ func (p *proxy) pass(notification bool) bool {
 		case <-p.ctx.Done():
 			return false
 		}
-	}
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }

@@ -67,7 +67,7 @@ func TestProxyMakesEachFault(t *testing.T) {
 	t.Parallel()
 	const text, short = "LISTEN takt", 100 * time.Millisecond
 	for fault, tt := range map[network]struct{ during, after bool }{
-		sound: {true, true}, slow: {true, true}, frozen: {false, true}, deaf: {false, true}, lost: {false, false}, cut: {false, false},
+		healthy: {true, true}, slow: {true, true}, frozen: {false, true}, muted: {false, true}, blackholed: {false, false}, partitioned: {false, false},
 	} {
 		t.Run(fault.String(), func(t *testing.T) {
 			t.Parallel()
@@ -81,9 +81,9 @@ func TestProxyMakesEachFault(t *testing.T) {
 			err := said(c, text, limit)
 			require.Equal(t, tt.during, err == nil, err)
 			if fault == slow {
-				require.GreaterOrEqual(t, time.Since(begun), 2*lag)
+				require.GreaterOrEqual(t, time.Since(begun), 2*latency)
 			}
-			p.Suffer(t.Context(), fault, 0)
+			p.Inject(t.Context(), fault, 0)
 			err = said(c, text, 10*time.Second)
 			require.Equal(t, tt.after, err == nil, err)
 		})
@@ -93,11 +93,11 @@ func TestProxyMakesEachFault(t *testing.T) {
 func TestADeafNetworkOnlyKeepsNotifications(t *testing.T) {
 	t.Parallel()
 	p, c := echoed(t)
-	p.set(deaf)
+	p.set(muted)
 	require.NoError(t, said(c, "SELECT 1", 10*time.Second))
-	p.set(cut)
+	p.set(partitioned)
 	other, err := new(net.Dialer).DialContext(t.Context(), "tcp", p.Address)
 	require.NoError(t, err)
 	defer other.Close()
-	require.Error(t, said(other, "x", 10*time.Second), "no connections during a cut")
+	require.Error(t, said(other, "x", 10*time.Second), "no connections during a partitioned")
 }

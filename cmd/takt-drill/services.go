@@ -30,8 +30,7 @@ type services struct {
 	forge   *githubtest.Server
 	base    [2]string // where they are
 	stop    []func()
-	// sent and deployed are how many webhooks were acknowledged, and deployments made.
-	sent, deployed int
+	sent    int // webhooks that were acknowledged
 }
 
 func startServices(ctx context.Context, dir string) (*services, error) {
@@ -81,51 +80,52 @@ func (s *services) install(ctx context.Context, c *process.Controller) error {
 	return err
 }
 
-// errAgain is a webhook that was not acknowledged, which HubSpot sends again.
-var errAgain = errors.New("not acknowledged")
+// errNotAcknowledged is a webhook that was not acknowledged, which HubSpot sends again.
+var errNotAcknowledged = errors.New("not acknowledged")
 
-// webhooks sends webhooks until making ends. Each that was acknowledged has to be completed.
-func webhooks(making context.Context, d *drill) {
-	ctx := context.WithoutCancel(making)
+// webhooks sends webhooks until injecting ends. Each that was acknowledged has to be completed.
+func webhooks(injecting context.Context, d *drill) {
+	ctx := context.WithoutCancel(injecting)
 	s := d.site.services
 	c := &http.Client{Timeout: 10 * time.Second}
 	defer c.CloseIdleConnections()
-	for making.Err() == nil {
+	for injecting.Err() == nil {
 		hook := hubspottest.Webhook{PortalID: portal, ActionID: action, WorkflowID: 1, CallbackID: fmt.Sprintf("ap-%d-%d", portal, s.sent)}
 		acknowledged := false
-		for end := time.Now().Add(2 * d.wait); !acknowledged && time.Now().Before(end); {
+		for end := time.Now().Add(2 * d.recovery); !acknowledged && time.Now().Before(end); {
 			status, _, err := s.hubspot.Fire(ctx, c, d.site.client.BaseURL()+hookPath, publicURL+hookPath, hook)
 			if acknowledged = err == nil && status < 300; !acknowledged {
 				if err == nil && status != http.StatusServiceUnavailable {
-					d.seen.broke("webhook %s: %d", hook.CallbackID, status)
+					d.ledger.violation("webhook %s: %d", hook.CallbackID, status)
 				}
-				pause(ctx, 100*time.Millisecond)
+				process.Pause(ctx, 100*time.Millisecond)
 			}
 		}
 		if !acknowledged {
-			d.seen.broke("webhook %s: %v", hook.CallbackID, errAgain)
+			d.ledger.violation("webhook %s: %v", hook.CallbackID, errNotAcknowledged)
 			return
 		}
 		s.sent++
-		pause(ctx, 100*time.Millisecond)
+		d.ledger.count(func(r *report) { r.Webhooks = s.sent })
+		process.Pause(ctx, 100*time.Millisecond)
 	}
-	for end := time.Now().Add(d.wait); s.hubspot.Distinct() < s.sent && time.Now().Before(end); {
-		pause(ctx, 100*time.Millisecond)
+	for end := time.Now().Add(d.recovery); s.hubspot.Distinct() < s.sent && time.Now().Before(end); {
+		process.Pause(ctx, 100*time.Millisecond)
 	}
 	if done := s.hubspot.Distinct(); done != s.sent {
-		d.seen.broke("%d webhooks were acknowledged, and %d completed", s.sent, done)
+		d.ledger.violation("%d webhooks were acknowledged, and %d completed", s.sent, done)
 	}
 }
 
-// deployments copies repositories until making ends. Each deployment has to copy all.
-func deployments(making context.Context, d *drill) {
-	ctx := context.WithoutCancel(making)
+// deployments copies repositories until injecting ends. Each deployment has to copy all.
+func deployments(injecting context.Context, d *drill) {
+	ctx := context.WithoutCancel(injecting)
 	s := d.site.services
-	for n := 0; making.Err() == nil; n++ {
+	for n := 0; injecting.Err() == nil; n++ {
 		target := fmt.Sprintf("target-%d", n)
 		s.forge.AddOrg(target)
 		var now api.Deployment
-		err := d.again(ctx, "deployment to "+target, func(ctx context.Context) (err error) {
+		err := d.retry(ctx, "deployment to "+target, func(ctx context.Context) (err error) {
 			if now.ID == "" {
 				now, err = client.Call(ctx, d.site.client, api.StartDeployment, api.DeploymentRequest{
 					DeploymentRequest: store.DeploymentRequest{SourceOrg: "source", TargetOrg: target}, Token: forgeToken,
@@ -133,9 +133,9 @@ func deployments(making context.Context, d *drill) {
 			}
 			return err
 		})
-		for end := time.Now().Add(2 * d.wait); err == nil && !now.Ended() && time.Now().Before(end); {
-			pause(ctx, 100*time.Millisecond)
-			err = d.again(ctx, "state of the deployment to "+target, func(ctx context.Context) error {
+		for end := time.Now().Add(2 * d.recovery); err == nil && !now.Ended() && time.Now().Before(end); {
+			process.Pause(ctx, 100*time.Millisecond)
+			err = d.retry(ctx, "state of the deployment to "+target, func(ctx context.Context) error {
 				state, err := client.Call(ctx, d.site.client, api.ShowDeployment, api.ShowDeploymentIn{ID: api.DeploymentID(now.ID), Repos: "0"})
 				if err == nil {
 					now = state
@@ -149,10 +149,10 @@ func deployments(making context.Context, d *drill) {
 		for i := range repositories {
 			name := fmt.Sprintf("repo-%d", i)
 			if same, _, err := s.forge.Compare("source", target, name); err != nil || !same {
-				d.seen.broke("%s/%s is no copy: %v", target, name, err)
+				d.ledger.violation("%s/%s is no copy: %v", target, name, err)
 			}
 		}
-		s.deployed++
-		pause(ctx, 500*time.Millisecond)
+		d.ledger.count(func(r *report) { r.Deployments++ })
+		process.Pause(ctx, 500*time.Millisecond)
 	}
 }

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// silence is the time-out of builds and workers.
-	silence = 6 * time.Second
+	// heartbeatTimeout is the time-out of builds and workers.
+	heartbeatTimeout = 6 * time.Second
 	// stopLimit is how long a process may take to end in order.
 	stopLimit = 2 * time.Minute
 	// buildCommand is what the processes of `takt worker` run for each build.
@@ -65,19 +65,19 @@ type controller struct {
 type site struct {
 	process.Site
 
-	// keeper runs PostgreSQL, and has none of the builds. What starts with the database's
+	// databaseHost runs PostgreSQL, and has none of the builds. What starts with the database's
 	// URL may be beside it. nil with a pair.
-	keeper      *controller
-	pair        *pair
-	services    *services // nil without a pair
-	controllers []*controller
-	workers     []*program
-	s3          *process.Process
-	database    func() string // reaches PostgreSQL without the proxy
-	apiKey      string
+	databaseHost *controller
+	pair         *pair
+	services     *services // nil without a pair
+	controllers  []*controller
+	workers      []*program
+	s3           *process.Process
+	database     func() string // reaches PostgreSQL without the proxy
+	apiKey       string
 
-	toDatabase, toFiles, front *proxy
-	// client speaks to the controllers through front.
+	databaseProxy, s3Proxy, clientProxy *proxy
+	// client speaks to the controllers through clientProxy.
 	client *client.Client
 	turn   atomic.Uint64
 }
@@ -85,8 +85,8 @@ type site struct {
 // all returns every program that takt runs.
 func (s *site) all() []*program {
 	var all []*program
-	if s.keeper != nil {
-		all = append(all, &s.keeper.program)
+	if s.databaseHost != nil {
+		all = append(all, &s.databaseHost.program)
 	}
 	for _, c := range s.controllers {
 		all = append(all, &c.program)
@@ -101,7 +101,7 @@ func (s *site) open(ctx context.Context, cfg config) error {
 		return err
 	}
 	settings := append([]string{
-		"TAKT_BUILD_TIMEOUT=" + silence.String(), "TAKT_WORKER_TIMEOUT=" + silence.String(),
+		"TAKT_BUILD_TIMEOUT=" + heartbeatTimeout.String(), "TAKT_WORKER_TIMEOUT=" + heartbeatTimeout.String(),
 		"TAKT_BUILD_MAX_ATTEMPTS=1000", "TAKT_QUARANTINE=off",
 	}, bucket...)
 	shared, err := s.openDatabase(ctx, cfg)
@@ -121,7 +121,7 @@ func (s *site) open(ctx context.Context, cfg config) error {
 	if err := starting.Wait(); err != nil {
 		return err
 	}
-	if s.front, err = newProxy(ctx, s.dialController); err != nil {
+	if s.clientProxy, err = newProxy(ctx, s.dialController); err != nil {
 		return err
 	}
 	one := s.controllers[0].serves.Load()
@@ -132,7 +132,7 @@ func (s *site) open(ctx context.Context, cfg config) error {
 		}
 	}
 	s.client, err = client.New(client.Config{
-		BaseURL: "http://" + s.front.Address, APIKey: one.APIKey, AdminKey: one.AdminKey,
+		BaseURL: "http://" + s.clientProxy.Address, APIKey: one.APIKey, AdminKey: one.AdminKey,
 		StallTimeout: 20 * time.Second, ReplyTimeout: time.Minute,
 	})
 	return err
@@ -153,21 +153,21 @@ func (s *site) openDatabase(ctx context.Context, cfg config) (settings []string,
 			"TAKT_ENCRYPTION_KEY=" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("drill---", 4))),
 		}, nil
 	}
-	s.keeper = s.controller("keeper", "TAKT_SERVICES=deployments")
-	if err := s.keeper.launch(ctx, s.Dir); err != nil {
+	s.databaseHost = s.controller("database-host", "TAKT_SERVICES=deployments")
+	if err := s.databaseHost.launch(ctx, s.Dir); err != nil {
 		return nil, err
 	}
-	keeper := s.keeper.serves.Load()
-	s.database = keeper.DatabaseURL
-	socket := filepath.Join(keeper.DataDir, "postgres", ".s.PGSQL.5432")
-	if s.toDatabase, err = newProxy(ctx, func(ctx context.Context) (net.Conn, error) {
+	databaseHost := s.databaseHost.serves.Load()
+	s.database = databaseHost.DatabaseURL
+	socket := filepath.Join(databaseHost.DataDir, "postgres", ".s.PGSQL.5432")
+	if s.databaseProxy, err = newProxy(ctx, func(ctx context.Context) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}); err != nil {
 		return nil, err
 	}
-	host, port, _ := net.SplitHostPort(s.toDatabase.Address)
+	host, port, _ := net.SplitHostPort(s.databaseProxy.Address)
 	url := strings.Replace(s.database(), "host="+filepath.Dir(socket)+" port=5432", "host="+host+" port="+port, 1)
-	return append(keeper.Shared(), "TAKT_DATABASE_URL="+url), nil
+	return append(databaseHost.Shared(), "TAKT_DATABASE_URL="+url), nil
 }
 
 // controller describes a controller, which keeps the address of its first start.
@@ -232,11 +232,11 @@ func (s *site) startS3(ctx context.Context, server string) ([]string, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if s.toFiles, err = newProxy(ctx, dial); err != nil {
+	if s.s3Proxy, err = newProxy(ctx, dial); err != nil {
 		return nil, err
 	}
 	return []string{
-		"TAKT_STORAGE=s3", "TAKT_S3_ENDPOINT=http://" + s.toFiles.Address, "TAKT_S3_BUCKET=" + bucket,
+		"TAKT_STORAGE=s3", "TAKT_S3_ENDPOINT=http://" + s.s3Proxy.Address, "TAKT_S3_BUCKET=" + bucket,
 		"TAKT_S3_ACCESS_KEY=" + access, "TAKT_S3_SECRET_KEY=" + secret,
 	}, nil
 }
@@ -272,12 +272,12 @@ func (s *site) close(ctx context.Context) error {
 	if s.client != nil {
 		s.client.CloseIdle()
 	}
-	for _, program := range slices.Backward(s.all()) { // the keeper last
+	for _, program := range slices.Backward(s.all()) { // the databaseHost last
 		if p := program.now.Load(); p != nil {
 			failed = errors.Join(failed, p.Stop(ctx, stopLimit), crashed(p))
 		}
 	}
-	for _, p := range []*proxy{s.front, s.toDatabase, s.toFiles} {
+	for _, p := range []*proxy{s.clientProxy, s.databaseProxy, s.s3Proxy} {
 		if p != nil {
 			p.Close()
 		}

@@ -16,6 +16,7 @@ package buildtest
 
 import (
 	"cmp"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,9 +26,25 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"takt/store/storetest/needs"
 )
+
+// Main runs the tests of a command, and removes what takt leaves behind where one fails.
+func Main(m *testing.M) {
+	dir, err := os.MkdirTemp("", "takt-test-")
+	if err == nil { // PostgreSQL's account works below
+		err = errors.Join(os.Chmod(dir, 0o711), os.Setenv("TMPDIR", dir)) //nolint:gosec // see above
+	}
+	if err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
 
 // Build makes takt and returns its path. It has the race detector if the test has
 // it; a race makes takt exit with a failure.

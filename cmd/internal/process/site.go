@@ -20,6 +20,10 @@ import (
 	"takt/store/storetest/tied"
 )
 
+// ErrBroken is what a program returns that has checked takt's promises, and reported which
+// were broken.
+var ErrBroken = errors.New("takt did not keep every promise")
+
 // Site is where takt's processes run: what they share.
 type Site struct {
 	// Takt is the program to run, see [Find].
@@ -61,28 +65,23 @@ func Flag(fs *pflag.FlagSet, path *string, otherwise string) {
 	fs.StringVar(path, "takt", otherwise, "the takt to start; default: the one beside this program (TAKT_BINARY)")
 }
 
-// Temporary makes a site in a new directory, for a program called name. takt is as
-// for [Find].
-func Temporary(name, takt string) (Site, error) {
+// In runs f with a site in a new directory, for a program called name, and removes the
+// directory; after a failure it keeps it and says on out where the logs are. takt is as for
+// [Find].
+func In(name, takt string, out io.Writer, f func(Site) error) error {
 	takt, err := Find(takt)
 	if err != nil {
-		return Site{}, err
+		return err
 	}
 	dir, err := os.MkdirTemp("", name+"-")
 	if err != nil {
-		return Site{}, fmt.Errorf("making a directory for %s: %w", name, err)
+		return fmt.Errorf("making a directory for %s: %w", name, err)
 	}
-	return Site{Takt: takt, Dir: dir, Environ: os.Environ()}, nil
-}
-
-// Clear removes the directory; after a failure it keeps it and says on out where the
-// logs are.
-func (s Site) Clear(out io.Writer, failure error) error {
-	if failure != nil {
-		fmt.Fprintf(out, "the logs of all processes are in %s\n", s.Dir)
-		return failure
+	if err := f(Site{Takt: takt, Dir: dir, Environ: os.Environ()}); err != nil {
+		fmt.Fprintf(out, "the logs of all processes are in %s\n", dir)
+		return err
 	}
-	return os.RemoveAll(s.Dir)
+	return os.RemoveAll(dir)
 }
 
 // Environment is what a process with these settings gets.
