@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
@@ -43,13 +44,13 @@ func (r *run) back(ctx context.Context) {
 // answer a request once the database answers.
 func outage(ctx context.Context, owner, guest *controller, d time.Duration) time.Duration {
 	order := client.Order{Action: "terminate", Path: "database/postgres", Reason: "takt-bench", Force: true}
-	must(owner.Client.Operate(ctx, order))
+	must.Get(owner.Client.Operate(ctx, order))
 	limited, cancel := context.WithTimeoutCause(ctx, d+time.Minute, fmt.Errorf("the database was not used again within %s", d+time.Minute))
 	defer cancel()
 	var used, answers time.Time
-	using := beside(func() {
+	using := must.Beside(func() {
 		for seen := false; used.IsZero(); process.Pause(limited, askEvery) {
-			check(context.Cause(limited))
+			must.Do(context.Cause(limited))
 			_, err := guest.Client.List(limited, client.Filter{Limit: 1})
 			if seen = seen || err != nil; seen && err == nil {
 				used = time.Now()
@@ -57,17 +58,17 @@ func outage(ctx context.Context, owner, guest *controller, d time.Duration) time
 		}
 	})
 	process.Pause(ctx, d)
-	starting := beside(func() {
+	starting := must.Beside(func() {
 		order.Action = "start"
-		must(owner.Client.Operate(limited, order))
+		must.Get(owner.Client.Operate(limited, order))
 	})
 	for answers.IsZero() && limited.Err() == nil {
 		begun := time.Now()
-		if attempt(func() { owner.db.number(limited, "SELECT 1") }) == nil {
+		if must.Try(func() { owner.db.number(limited, "SELECT 1") }) == nil {
 			answers = begun
 		}
 	}
-	check(errors.Join(using(), starting()))
+	must.Do(errors.Join(using(), starting()))
 	return max(0, used.Sub(answers))
 }
 
@@ -92,8 +93,8 @@ func (r *run) restarts(ctx context.Context, c *controller) {
 		for i := range took {
 			r.say("E4: restarting takt/%s under load, round %d of %d", path, i+1, r.rounds)
 			begun, waiting := time.Now(), ""
-			must(c.Client.Operate(ctx, client.Order{Action: "restart", Path: "takt/" + path, Reason: "takt-bench", Timeout: time.Minute}))
-			check(c.Await(ctx, "all to run again", func() string { return waiting }, func(ctx context.Context) (bool, error) {
+			must.Get(c.Client.Operate(ctx, client.Order{Action: "restart", Path: "takt/" + path, Reason: "takt-bench", Timeout: time.Minute}))
+			must.Do(c.Await(ctx, "all to run again", func() string { return waiting }, func(ctx context.Context) (bool, error) {
 				root, err := c.Client.Tree(ctx, client.TreeOptions{})
 				waiting = notRunning(&root)
 				return err == nil && waiting == "" && root.UptimeMS < time.Since(begun).Milliseconds() == (path == ""), nil

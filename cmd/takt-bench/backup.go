@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 	"takt/http/client"
 	"takt/store"
@@ -30,11 +31,11 @@ func (s *scale) backupsOf(ctx context.Context, builds, files int) {
 		s.say("backup: %s", what)
 		begun := time.Now()
 		settings := []string{"TAKT_DATA_DIR=" + filepath.Join(s.Dir, dataDir), "TAKT_ENCRYPTION_KEY=" + process.ReadWord(filepath.Join(c.DataDir, "encryption-key"))}
-		p := must(s.Launch(strings.ReplaceAll(what, " ", "-"), settings, args...))
+		p := must.Get(s.Launch(strings.ReplaceAll(what, " ", "-"), settings, args...))
 		<-p.Done()
-		check(p.Failure())
+		must.Do(p.Failure())
 		took, dump, all := time.Since(begun), 0, 0
-		check(filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		must.Do(filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
 			if err == nil && info.Mode().IsRegular() {
 				all += int(info.Size())
 				if strings.HasSuffix(path, ".sql.gz") { // in order: the newest is the last
@@ -57,9 +58,9 @@ func (s *scale) backupsOf(ctx context.Context, builds, files int) {
 // submitFiles submits n builds with a source of its own each.
 func (s *scale) submitFiles(ctx context.Context, c *controller, n int) {
 	s.say("backup: submitting %d files", n)
-	check(spread(10, n, func(int) {
+	must.Do(must.Spread(10, n, func(int) {
 		source := make([]byte, s.fileSize)
 		_, _ = rand.Read(source) // it does not fail
-		must(c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes(source)}))
+		must.Get(c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes(source)}))
 	}))
 }

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 )
 
@@ -99,14 +100,14 @@ func (r *run) start(ctx context.Context, name string, settings ...string) *contr
 }
 
 func (r *run) startAt(ctx context.Context, site process.Site, name string, settings ...string) *controller {
-	c := must(site.Controller(ctx, name, settings...))
+	c := must.Get(site.Controller(ctx, name, settings...))
 	r.atEnd(func() error {
 		if !c.Alive() {
 			return nil
 		}
 		return c.Stop(context.WithoutCancel(ctx), stopLimit)
 	})
-	return &controller{c, databaseOf(c)}
+	return &controller{c, database(c.DatabaseURL())}
 }
 
 // startOlder starts a controller of the takt to compare with, nil if there is none.
@@ -175,7 +176,7 @@ func measure(ctx context.Context, cfg config) (err error) {
 		for _, m := range measurements() {
 			// One figure that can't be taken is no reason not to take the others.
 			if r.wanted(m.names...) && ctx.Err() == nil {
-				if err := errors.Join(attempt(func() { m.take(r, ctx) }), r.end()); err != nil {
+				if err := errors.Join(must.Try(func() { m.take(r, ctx) }), r.end()); err != nil {
 					r.missing(strings.Join(m.names, ", "), err)
 				}
 			}

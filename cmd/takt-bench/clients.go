@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"takt/cmd/internal/load"
+	"takt/cmd/internal/must"
 	"takt/http/api"
 	"takt/store"
 )
@@ -79,7 +80,8 @@ type poller struct {
 	name, platform string    // the platform that it builds for; empty for all
 	at             time.Time // since when it has the token
 	jobs           []string
-	idle           bool // no job is expected
+	idle           bool // no job is expected, and after a poll: none came
+	either         bool // nor its absence
 }
 
 // Next implements load.Client.
@@ -106,7 +108,9 @@ func (p *poller) Got(status int, body []byte) error {
 	}
 	p.token, p.at = token, time.Now()
 	job, ok := cut(body, `"job":{"id":"`)
-	if ok == p.idle {
+	if p.either {
+		p.idle = !ok
+	} else if ok == p.idle {
 		return fmt.Errorf("poll: job expected: %t, got %s", !p.idle, body)
 	}
 	if ok {
@@ -183,7 +187,7 @@ func (c *controller) registerOld(ctx context.Context, pollers []*poller) int {
 			old = append(old, p)
 		}
 	}
-	check(spread(connections, len(old), func(i int) { check(c.register(ctx, old[i])) }))
+	must.Do(must.Spread(connections, len(old), func(i int) { must.Do(c.register(ctx, old[i])) }))
 	return len(old)
 }
 
@@ -201,16 +205,6 @@ func polling(pollers []*poller, idle bool) []load.Client {
 		p.idle = idle
 	}
 	return clients(pollers)
-}
-
-// taker is a poller that may find nothing.
-type taker struct{ *poller }
-
-// Got implements load.Client.
-func (t taker) Got(status int, body []byte) error {
-	_, ok := cut(body, `"job":{"id":"`)
-	t.idle = !ok
-	return t.poller.Got(status, body)
 }
 
 // once is a poller that stops when it has a build.
@@ -232,9 +226,9 @@ func (c *controller) holding(ctx context.Context, pollers []*poller) {
 		first[i] = once{p}
 	}
 	const limit = time.Hour // each is answered, or refused, within a part of it
-	must(load.Run(ctx, c.Address, limit, clients(first)))
+	must.Get(load.Run(ctx, c.Address, limit, clients(first)))
 	if n := len(pollers) - len(holders(pollers)); n > 0 {
-		check(fmt.Errorf("%d of %d workers got no build within %s", n, len(pollers), limit))
+		must.Do(fmt.Errorf("%d of %d workers got no build within %s", n, len(pollers), limit))
 	}
 }
 

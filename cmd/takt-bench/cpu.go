@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"takt/cmd/internal/load"
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 )
 
@@ -25,8 +26,8 @@ func (u usage) String() string {
 
 // usage reads what c and its embedded server have used so far.
 func (c *controller) usage() (u usage) {
-	u.takt = must(process.TimesOf(c.PID())).Own
-	postmaster := must(c.Postmaster())
+	u.takt = must.Get(process.TimesOf(c.PID())).Own
+	postmaster := must.Get(c.Postmaster())
 	for pid, t := range process.All() {
 		switch {
 		case pid == postmaster:
@@ -52,7 +53,7 @@ func work(n int, took time.Duration) sample {
 // loaded lets clients work at c.
 func (c *controller) loaded(ctx context.Context, d time.Duration, clients []load.Client) (s sample) {
 	before := c.usage()
-	s.Result = must(load.Run(ctx, c.Address, d, clients))
+	s.Result = must.Get(load.Run(ctx, c.Address, d, clients))
 	s.cpu = c.usage().minus(before).of(s.Requests)
 	return s
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"takt/cmd/internal/load"
+	"takt/cmd/internal/must"
 )
 
 const (
@@ -39,7 +40,7 @@ func (r *run) dashboards(ctx context.Context) {
 	work := func() usage {
 		host.renew(ctx, idle)
 		before := host.usage()
-		must(load.Run(ctx, host.Address, 3*r.duration, all))
+		must.Get(load.Run(ctx, host.Address, 3*r.duration, all))
 		return host.usage().minus(before)
 	}
 	r.say("G1: %d workers, %d running builds, no page open", watchedWorkers, watchedBuilds)
@@ -48,8 +49,8 @@ func (r *run) dashboards(ctx context.Context) {
 	grown := host.growth(ctx)
 	close := host.open(ctx, pages)
 	var watched usage
-	err := attempt(func() { watched = work() })
-	check(errors.Join(err, close()))
+	err := must.Try(func() { watched = work() })
+	must.Do(errors.Join(err, close()))
 	cost, part := watched.minus(alone), func(d time.Duration) float64 { return float64(d) / float64(3*r.duration) }
 	f := figure{
 		name: "G1", what: fmt.Sprintf("%d open pages of the dashboard, %d workers, %d running builds: part of a core", openDashboards, watchedWorkers, watchedBuilds),
@@ -63,16 +64,16 @@ func (r *run) dashboards(ctx context.Context) {
 // followed. close ends them and fails if one ended before or had no news.
 func (c *controller) open(ctx context.Context, pages []string) (close func() error) {
 	b := &load.Browser{Base: c.URL, Client: &http.Client{Transport: &http.Transport{MaxConnsPerHost: 2 * openDashboards}, CheckRedirect: load.NoRedirects}}
-	check(b.Login(ctx, c.APIKey))
+	must.Do(b.Login(ctx, c.APIKey))
 	following, stop := context.WithCancelCause(ctx)
 	var silent, ended atomic.Int64
 	var followed sync.WaitGroup
 	for i := range openDashboards {
 		path := pages[i%len(pages)]
-		if status := must(b.Visit(ctx, path, "text/html", nil)); status != http.StatusOK {
-			check(fmt.Errorf("%s: status %d", path, status))
+		if status := must.Get(b.Visit(ctx, path, "text/html", nil)); status != http.StatusOK {
+			must.Do(fmt.Errorf("%s: status %d", path, status))
 		}
-		stream := must(b.Send(following, path, "text/event-stream", nil))
+		stream := must.Get(b.Send(following, path, "text/event-stream", nil))
 		silent.Add(1)
 		followed.Go(func() {
 			defer stream.Body.Close()

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
@@ -39,18 +40,18 @@ type forgeStage struct {
 // forge serves an organisation of n repositories until the measurement ends. Each is a
 // copy of a real one with a few commits, branches and tags, and has two of its own.
 func (r *run) forge(ctx context.Context, n int, content bool) *forgeStage {
-	dir := must(os.MkdirTemp(r.Dir, "forge-"))
-	s := must(githubtest.New(githubtest.Config{Dir: dir, Tokens: []string{deployToken}}))
+	dir := must.Get(os.MkdirTemp(r.Dir, "forge-"))
+	s := must.Get(githubtest.New(githubtest.Config{Dir: dir, Tokens: []string{deployToken}}))
 	template := ""
 	if content {
-		template = must(githubtest.Template(dir))
+		template = must.Get(githubtest.Template(dir))
 	}
 	s.AddOrg(sourceOrg)
 	for i := range n {
-		must(s.Add(githubtest.Repo{Org: sourceOrg, Name: fmt.Sprintf("repo-%04d", i), Description: "one of many repositories"}, template))
+		must.Get(s.Add(githubtest.Repo{Org: sourceOrg, Name: fmt.Sprintf("repo-%04d", i), Description: "one of many repositories"}, template))
 	}
 	address, stop, err := process.Serve(ctx, s)
-	check(err)
+	must.Do(err)
 	r.atEnd(func() error {
 		stop()
 		return nil
@@ -78,24 +79,24 @@ func (r *run) deployments(ctx context.Context) {
 func (r *run) shellLoop(ctx context.Context, f *forgeStage, org string) time.Duration {
 	f.AddOrg(org)
 	for _, name := range f.Names(sourceOrg) {
-		must(f.Add(githubtest.Repo{Org: org, Name: name}, ""))
+		must.Get(f.Add(githubtest.Repo{Org: org, Name: name}, ""))
 	}
 	cmd := exec.CommandContext(ctx, "sh", "-c", fmt.Sprintf(deployPeer, deployWidth))
-	cmd.Dir, cmd.Stdin = must(os.MkdirTemp(r.Dir, "loop-")), strings.NewReader(strings.Join(f.Names(sourceOrg), "\n")+"\n")
+	cmd.Dir, cmd.Stdin = must.Get(os.MkdirTemp(r.Dir, "loop-")), strings.NewReader(strings.Join(f.Names(sourceOrg), "\n")+"\n")
 	cmd.Env = append(os.Environ(), "FORGE="+f.url, "TO="+org, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL="+os.DevNull,
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=http."+f.url+"/.extraHeader", "GIT_CONFIG_VALUE_0=Authorization: Bearer "+deployToken)
 	begin := time.Now()
 	if out, err := cmd.CombinedOutput(); err != nil {
-		check(fmt.Errorf("the shell loop: %w: %s", err, out))
+		must.Do(fmt.Errorf("the shell loop: %w: %s", err, out))
 	}
 	took := time.Since(begin)
-	check(f.same(org))
+	must.Do(f.same(org))
 	return took
 }
 
 // deploy begins to copy all by takt.
 func deploy(ctx context.Context, c *controller, org string) api.Deployment {
-	return must(c.Client.Deploy(ctx, api.DeploymentRequest{
+	return must.Get(c.Client.Deploy(ctx, api.DeploymentRequest{
 		DeploymentRequest: store.DeploymentRequest{SourceOrg: sourceOrg, TargetOrg: org, Concurrency: deployWidth}, Token: deployToken,
 	}))
 }
@@ -105,7 +106,7 @@ func deployOnce(ctx context.Context, f *forgeStage, c *controller, org string) t
 	f.AddOrg(org)
 	start := time.Now()
 	d := deploy(ctx, c, org)
-	check(c.Await(ctx, "the deployment to end", func() string { return fmt.Sprintf("%+v", d.Counts) }, func(ctx context.Context) (bool, error) {
+	must.Do(c.Await(ctx, "the deployment to end", func() string { return fmt.Sprintf("%+v", d.Counts) }, func(ctx context.Context) (bool, error) {
 		now, err := c.Client.Deployment(ctx, d.ID, false)
 		if client.Temporary(err) {
 			return false, nil // it is asked again
@@ -115,10 +116,10 @@ func deployOnce(ctx context.Context, f *forgeStage, c *controller, org string) t
 	}))
 	took := time.Since(start)
 	if d.Counts.Done != d.Counts.Total {
-		check(fmt.Errorf("%d of %d repositories were copied", d.Counts.Done, d.Counts.Total))
+		must.Do(fmt.Errorf("%d of %d repositories were copied", d.Counts.Done, d.Counts.Total))
 	}
 	if err := f.same(org); err != nil {
-		check(fmt.Errorf("%w: copied as it seems, but %w", errBroken, err))
+		must.Do(fmt.Errorf("%w: copied as it seems, but %w", errBroken, err))
 	}
 	return took
 }
@@ -155,11 +156,11 @@ func (r *run) plannedMemory(ctx context.Context) {
 	d := deploy(ctx, c, "to")
 	for i := 0; i < 50; { // followed for a while, with all its repositories
 		process.Pause(ctx, 100*time.Millisecond)
-		if d = must(c.Client.Deployment(ctx, d.ID, true)); len(d.Repos) == plannedRepos {
+		if d = must.Get(c.Client.Deployment(ctx, d.ID, true)); len(d.Repos) == plannedRepos {
 			i++
 		}
 	}
 	r.add(memory("F1", fmt.Sprintf("%d repositories planned and followed: growth of resident memory", plannedRepos), grown(), 100*mib))
-	must(client.Call(ctx, c.Client, api.CancelDeployment, api.DeploymentOrder{ID: api.DeploymentID(d.ID)}))
-	check(os.RemoveAll(filepath.Dir(f.Dir(sourceOrg, "x"))))
+	must.Get(client.Call(ctx, c.Client, api.CancelDeployment, api.DeploymentOrder{ID: api.DeploymentID(d.ID)}))
+	must.Do(os.RemoveAll(filepath.Dir(f.Dir(sourceOrg, "x"))))
 }

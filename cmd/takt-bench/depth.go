@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"takt/cmd/internal/load"
+	"takt/cmd/internal/must"
 )
 
 // The two depths of A6, for loads of 10 s. Shorter ones get a shorter history, so
@@ -53,12 +54,12 @@ END $$;
 // claims lets the pollers work for d and counts the builds that they were given.
 func (c *controller) claims(ctx context.Context, pollers []*poller, d time.Duration) sample {
 	c.renew(ctx, pollers)
-	takers, jobs := make([]taker, len(pollers)), 0
-	for i, p := range pollers {
-		takers[i] = taker{p}
+	jobs := 0
+	for _, p := range pollers {
+		p.either = true
 		jobs -= len(p.jobs)
 	}
-	res := must(load.Run(ctx, c.Address, d, clients(takers)))
+	res := must.Get(load.Run(ctx, c.Address, d, clients(pollers)))
 	for _, p := range pollers {
 		jobs += len(p.jobs)
 	}
@@ -74,10 +75,10 @@ type queueOf struct {
 // claimsFor measures the claims while the depth is kept.
 func (q *queueOf) claimsFor(ctx context.Context, d time.Duration) take {
 	return func(int) sample {
-		fed := beside(func() { q.db.exec(ctx, fmt.Sprintf(keepDepth, d.Milliseconds())) })
+		fed := must.Beside(func() { q.db.exec(ctx, fmt.Sprintf(keepDepth, d.Milliseconds())) })
 		var got sample
-		err := attempt(func() { got = q.claims(ctx, q.pollers, d) })
-		check(errors.Join(err, fed()))
+		err := must.Try(func() { got = q.claims(ctx, q.pollers, d) })
+		must.Do(errors.Join(err, fed()))
 		return got
 	}
 }
@@ -130,12 +131,12 @@ func hold(ctx context.Context, db database) (end func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = attempt(func() { db.exec(ctx, holdSnapshot) }) // ends by being ended
+		_ = must.Try(func() { db.exec(ctx, holdSnapshot) }) // ends by being ended
 	}()
 	for db.number(ctx, "SELECT count(*)"+sqlSnapshot) == 0 {
 		select {
 		case <-ended:
-			check(errors.New("the transaction that should hold a snapshot ended"))
+			must.Do(errors.New("the transaction that should hold a snapshot ended"))
 		default:
 		}
 	}
@@ -151,7 +152,7 @@ func (r *run) snapshot(ctx context.Context) {
 	pollers := c.pollers(ctx, connections)
 	c.refill(ctx, r.backlog())
 	end := hold(ctx, c.db)
-	r.atEnd(func() error { return attempt(end) }) // the database does not stop before
+	r.atEnd(func() error { return must.Try(end) }) // the database does not stop before
 	held := time.Now()
 	var rates [snapshotLoads]float64
 	for i := range rates {
@@ -166,7 +167,7 @@ func (r *run) snapshot(ctx context.Context) {
 	}.atLeast(last/first, .5, ", nothing twice"))
 	// The alarm that the database can't be vacuumed, unless too little happened for that to matter.
 	if time.Since(held) > alarmAfter && c.db.number(ctx, "SELECT age(backend_xmin)"+sqlSnapshot) >= alarmBusy {
-		seconds := must(c.Metric(ctx, "takt_vacuum_held_back_seconds"))
+		seconds := must.Get(c.Metric(ctx, "takt_vacuum_held_back_seconds"))
 		r.add(figure{
 			name: "A8", what: "the alarm that the snapshot holds vacuum back", measured: fmt.Sprintf("for %.0f s", seconds),
 			ratio: "-", target: "raised", met: seconds > 0,

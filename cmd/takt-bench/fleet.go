@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"takt/cmd/internal/load"
+	"takt/cmd/internal/must"
 )
 
 const (
@@ -32,11 +33,11 @@ func (r *run) quietly(ctx context.Context, c *controller) quietCost {
 	polling(pollers, true)
 	c.renew(ctx, pollers) // the first may have waited for the last
 	all := at(float64(quietWorkers)/quietEvery.Seconds(), shifts(pollers))
-	must(load.Run(ctx, c.Address, quietEvery, all)) // all are known then
+	must.Get(load.Run(ctx, c.Address, quietEvery, all)) // all are known then
 	wal := c.db.number(ctx, sqlWAL)
 	got := c.loaded(ctx, quietFor*r.duration, all)
 	wal = c.db.number(ctx, sqlWAL) - wal
-	check(r.end())
+	must.Do(r.end())
 	seconds := got.Elapsed.Seconds()
 	return quietCost{wal: int(float64(wal) / seconds), postgres: time.Duration(float64(got.cpu.postgres) * float64(got.Requests) / seconds)}
 }

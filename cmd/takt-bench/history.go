@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"takt/cmd/internal/load"
+	"takt/cmd/internal/must"
 )
 
 // fillHistory makes builds that ended over the last two years, with ten lines and two
@@ -57,14 +58,14 @@ func (s *scale) history(ctx context.Context) {
 	s.say("history: pg_dump")
 	begun := time.Now()
 	c.db.run(ctx, "pg_dump", "", "-Fc", "-Z1", "-f", filepath.Join(s.Dir, "dump"))
-	s.row("pg_dump -Fc -Z1", time.Since(begun).Round(100*time.Millisecond), megabytes(int(must(os.Stat(filepath.Join(s.Dir, "dump"))).Size())))
-	check(s.end())
+	s.row("pg_dump -Fc -Z1", time.Since(begun).Round(100*time.Millisecond), megabytes(int(must.Get(os.Stat(filepath.Join(s.Dir, "dump"))).Size())))
+	must.Do(s.end())
 	s.say("history: a round of the janitor that removes the oldest hundredth")
 	const age = "17345h" // 99 % of two years
 	c = s.startAt(ctx, site, name, "TAKT_RETAIN=source="+age+",result="+age+",logs="+age)
 	c.db.exec(ctx, "DELETE FROM settings WHERE key = 'chores'") // of the run before
 	var before usage
-	check(c.Await(ctx, "a round of the janitor", c.storageProgress(ctx), func(ctx context.Context) (bool, error) {
+	must.Do(c.Await(ctx, "a round of the janitor", c.storageProgress(ctx), func(ctx context.Context) (bool, error) {
 		if n, err := c.Metric(ctx, "takt_storage_expired_sources_total"); n == 0 || err != nil {
 			begun, before = time.Now(), c.usage() // it waits at first
 			return false, err
@@ -73,7 +74,7 @@ func (s *scale) history(ctx context.Context) {
 		return n >= 1, err
 	}))
 	cost := c.usage().minus(before)
-	s.row("retention", time.Since(begun).Round(10*time.Millisecond), fmt.Sprintf("%.0f builds", must(c.Metric(ctx, "takt_storage_expired_logs_total"))),
+	s.row("retention", time.Since(begun).Round(10*time.Millisecond), fmt.Sprintf("%.0f builds", must.Get(c.Metric(ctx, "takt_storage_expired_logs_total"))),
 		"takt", cost.takt, "PostgreSQL", cost.postgres)
 }
 
@@ -97,7 +98,7 @@ func (c *controller) storageProgress(ctx context.Context) func() string {
 // pages prints how long pages and lists take, the median of five.
 func (s *scale) pages(ctx context.Context, c *controller) {
 	b := &load.Browser{Base: c.URL, Client: &http.Client{CheckRedirect: load.NoRedirects}, Key: c.APIKey}
-	check(b.Login(ctx, c.APIKey))
+	must.Do(b.Login(ctx, c.APIKey))
 	id := c.db.exec(ctx, "SELECT id FROM builds ORDER BY seq LIMIT 1 OFFSET 10000")
 	for _, path := range []string{
 		"/builds", "/builds?state=failed", "/builds?q=worker-77", "/builds?q=nothing-has-this", "/queue", "/builds/" + id,
@@ -109,7 +110,7 @@ func (s *scale) pages(ctx context.Context, c *controller) {
 		}
 		for i := range took {
 			begun := time.Now()
-			status = must(b.Visit(ctx, path, accept, nil))
+			status = must.Get(b.Visit(ctx, path, accept, nil))
 			took[i] = time.Since(begun)
 		}
 		s.row(strings.ReplaceAll(path, id, "ID"), status, median(took).Round(100*time.Microsecond), "first", took[0].Round(100*time.Microsecond))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"takt/cmd/internal/load"
+	"takt/cmd/internal/must"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/http/hubspottest"
@@ -64,7 +65,7 @@ func (h *hook) Got(status int, body []byte) error {
 // startHooked starts a controller that takes webhooks. HubSpot is not asked for anything.
 func (r *run) startHooked(ctx context.Context, name string) *controller {
 	c := r.start(ctx, name, "TAKT_HUBSPOT_CLIENT_SECRET="+hookSecret, "TAKT_HUBSPOT_API_URL=http://127.0.0.1:1")
-	must(client.Call(ctx, c.Client, api.SetRate, api.SetRateIn{ThrottleConfig: api.ThrottleConfig{
+	must.Get(client.Call(ctx, c.Client, api.SetRate, api.SetRateIn{ThrottleConfig: api.ThrottleConfig{
 		PortalID: hookPortal, ActionID: hookAction, MaxThroughput: 1, TimePeriod: 1, TimeUnit: "day",
 	}}))
 	return c
@@ -85,7 +86,7 @@ func (r *run) hooks(ctx context.Context) {
 	}
 	sendNaive := func(name string, d time.Duration) take {
 		return func(i int) sample {
-			return sample{Result: must(load.Run(ctx, naive.address, d, clients(newHooks(fmt.Sprintf("%s-%d", name, i), connections))))}
+			return sample{Result: must.Get(load.Run(ctx, naive.address, d, clients(newHooks(fmt.Sprintf("%s-%d", name, i), connections))))}
 		}
 	}
 	// Queues get their jobs, pools their size, and the peer as many connections as

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 )
 
@@ -27,9 +28,9 @@ func (r *run) idle(ctx context.Context) {
 	r.say("E5: a controller without workers, work and viewers, for %s", idleFor)
 	const metric = "takt_database_statement_duration_seconds_count"
 	process.Pause(ctx, settle)
-	statements, wal, cpu := must(c.Metric(ctx, metric)), c.db.number(ctx, sqlWAL), c.usage()
+	statements, wal, cpu := must.Get(c.Metric(ctx, metric)), c.db.number(ctx, sqlWAL), c.usage()
 	process.Pause(ctx, idleFor)
-	statements = (must(c.Metric(ctx, metric)) - statements) / idleFor.Seconds()
+	statements = (must.Get(c.Metric(ctx, metric)) - statements) / idleFor.Seconds()
 	wal = c.db.number(ctx, sqlWAL) - wal
 	cpu = c.usage().minus(cpu)
 	share := func(d time.Duration) float64 { return d.Seconds() / idleFor.Seconds() }

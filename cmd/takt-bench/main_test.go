@@ -15,6 +15,7 @@ import (
 	"takt/cmd/internal/buildtest"
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/controllertest"
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 	"takt/http/client"
 	"takt/store/storetest/needs"
@@ -73,8 +74,8 @@ func TestBrokenPromiseFailsTheRun(t *testing.T) {
 	r := &run{config: config{out: t.Output(), progress: t.Output()}}
 	r.missing("A6", errors.New("too slow"))
 	require.Empty(t, r.broken)
-	twice := attempt(func() {
-		database{}.checkHandedOutOnce(t.Context(), []*poller{{id: "one", jobs: []string{"a", "b"}}, {id: "two", jobs: []string{"b"}}})
+	twice := must.Try(func() {
+		database("").checkHandedOutOnce(t.Context(), []*poller{{id: "one", jobs: []string{"a", "b"}}, {id: "two", jobs: []string{"b"}}})
 	})
 	r.missing("A6", errors.Join(errors.New("too slow"), fmt.Errorf("checking: %w", twice)))
 	require.Len(t, r.broken, 1)

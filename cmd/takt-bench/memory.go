@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"time"
 
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 )
 
 // resident is how much memory c has resident, in bytes.
 func (c *controller) resident() int {
 	now, _, err := c.Resident()
-	check(err)
+	must.Do(err)
 	return now
 }
 
@@ -21,7 +22,7 @@ func (c *controller) growth(ctx context.Context) (grown func() int) {
 	before := c.resident()
 	peak := before
 	watching, stop := context.WithCancel(ctx)
-	watched := beside(func() {
+	watched := must.Beside(func() {
 		for watching.Err() == nil {
 			peak = max(peak, c.resident())
 			process.Pause(watching, 10*time.Millisecond)
@@ -29,7 +30,7 @@ func (c *controller) growth(ctx context.Context) (grown func() int) {
 	})
 	return func() int {
 		stop()
-		check(watched())
+		must.Do(watched())
 		return peak - before
 	}
 }
@@ -46,7 +47,7 @@ func (r *run) starts(ctx context.Context) {
 		if kill {
 			c.Kill()
 		} else {
-			check(c.Stop(ctx, stopLimit))
+			must.Do(c.Stop(ctx, stopLimit))
 		}
 	}
 	for i := range r.rounds {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
 
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 	"takt/store/hubspot"
 )
@@ -34,7 +35,7 @@ func startNaiveHooks(ctx context.Context, r *run, host *controller) *naiveHooks 
 	e := echo.New()
 	e.POST(hookPath, n.handle)
 	address, stop, err := process.Serve(ctx, e)
-	check(err)
+	must.Do(err)
 	n.address = address
 	r.atEnd(func() error {
 		stop()
@@ -46,9 +47,9 @@ func startNaiveHooks(ctx context.Context, r *run, host *controller) *naiveHooks 
 
 // resize gives it so many connections to PostgreSQL. Nobody uses it meanwhile.
 func (n *naiveHooks) resize(ctx context.Context, size int) {
-	cfg := must(pgxpool.ParseConfig(n.url))
+	cfg := must.Get(pgxpool.ParseConfig(n.url))
 	cfg.MaxConns = int32(size)
-	if old := n.pool.Swap(must(pgxpool.NewWithConfig(ctx, cfg))); old != nil {
+	if old := n.pool.Swap(must.Get(pgxpool.NewWithConfig(ctx, cfg))); old != nil {
 		old.Close()
 	}
 	n.size = size

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"takt/cmd/internal/load"
+	"takt/cmd/internal/must"
 )
 
 // admitted is the limit that C2 loads a controller to. One address may have as many
@@ -83,9 +84,9 @@ func (r *run) overloadOnce(ctx context.Context, c *controller, o *overloaded) {
 // rejects fills c with uploads that stand still, and has all else refused.
 func (r *run) rejects(ctx context.Context, c *controller) sample {
 	for range admitted {
-		conn := must(load.Dial(c.Address, 10*time.Second))
+		conn := must.Get(load.Dial(c.Address, 10*time.Second))
 		defer func() { _ = conn.Close() }() // it has done its work
-		check(conn.Send([]byte("POST /api/builds HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + c.APIKey +
+		must.Do(conn.Send([]byte("POST /api/builds HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + c.APIKey +
 			"\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: 100000\r\n\r\n--x\r\n")))
 	}
 	c.awaitMetric(ctx, "takt_heijunka_load", func(n float64) bool { return n >= admitted })
@@ -101,13 +102,13 @@ func (c *controller) offer(ctx context.Context, d time.Duration, n int, rate flo
 	if rate > 0 {
 		all = at(rate, all)
 	}
-	res := must(load.Run(ctx, c.Address, d, all))
+	res := must.Get(load.Run(ctx, c.Address, d, all))
 	var took load.Result
 	for _, a := range asking {
 		took.Latencies = append(took.Latencies, a.took...)
 	}
 	if len(took.Latencies) == 0 {
-		check(fmt.Errorf("none of %d requests was accepted", res.Requests))
+		must.Do(fmt.Errorf("none of %d requests was accepted", res.Requests))
 	}
 	slices.Sort(took.Latencies)
 	return took.Quantile(.99), float64(len(took.Latencies)) / res.Elapsed.Seconds()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"takt/cmd/internal/load"
+	"takt/cmd/internal/must"
 )
 
 // fill makes n pending builds. Their files are not there: nobody downloads them.
@@ -41,15 +42,14 @@ func (c *controller) refill(ctx context.Context, n int) {
 // polls takes A2, A3 and A7.
 func (r *run) polls(ctx context.Context) {
 	host := r.start(ctx, "polls")
-	naive := host.db
-	naive.name = "naive"
+	naive := database(strings.Replace(string(host.db), "dbname=takt", "dbname=naive", 1))
 	r.prepareNaive(ctx, host.db, naive)
 	for _, m := range []struct {
 		name string
 		take func(ctx context.Context, host *controller, naive database)
 	}{{"A3", r.idlePolls}, {"A2", r.assignedPolls}, {"A7", r.twoControllers}} {
 		if r.wanted(m.name) {
-			if err := attempt(func() { m.take(ctx, host, naive) }); err != nil {
+			if err := must.Try(func() { m.take(ctx, host, naive) }); err != nil {
 				r.missing(m.name, err)
 			}
 		}
@@ -61,7 +61,7 @@ func (r *run) polls(ctx context.Context) {
 func (r *run) prepareNaive(ctx context.Context, db, naive database) {
 	for _, name := range []string{"assigned.sql", "idle.sql", "setup.sql"} {
 		if _, err := os.Stat(filepath.Join(r.scripts, name)); err != nil {
-			check(fmt.Errorf("the naive scripts are not in %s: run from takt's source directory or give --scripts: %w", r.scripts, err))
+			must.Do(fmt.Errorf("the naive scripts are not in %s: run from takt's source directory or give --scripts: %w", r.scripts, err))
 		}
 	}
 	db.exec(ctx, "CREATE DATABASE naive")
@@ -106,7 +106,7 @@ func (d database) checkHandedOutOnce(ctx context.Context, pollers []*poller) {
 	for i, p := range pollers {
 		for _, id := range p.jobs {
 			if seen[id] {
-				check(fmt.Errorf("%w: build %s was handed out twice", errBroken, id))
+				must.Do(fmt.Errorf("%w: build %s was handed out twice", errBroken, id))
 			}
 			seen[id] = true
 			fmt.Fprintf(&values, "%s\t%s\n", id, p.id)
@@ -134,13 +134,13 @@ func (r *run) twoControllers(ctx context.Context, host *controller, _ database) 
 		name: "A7", what: fmt.Sprintf("assigned polls, two controllers on one database against one, %d connections", n), peer: "one",
 		theirs: func(int) sample {
 			prepare()
-			return sample{Result: must(load.Run(ctx, host.Address, r.duration, all))}
+			return sample{Result: must.Get(load.Run(ctx, host.Address, r.duration, all))}
 		}, own: func(int) sample {
 			prepare()
 			var other load.Result
-			wait := beside(func() { other = must(load.Run(ctx, second.Address, r.duration, all[n/2:])) })
+			wait := must.Beside(func() { other = must.Get(load.Run(ctx, second.Address, r.duration, all[n/2:])) })
 			res, err := load.Run(ctx, host.Address, r.duration, all[:n/2])
-			check(errors.Join(err, wait()))
+			must.Do(errors.Join(err, wait()))
 			return work(res.Requests+other.Requests, res.Elapsed)
 		}, least: .9, also: ", nothing twice",
 	})

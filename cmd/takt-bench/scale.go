@@ -23,6 +23,7 @@ import (
 
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/load"
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 )
 
@@ -81,7 +82,7 @@ func (s *scale) each(ctx context.Context, what string, sizes []int, take func(n 
 		if ctx.Err() != nil {
 			return
 		}
-		if err := errors.Join(attempt(func() { take(n) }), s.end()); err != nil {
+		if err := errors.Join(must.Try(func() { take(n) }), s.end()); err != nil {
 			s.missing(what, err)
 			s.row(strings.TrimSuffix(fmt.Sprint(what, " ", n), " 0"), "not taken: "+reason(err))
 		}
@@ -107,7 +108,7 @@ func (s *scale) costsOf(ctx context.Context, n int) {
 	take("assigned poll", 1, polling(pollers, false))
 	holding := holders(pollers) // on a slow machine a load may end before all have polled
 	if len(holding) == 0 {
-		check(fmt.Errorf("no worker got a build within %s", s.duration))
+		must.Do(fmt.Errorf("no worker got a build within %s", s.duration))
 	}
 	for _, lines := range []int{1, 100} {
 		var posts []*repeater
@@ -185,7 +186,7 @@ func (s *scale) parkedBy(ctx context.Context, name string, n, each int, dial fun
 	cpu, wal := c.usage().minus(before), c.db.number(ctx, sqlWAL)
 	full, most, err := c.Resident()
 	still, merr := c.Metric(ctx, "takt_queue_parked_polls")
-	check(errors.Join(err, merr, p.failure()))
+	must.Do(errors.Join(err, merr, p.failure()))
 	share := func(d time.Duration) string { return fmt.Sprintf("%.1f %%", 100*float64(d)/float64(s.watch)) }
 	s.row(name, n, fmt.Sprintf("%.0f parked", still), took.Round(time.Second), fmt.Sprintf("%d MiB (peak %d)", full/mib, most/mib),
 		fmt.Sprintf("%.1f kB a poll", float64(full-idle)/float64(n)/1000), "takt "+share(cpu.takt), "PostgreSQL "+share(cpu.postgres), megabytes(wal)+" WAL")
@@ -232,12 +233,12 @@ func (s *scale) parkedStreams(ctx context.Context) {
 
 // selfSigned writes a certificate for the loopback address and its key.
 func selfSigned(cert, key string) *x509.CertPool {
-	private := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	private := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	of := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
-	der := must(x509.CreateCertificate(rand.Reader, of, of, private.Public(), private))
+	der := must.Get(x509.CreateCertificate(rand.Reader, of, of, private.Public(), private))
 	encoded := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	check(os.WriteFile(cert, encoded, 0o600))
-	check(os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(private))}), 0o600))
+	must.Do(os.WriteFile(cert, encoded, 0o600))
+	must.Do(os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must.Get(x509.MarshalPKCS8PrivateKey(private))}), 0o600))
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(encoded)
 	return pool

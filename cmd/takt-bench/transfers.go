@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
@@ -29,11 +30,11 @@ const (
 
 // held takes one build through submit, register and poll: a new worker holds it.
 func (c *controller) held(ctx context.Context) client.Held {
-	sub := must(c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes([]byte("source"))}))
-	reg := must(c.Client.Register(ctx, api.Register{Name: "uploader", Capabilities: []byte("{}")}))
-	poll := must(c.Client.Poll(ctx, client.Poll{Token: reg.AccessToken}))
+	sub := must.Get(c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes([]byte("source"))}))
+	reg := must.Get(c.Client.Register(ctx, api.Register{Name: "uploader", Capabilities: []byte("{}")}))
+	poll := must.Get(c.Client.Poll(ctx, client.Poll{Token: reg.AccessToken}))
 	if poll.Job == nil || poll.Job.ID != sub.ID {
-		check(fmt.Errorf("submitted %s, the worker got %+v", sub.ID, poll.Job))
+		must.Do(fmt.Errorf("submitted %s, the worker got %+v", sub.ID, poll.Job))
 	}
 	return client.Held{BuildID: sub.ID, WorkerID: reg.ID, Attempt: poll.Job.Attempt}
 }
@@ -50,7 +51,7 @@ func (r *run) upload(ctx context.Context) {
 		}, own: func(int) sample {
 			held, grown := c.held(ctx), c.growth(ctx)
 			begin := time.Now()
-			must(c.Client.Upload(ctx, client.Upload{Held: held, Success: true, Result: &content}))
+			must.Get(c.Client.Upload(ctx, client.Upload{Held: held, Success: true, Result: &content}))
 			took := time.Since(begin)
 			most = max(most, grown())
 			return work(resultSize/mib, took)
@@ -61,14 +62,14 @@ func (r *run) upload(ctx context.Context) {
 
 func copyAndSync(from, to string) time.Duration {
 	begin := time.Now()
-	src := must(os.Open(from))
+	src := must.Get(os.Open(from))
 	defer src.Close()
-	dst := must(os.Create(to))
+	dst := must.Get(os.Create(to))
 	// Wrapped, so that the kernel really copies: a reflink would be no peer.
 	_, err := io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, make([]byte, mib))
-	check(errors.Join(err, dst.Sync(), dst.Close()))
+	must.Do(errors.Join(err, dst.Sync(), dst.Close()))
 	took := time.Since(begin)
-	check(os.Remove(to))
+	must.Do(os.Remove(to))
 	return took
 }
 
@@ -86,12 +87,12 @@ func (r *run) crowded(ctx context.Context) {
 	sending, stop := context.WithCancelCause(ctx)
 	var sent [crowd]atomic.Int64
 	var done atomic.Int64
-	uploaded := beside(func() {
-		check(spread(crowd, crowd, func(i int) {
+	uploaded := must.Beside(func() {
+		must.Do(must.Spread(crowd, crowd, func(i int) {
 			defer done.Add(1)
 			own := furthest(content, &sent[i])
 			// Those that are refused for now come again when they are asked to.
-			check(client.Retry{}.Do(sending, func(ctx context.Context) error {
+			must.Do(client.Retry{}.Do(sending, func(ctx context.Context) error {
 				_, err := c.Client.Upload(ctx, client.Upload{Held: builds[i], Success: true, Result: &own})
 				return err
 			}))
@@ -105,7 +106,7 @@ func (r *run) crowded(ctx context.Context) {
 		return fmt.Sprintf("%d ended, %d MiB sent", done.Load(), all/mib)
 	}, func(context.Context) (bool, error) { return done.Load() == crowd, nil })
 	stop(err)
-	check(errors.Join(uploaded(), err))
+	must.Do(errors.Join(uploaded(), err))
 	took := time.Since(begin)
 	f := memory("B2", fmt.Sprintf("growth of resident memory during %d uploads of %d MiB at once", crowd, crowdSize/mib), grown(), 128*mib)
 	f.measured += fmt.Sprintf(", at %.0f MiB/s", crowd*crowdSize/mib/took.Seconds())
@@ -146,12 +147,12 @@ func checkResults(ctx context.Context, db database, n int, size int64, digest [3
 
 // content makes a file of random bytes.
 func (r *run) content(name string, size int64) (content client.Content, digest [32]byte) {
-	f := must(os.Create(filepath.Join(r.Dir, name)))
+	f := must.Get(os.Create(filepath.Join(r.Dir, name)))
 	hash := sha256.New()
 	w := bufio.NewWriterSize(f, mib)
 	_, err := io.CopyN(io.MultiWriter(w, hash), rand.NewChaCha8([32]byte{}), size)
-	check(errors.Join(err, w.Flush(), f.Sync(), f.Close()))
-	return must(client.File(f.Name())), [32]byte(hash.Sum(nil))
+	must.Do(errors.Join(err, w.Flush(), f.Sync(), f.Close()))
+	return must.Get(client.File(f.Name())), [32]byte(hash.Sum(nil))
 }
 
 // downloads takes B3: a result of 1 GiB against a server that does nothing but
@@ -160,16 +161,16 @@ func (r *run) downloads(ctx context.Context) {
 	c := r.start(ctx, "download")
 	content, digest := r.content("download.bin", resultSize)
 	held := c.held(ctx)
-	must(c.Client.Upload(ctx, client.Upload{Held: held, Success: true, Result: &content}))
+	must.Get(c.Client.Upload(ctx, client.Upload{Held: held, Success: true, Result: &content}))
 	kept := filepath.Join(c.DataDir, "files", "builds", held.BuildID, "result.ipa")
 	// net/http hands the file to the kernel.
 	peer, stop, err := process.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { http.ServeFile(w, req, kept) }))
-	check(err)
+	must.Do(err)
 	defer stop()
 	address, hash := c.URL+"/api/builds/"+held.BuildID+"/download", sha256.New()
 	fetch(ctx, address, c.APIKey, hash)
 	if [32]byte(hash.Sum(nil)) != digest {
-		check(fmt.Errorf("%w: the download is not what was uploaded", errBroken))
+		must.Do(fmt.Errorf("%w: the download is not what was uploaded", errBroken))
 	}
 	r.compare(comparison{
 		name: "B3", what: "download of 1 GiB against sendfile of the same file, MiB", peer: "sendfile",
@@ -181,18 +182,18 @@ func (r *run) downloads(ctx context.Context) {
 
 // fetch reads all of address.
 func fetch(ctx context.Context, address, key string, to io.Writer) sample {
-	req := must(http.NewRequestWithContext(ctx, http.MethodGet, address, nil))
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, address, nil))
 	if key != "" {
 		req.Header.Set("X-API-Key", key)
 	}
 	transport := &http.Transport{DisableCompression: true, ReadBufferSize: 4096}
 	defer transport.CloseIdleConnections()
 	begin := time.Now()
-	resp := must((&http.Client{Transport: transport}).Do(req))
+	resp := must.Get((&http.Client{Transport: transport}).Do(req))
 	defer resp.Body.Close()
-	n := must(io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{resp.Body}, make([]byte, mib)))
+	n := must.Get(io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{resp.Body}, make([]byte, mib)))
 	if resp.StatusCode != http.StatusOK || n != resultSize {
-		check(fmt.Errorf("downloading: status %d, %d bytes", resp.StatusCode, n))
+		must.Do(fmt.Errorf("downloading: status %d, %d bytes", resp.StatusCode, n))
 	}
 	return work(resultSize/mib, time.Since(begin))
 }

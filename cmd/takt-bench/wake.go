@@ -12,6 +12,7 @@ import (
 
 	"takt/cmd/internal/await"
 	"takt/cmd/internal/load"
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 	"takt/http/client"
 	"takt/store"
@@ -108,7 +109,7 @@ func (r *run) park(ctx context.Context, c *controller, n, each int, dial func(co
 			}
 		})
 	}
-	check(p.await(ctx, n))
+	must.Do(p.await(ctx, n))
 	return p
 }
 
@@ -144,7 +145,8 @@ func (p *parking) keep(ctx context.Context, send poll, worker *poller, jobs chan
 				return err
 			}
 		default:
-			if err := (taker{worker}).Got(status, body); err != nil {
+			worker.either = true
+			if err := worker.Got(status, body); err != nil {
 				return err
 			}
 			if !worker.idle {
@@ -160,7 +162,7 @@ func (p *parking) keep(ctx context.Context, send poll, worker *poller, jobs chan
 // awaitMetric waits until a metric is as it should be.
 func (c *controller) awaitMetric(ctx context.Context, name string, right func(n float64) bool) {
 	last := 0.0
-	check(c.Await(ctx, "the right "+name, func() string { return fmt.Sprint(last) }, func(ctx context.Context) (bool, error) {
+	must.Do(c.Await(ctx, "the right "+name, func() string { return fmt.Sprint(last) }, func(ctx context.Context) (bool, error) {
 		n, err := c.Metric(ctx, name)
 		if client.Temporary(err) {
 			return false, nil // it is asked again
@@ -177,7 +179,7 @@ func (r *run) wake(ctx context.Context) {
 	r.park(ctx, c, parked, 1, c.ownConnection, jobs)
 	r.say("A4: %d submits, one at a time, with %d parked polls", wakes, parked)
 	took := arrivals(ctx, wakes, jobs, func() string {
-		return must(c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes([]byte("source"))})).ID
+		return must.Get(c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes([]byte("source"))})).ID
 	})
 	p50, p99 := took.Quantile(.5), took.Quantile(.99)
 	r.add(figure{
@@ -203,13 +205,13 @@ func arrivals(ctx context.Context, n int, jobs <-chan arrival, makeOne func() (i
 		select {
 		case got := <-jobs:
 			if id != "" && got.id != id {
-				check(fmt.Errorf("submitted %s, a worker got %s", id, got.id))
+				must.Do(fmt.Errorf("submitted %s, a worker got %s", id, got.id))
 			}
 			took.Latencies = append(took.Latencies, got.at.Sub(begin))
 		case <-time.After(await.Patience):
-			check(fmt.Errorf("no worker got the build within %s", await.Patience))
+			must.Do(fmt.Errorf("no worker got the build within %s", await.Patience))
 		case <-ctx.Done():
-			check(context.Cause(ctx))
+			must.Do(context.Cause(ctx))
 		}
 	}
 	slices.Sort(took.Latencies)
@@ -223,6 +225,6 @@ func (r *run) parkedMemory(ctx context.Context) {
 	r.say("E1: parking %d polls", manyPark)
 	p := r.park(ctx, c, manyPark, 1, c.ownConnection, nil)
 	full := c.resident()
-	check(p.failure())
+	must.Do(p.failure())
 	r.add(memory("E1", fmt.Sprintf("the same with %d parked polls", manyPark), full, 400*mib))
 }

@@ -139,6 +139,7 @@ func (r *runner) each(ctx context.Context, parallel int, list []*mutant, judge f
 			for m := range next {
 				begun := time.Now()
 				verdict, err := r.one(ctx, m, judge)
+				verdict = cmp.Or(verdict, "ERROR")
 				mu.Lock()
 				fmt.Printf("%-8s %5.1fs  %-20s %s\n", verdict, time.Since(begun).Seconds(), m.pkg, m.name)
 				if err == nil && m.key != "" {
@@ -165,7 +166,7 @@ func (r *runner) each(ctx context.Context, parallel int, list []*mutant, judge f
 func (r *runner) one(ctx context.Context, m *mutant, judge func(context.Context, string, *mutant) (string, error)) (verdict string, err error) {
 	dir, err := os.MkdirTemp(r.dir, "")
 	if err != nil {
-		return "ERROR", err
+		return "", err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	return judge(ctx, dir, m)
@@ -191,31 +192,28 @@ func (r *runner) caught(ctx context.Context, dir string, m *mutant) (verdict str
 	for name, text := range m.files {
 		path, err := filepath.Abs(filepath.FromSlash(name))
 		if err != nil {
-			return "ERROR", err
+			return "", err
 		}
 		replace[path] = filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
 		if err := os.WriteFile(replace[path], []byte(text), 0o600); err != nil {
-			return "ERROR", err
+			return "", err
 		}
 	}
 	overlay := filepath.Join(dir, "overlay.json")
 	raw, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		return "ERROR", err
-	}
-	if err := os.WriteFile(overlay, raw, 0o600); err != nil {
-		return "ERROR", err
+	if err = errors.Join(err, os.WriteFile(overlay, raw, 0o600)); err != nil {
+		return "", err
 	}
 	out, err := r.test(ctx, dir, m, overlay)
 	switch _, ended := errors.AsType[*testError](err); {
 	case err == nil:
 		return "SURVIVES", fmt.Errorf("the test passes with this change: %v", m.changes[0])
 	case !ended:
-		return "ERROR", err
+		return "", err
 	case bytes.Contains(out, []byte("panic: test timed out")):
 		return "HANGS", err
 	case !bytes.Contains(out, []byte("--- FAIL: ")) && !bytes.Contains(out, []byte("\npanic: ")):
-		return "ERROR", err
+		return "", err
 	}
 	return "caught", nil
 }
