@@ -21,7 +21,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -31,6 +30,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 )
 
@@ -138,9 +138,9 @@ func perform(ctx context.Context, cfg config, out cli.Output) error {
 			}
 			for _, mode := range cfg.modes {
 				fmt.Fprintf(out.Err, "%s, %s\n", a.name, mode)
-				r, err := attackOnce(ctx, base, a, mode, sizes()[cfg.size])
-				if err != nil {
-					return fmt.Errorf("%s, %s: %w", a.name, mode, errors.Join(err, context.Cause(ctx)))
+				var r row
+				if err := must.Try(func() { r = attackOnce(ctx, base, a, mode, sizes()[cfg.size]) }); err != nil {
+					return fmt.Errorf("%s, %s: %w", a.name, mode, err)
 				}
 				rows, broken = append(rows, r), broken || len(r.Broken) > 0
 			}

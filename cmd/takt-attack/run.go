@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
@@ -40,103 +41,66 @@ type measured struct {
 }
 
 // attackOnce starts takt, measures before, during and after an attack, and ends takt.
-func attackOnce(ctx context.Context, base process.Site, a attack, mode string, n size) (r row, err error) {
+func attackOnce(ctx context.Context, base process.Site, a attack, mode string, n size) (r row) {
 	site := base
 	site.Dir = filepath.Join(base.Dir, a.name+"-"+strings.ReplaceAll(mode, " ", "-"))
-	if err := os.Mkdir(site.Dir, 0o711); err != nil { //nolint:gosec // PostgreSQL's account works below
-		return r, err
-	}
-	c, err := site.Controller(ctx, "takt", a.settings...)
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, c.Stop(context.WithoutCancel(ctx), stopLimit)) }()
+	must.Do(os.Mkdir(site.Dir, 0o711)) //nolint:gosec // PostgreSQL's account works below
+	c := must.Get(site.Controller(ctx, "takt", a.settings...))
 	m := &measured{}
 	beside, stop := context.WithCancelCause(ctx)
 	var all sync.WaitGroup
-	defer func() {
-		stop(errors.New("the measurement is over"))
-		all.Wait()
-	}()
-	if err := m.begin(beside, &all, site, c, a); err != nil {
-		return r, err
-	}
-	m.first = time.Now()
-	process.Pause(ctx, n.before)
-	play, err := newPlayer(ctx, site, c, a, mode, n)
-	if err != nil {
-		return r, err
-	}
-	m.began = time.Now()
-	if err := play.attack(ctx, n.during); err != nil {
-		return r, err
-	}
-	m.ended = time.Now()
-	process.Pause(ctx, n.settle)
-	m.settled = time.Now()
-	process.Pause(ctx, n.after)
-	m.over = time.Now()
+	err := must.Try(func() {
+		m.begin(beside, &all, site, c, a)
+		m.first = time.Now()
+		process.Pause(ctx, n.before)
+		play := newPlayer(ctx, site, c, a, mode, n)
+		m.began = time.Now()
+		must.Do(play.attack(ctx, n.during))
+		m.ended = time.Now()
+		process.Pause(ctx, n.settle)
+		m.settled = time.Now()
+		process.Pause(ctx, n.after)
+		m.over = time.Now()
+	})
 	stop(errors.New("the measurement is over"))
 	all.Wait()
-	return judge(a, mode, m, n.timed), context.Cause(ctx)
+	must.Do(errors.Join(err, c.Stop(context.WithoutCancel(ctx), stopLimit), context.Cause(ctx)))
+	return judge(a, mode, m, n.timed)
 }
 
 // begin starts what is beside the attacker: victims, and what the attack is about.
-func (m *measured) begin(ctx context.Context, all *sync.WaitGroup, site process.Site, c *process.Controller, a attack) error {
+func (m *measured) begin(ctx context.Context, all *sync.WaitGroup, site process.Site, c *process.Controller, a attack) {
 	asked := make(chan struct{}) // closed when the victim has its last reply
-	key, err := newKey(ctx, c, "victim", store.ScopeSubmit, store.ScopeRead)
-	if err != nil {
-		return err
-	}
-	p, err := newPerson(c.URL, victimAddress, key, "", 0)
-	if err == nil {
-		err = p.Login(ctx, key)
-	}
-	if err != nil {
-		return err
-	}
-	admin, err := newPerson(c.URL, operatorAddress, "", c.AdminKey, 0)
-	if err != nil {
-		return err
-	}
-	nobody, err := newPerson(c.URL, probesAddress, "", "", 0)
-	if err != nil {
-		return err
-	}
+	key := newKey(ctx, c, "victim", store.ScopeSubmit, store.ScopeRead)
+	p := must.Get(newPerson(c.URL, victimAddress, key, "", 0))
+	must.Do(p.Login(ctx, key))
+	admin := must.Get(newPerson(c.URL, operatorAddress, "", c.AdminKey, 0))
+	nobody := must.Get(newPerson(c.URL, probesAddress, "", "", 0))
 	cancelled := func(string) {}
 	if a.name == "notices" {
-		if cancelled, err = m.receive(ctx, all, c, asked); err != nil {
-			return err
-		}
+		cancelled = m.receive(ctx, all, c, asked)
 	}
 	if a.worker {
-		if err := m.work(ctx, all, site, c); err != nil {
-			return err
-		}
+		m.work(ctx, all, site, c)
 	}
-	requests, err := victim(ctx, p, cancelled)
-	if err != nil {
-		return err
-	}
+	requests := must.Get(victim(ctx, p, cancelled))
 	all.Go(func() {
 		defer close(asked)
 		m.victim.keep(ctx, 20, requests...)
 	})
 	all.Go(func() { m.operator.keep(ctx, 4, operator(admin)...) })
 	all.Go(func() { m.probes.keep(ctx, 6, probes(nobody)...) })
-	return nil
 }
 
 // newKey makes a key with these scopes.
-func newKey(ctx context.Context, c *process.Controller, name string, scopes ...store.Scope) (string, error) {
-	made, err := client.Call(ctx, c.Client, api.CreateKey, api.CreateKeyIn{Name: name, Scopes: scopes})
-	return made.Key, err
+func newKey(ctx context.Context, c *process.Controller, name string, scopes ...store.Scope) string {
+	return must.Get(client.Call(ctx, c.Client, api.CreateKey, api.CreateKeyIn{Name: name, Scopes: scopes})).Key
 }
 
 // receive starts two receivers of notices: a slow one of workers', and one of the victim's
 // builds. They end when every notice has come, or is given up. It returns what notes that a
 // notice is due.
-func (m *measured) receive(ctx context.Context, all *sync.WaitGroup, c *process.Controller, asked <-chan struct{}) (func(id string), error) {
+func (m *measured) receive(ctx context.Context, all *sync.WaitGroup, c *process.Controller, asked <-chan struct{}) func(id string) {
 	var due sync.WaitGroup
 	slow, victims := &receiver{delay: 14500 * time.Millisecond}, &receiver{}
 	for r, in := range map[*receiver]api.CreateSubscriptionIn{
@@ -144,9 +108,7 @@ func (m *measured) receive(ctx context.Context, all *sync.WaitGroup, c *process.
 		victims: {SubscriptionFilter: api.SubscriptionFilter{Events: []string{"build.cancelled"}, Labels: map[string]string{"team": "victim"}}},
 	} {
 		address, stop, err := process.Serve(ctx, r)
-		if err != nil {
-			return nil, err
-		}
+		must.Do(err)
 		all.Go(func() {
 			defer stop()
 			<-ctx.Done()
@@ -157,9 +119,7 @@ func (m *measured) receive(ctx context.Context, all *sync.WaitGroup, c *process.
 			}
 		})
 		in.URL = "http://" + address
-		if _, err := client.Call(ctx, c.Client, api.CreateSubscription, in); err != nil {
-			return nil, err
-		}
+		must.Get(client.Call(ctx, c.Client, api.CreateSubscription, in))
 	}
 	return func(id string) {
 		began := time.Now()
@@ -172,22 +132,15 @@ func (m *measured) receive(ctx context.Context, all *sync.WaitGroup, c *process.
 			}
 			m.notices.add(sample{began, time.Since(began), "notice", err})
 		})
-	}, nil
+	}
 }
 
 // work starts a worker and watches what it takes.
-func (m *measured) work(ctx context.Context, all *sync.WaitGroup, site process.Site, c *process.Controller) error {
-	key, err := newKey(ctx, c, "worker", store.ScopeWorker)
-	if err != nil {
-		return err
-	}
-	at := &process.Controller{URL: c.URL, APIKey: key}
+func (m *measured) work(ctx context.Context, all *sync.WaitGroup, site process.Site, c *process.Controller) {
+	at := &process.Controller{URL: c.URL, APIKey: newKey(ctx, c, "worker", store.ScopeWorker)}
 	dir := site.WorkerState("worker")
-	p, err := site.Worker(at, "worker", `echo >"$TAKT_OUTPUT"`, nil, "--platform", "android",
-		"--unpack-limit", fmt.Sprint(unpackLimit), "--disk", fmt.Sprint(diskLimit), "--poll-wait", "2s")
-	if err != nil {
-		return err
-	}
+	p := must.Get(site.Worker(at, "worker", `echo >"$TAKT_OUTPUT"`, nil, "--platform", "android",
+		"--unpack-limit", fmt.Sprint(unpackLimit), "--disk", fmt.Sprint(diskLimit), "--poll-wait", "2s"))
 	all.Go(func() {
 		for ctx.Err() == nil {
 			if _, most, err := p.Resident(); err == nil { // it may have ended, as Stop says
@@ -198,7 +151,6 @@ func (m *measured) work(ctx context.Context, all *sync.WaitGroup, site process.S
 		}
 		p.Kill() // in the midst of a build: nobody waits for that
 	})
-	return nil
 }
 
 // used is the disk that a directory takes, without the archives as they came.
@@ -224,21 +176,15 @@ type player struct {
 	half bool // of a core is all that it gets
 }
 
-func newPlayer(ctx context.Context, site process.Site, c *process.Controller, a attack, mode string, n size) (*player, error) {
-	key, err := newKey(ctx, c, "attacker", a.scopes...)
-	if err != nil {
-		return nil, err
-	}
+func newPlayer(ctx context.Context, site process.Site, c *process.Controller, a attack, mode string, n size) *player {
 	p := &player{site: site, file: filepath.Join(site.Dir, "attacker.json"), half: mode == limited}
-	at := attacker{Attack: a.name, Base: c.URL, Key: key, OneCore: p.half, Workers: n.workers, Classes: n.classes, Links: n.links, Entries: n.entries}
-	raw, err := json.Marshal(at)
-	if err != nil {
-		return nil, err
-	}
-	if p.site.Takt, err = os.Executable(); err != nil {
-		return nil, err
-	}
-	return p, os.WriteFile(p.file, raw, 0o600)
+	p.site.Takt = must.Get(os.Executable())
+	raw := must.Get(json.Marshal(attacker{
+		Attack: a.name, Base: c.URL, Key: newKey(ctx, c, "attacker", a.scopes...), OneCore: p.half,
+		Workers: n.workers, Classes: n.classes, Links: n.links, Entries: n.entries,
+	}))
+	must.Do(os.WriteFile(p.file, raw, 0o600))
+	return p
 }
 
 // attack runs the attacker until it has attacked for so long.

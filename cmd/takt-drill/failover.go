@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"sync"
 	"syscall"
 	"time"
 
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 	"takt/store/storetest/pgtest"
 )
@@ -25,31 +25,16 @@ type pair struct {
 	primary int // guarded by busy once faults are made
 }
 
-// startPair starts both servers.
-func startPair(ctx context.Context, dir string) (*pair, error) {
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // the servers' account works below
-		return nil, err
-	}
-	p := new(pair)
+// open starts both servers.
+func (p *pair) open(ctx context.Context, dir string) {
+	must.Do(os.Chmod(dir, 0o711)) //nolint:gosec // the servers' account works below
 	for i := range p.nodes {
-		n, err := pgtest.New(dir)
-		if err != nil {
-			return nil, err
-		}
-		p.nodes[i] = n
-		if p.proxies[i], err = newProxy(ctx, func(ctx context.Context) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", n.Port))
-		}); err != nil {
-			return nil, err
-		}
+		p.nodes[i] = must.Get(pgtest.New(dir))
+		p.proxies[i] = must.Get(newProxy(ctx, dialer("tcp", fmt.Sprintf("127.0.0.1:%d", p.nodes[i].Port))))
 	}
-	if err := p.nodes[0].Init(); err != nil {
-		return p, err
-	}
-	if err := p.start(0); err != nil {
-		return p, err
-	}
-	return p, p.follow(ctx)
+	must.Do(p.nodes[0].Init())
+	must.Do(p.start(0))
+	p.follow(ctx)
 }
 
 func (p *pair) start(i int) error { return p.nodes[i].Start("-c", "fsync=off") }
@@ -61,37 +46,22 @@ func (p *pair) url() string {
 
 // follow makes the other server a standby of the primary, which from then on waits for it
 // with each commit.
-func (p *pair) follow(ctx context.Context) error {
+func (p *pair) follow(ctx context.Context) {
 	primary, standby := p.nodes[p.primary], p.nodes[1-p.primary]
 	standby.Kill()
-	if _, err := primary.Ask(ctx, "SELECT 'up'"); err != nil {
-		return err
-	}
-	if err := standby.CopyOf(primary.Port, "standby"); err != nil {
-		return err
-	}
-	if err := p.start(1 - p.primary); err != nil {
-		return err
-	}
-	for {
-		state, err := primary.Ask(ctx, "SELECT count(*)::text FROM pg_stat_replication WHERE application_name = 'standby' AND state = 'streaming'")
-		if err != nil {
-			return err
-		}
-		if state == "1" {
-			break
-		}
+	must.Get(primary.Ask(ctx, "SELECT 'up'"))
+	must.Do(standby.CopyOf(primary.Port, "standby"))
+	must.Do(p.start(1 - p.primary))
+	for must.Get(primary.Ask(ctx, "SELECT count(*)::text FROM pg_stat_replication WHERE application_name = 'standby' AND state = 'streaming'")) != "1" {
 		process.Pause(ctx, 50*time.Millisecond)
 	}
-	return p.synchronous(ctx, primary, "standby")
+	synchronous(ctx, primary, "standby")
 }
 
 // synchronous lets commits wait for the standby of this name, or for none.
-func (p *pair) synchronous(ctx context.Context, n *pgtest.Node, name string) error {
-	if err := n.Exec(ctx, "ALTER SYSTEM SET synchronous_standby_names = '"+name+"'"); err != nil {
-		return err
-	}
-	return n.Exec(ctx, "SELECT pg_reload_conf()")
+func synchronous(ctx context.Context, n *pgtest.Node, name string) {
+	must.Do(n.Exec(ctx, "ALTER SYSTEM SET synchronous_standby_names = '"+name+"'"))
+	must.Do(n.Exec(ctx, "SELECT pg_reload_conf()"))
 }
 
 func (p *pair) close() {
@@ -129,26 +99,19 @@ func failover(ctx context.Context, d *drill, _, magnitude float64) error {
 	}
 	process.Pause(ctx, time.Duration(3*magnitude*float64(time.Second))) // until somebody promotes
 	ctx = context.WithoutCancel(ctx)
-	if err := p.synchronous(ctx, next, ""); err != nil {
-		return fmt.Errorf("before the promotion: %w", err)
-	}
-	if _, err := next.Ask(ctx, "SELECT pg_promote()::text"); err != nil {
-		return err
-	}
-	d.note("standby promoted")
-	d.serves(ctx)
-	if err := comeBack(); err != nil {
-		return err
-	}
-	d.note("old primary is back")
-	process.Pause(ctx, 2*time.Second)
-	p.primary = 1 - p.primary
-	err := p.follow(ctx)
-	if err == nil {
+	return must.Try(func() {
+		synchronous(ctx, next, "")
+		must.Get(next.Ask(ctx, "SELECT pg_promote()::text"))
+		d.note("standby promoted")
+		d.serves(ctx)
+		must.Do(comeBack())
+		d.note("old primary is back")
+		process.Pause(ctx, 2*time.Second)
+		p.primary = 1 - p.primary
+		p.follow(ctx)
 		link.set(healthy)
 		d.note("it is the standby")
-	}
-	return err
+	})
 }
 
 // serves waits until each controller has taken a build.

@@ -31,6 +31,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 )
 
@@ -108,13 +109,11 @@ func perform(ctx context.Context, cfg config, out cli.Output, workloads ...func(
 			d.faults = failovers()
 			workloads = append(workloads, webhooks, deployments)
 		}
-		err := d.site.open(ctx, cfg)
-		if err == nil {
-			err = d.site.startWorkers(ctx, workerProcesses)
-		}
-		if err == nil {
+		err := must.Try(func() {
+			d.site.open(ctx, cfg)
+			d.site.startWorkers(ctx, workerProcesses)
 			d.run(ctx, cfg.length, workloads)
-		}
+		})
 		ended := d.site.close(ctx)
 		if err != nil || ctx.Err() != nil {
 			return errors.Join(err, context.Cause(ctx))

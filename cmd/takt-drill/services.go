@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
@@ -33,30 +34,20 @@ type services struct {
 	sent    int // webhooks that were acknowledged
 }
 
-func startServices(ctx context.Context, dir string) (*services, error) {
-	forge, err := githubtest.New(githubtest.Config{Dir: filepath.Join(dir, "forge"), Tokens: []string{forgeToken}})
-	if err != nil {
-		return nil, err
-	}
+func startServices(ctx context.Context, dir string) *services {
+	forge := must.Get(githubtest.New(githubtest.Config{Dir: filepath.Join(dir, "forge"), Tokens: []string{forgeToken}}))
 	forge.AddOrg("source")
 	for i := range repositories {
-		r, err := forge.Add(githubtest.Repo{Org: "source", Name: fmt.Sprintf("repo-%d", i), Visibility: "private", DefaultBranch: "main"}, "")
-		if err == nil {
-			err = githubtest.Import(forge.Dir("source", r.Name), fmt.Sprintf("commit refs/heads/main\ncommitter Drill <drill@example.org> 1764000000 +0000\ndata 5\nfirst\nM 100644 inline a\ndata 1\n%d\ndone\n", i))
-		}
-		if err != nil {
-			return nil, err
-		}
+		r := must.Get(forge.Add(githubtest.Repo{Org: "source", Name: fmt.Sprintf("repo-%d", i), Visibility: "private", DefaultBranch: "main"}, ""))
+		must.Do(githubtest.Import(forge.Dir("source", r.Name), fmt.Sprintf("commit refs/heads/main\ncommitter Drill <drill@example.org> 1764000000 +0000\ndata 5\nfirst\nM 100644 inline a\ndata 1\n%d\ndone\n", i)))
 	}
 	s := &services{hubspot: hubspottest.New(hubspottest.Config{}), forge: forge}
 	s.hubspot.AddPortal(portal)
 	address, stop, err := process.Serve(ctx, forge)
-	if err != nil {
-		return nil, err
-	}
+	must.Do(err)
 	base, end := s.hubspot.Start()
 	s.base, s.stop = [2]string{base, "http://" + address + "/"}, []func(){stop, end}
-	return s, nil
+	return s
 }
 
 func (s *services) settings() []string {
@@ -70,14 +61,11 @@ func (s *services) close() {
 }
 
 // install has the portal install the app.
-func (s *services) install(ctx context.Context, c *process.Controller) error {
-	if err := s.hubspot.Install(ctx, c.URL+"/api/oauth/authorize", c.URL+"/api/oauth/callback", portal); err != nil {
-		return err
-	}
-	_, err := client.Call(ctx, c.Client, api.SetRate, api.SetRateIn{ThrottleConfig: api.ThrottleConfig{
+func (s *services) install(ctx context.Context, c *process.Controller) {
+	must.Do(s.hubspot.Install(ctx, c.URL+"/api/oauth/authorize", c.URL+"/api/oauth/callback", portal))
+	must.Get(client.Call(ctx, c.Client, api.SetRate, api.SetRateIn{ThrottleConfig: api.ThrottleConfig{
 		PortalID: portal, ActionID: action, MaxThroughput: 50, TimePeriod: 1, TimeUnit: "second",
-	}})
-	return err
+	}}))
 }
 
 // errNotAcknowledged is a webhook that was not acknowledged, which HubSpot sends again.

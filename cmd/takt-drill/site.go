@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 	"takt/http/client"
 	"takt/store"
@@ -95,79 +95,57 @@ func (s *site) all() []*program {
 }
 
 // open starts everything.
-func (s *site) open(ctx context.Context, cfg config) error {
-	bucket, err := s.startS3(ctx, cfg.s3)
-	if err != nil {
-		return err
-	}
+func (s *site) open(ctx context.Context, cfg config) {
 	settings := append([]string{
 		"TAKT_BUILD_TIMEOUT=" + heartbeatTimeout.String(), "TAKT_WORKER_TIMEOUT=" + heartbeatTimeout.String(),
 		"TAKT_BUILD_MAX_ATTEMPTS=1000", "TAKT_QUARANTINE=off",
-	}, bucket...)
-	shared, err := s.openDatabase(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	settings = append(settings, shared...)
+	}, s.startS3(ctx, cfg.s3)...)
+	settings = append(settings, s.openDatabase(ctx, cfg)...)
 	if s.services != nil {
 		settings = append(settings, s.services.settings()...)
 	}
-	var starting errgroup.Group
 	for i := range cfg.controllers {
-		c := s.controller(fmt.Sprintf("controller-%d", i+1), settings...)
-		s.controllers = append(s.controllers, c)
-		starting.Go(func() error { return c.launch(ctx, s.Dir) })
+		s.controllers = append(s.controllers, s.controller(fmt.Sprintf("controller-%d", i+1), settings...))
 	}
-	if err := starting.Wait(); err != nil {
-		return err
-	}
-	if s.clientProxy, err = newProxy(ctx, s.dialController); err != nil {
-		return err
-	}
+	must.Do(must.Spread(cfg.controllers, cfg.controllers, func(i int) { must.Do(s.controllers[i].launch(ctx, s.Dir)) }))
+	s.clientProxy = must.Get(newProxy(ctx, s.dialController))
 	one := s.controllers[0].serves.Load()
 	s.apiKey = one.APIKey
 	if s.services != nil {
-		if err := s.services.install(ctx, one); err != nil {
-			return err
-		}
+		s.services.install(ctx, one)
 	}
-	s.client, err = client.New(client.Config{
+	s.client = must.Get(client.New(client.Config{
 		BaseURL: "http://" + s.clientProxy.Address, APIKey: one.APIKey, AdminKey: one.AdminKey,
 		StallTimeout: 20 * time.Second, ReplyTimeout: time.Minute,
-	})
-	return err
+	}))
 }
 
 // openDatabase starts PostgreSQL, and returns the settings of controllers that share it.
-func (s *site) openDatabase(ctx context.Context, cfg config) (settings []string, err error) {
+func (s *site) openDatabase(ctx context.Context, cfg config) (settings []string) {
 	if cfg.failover {
-		if s.pair, err = startPair(ctx, s.Dir); err != nil {
-			return nil, err
-		}
-		if s.services, err = startServices(ctx, s.Dir); err != nil {
-			return nil, err
-		}
+		s.pair = &pair{}
+		s.pair.open(ctx, s.Dir)
+		s.services = startServices(ctx, s.Dir)
 		s.database = func() string { return s.pair.nodes[s.pair.primary].URL() }
 		return []string{
 			"TAKT_DATABASE_URL=" + s.pair.url(), "TAKT_API_KEY=" + store.NewID(), "TAKT_ADMIN_KEY=" + store.NewID(),
 			"TAKT_ENCRYPTION_KEY=" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("drill---", 4))),
-		}, nil
+		}
 	}
 	s.databaseHost = s.controller("database-host", "TAKT_SERVICES=deployments")
-	if err := s.databaseHost.launch(ctx, s.Dir); err != nil {
-		return nil, err
-	}
-	databaseHost := s.databaseHost.serves.Load()
-	s.database = databaseHost.DatabaseURL
-	socket := filepath.Join(databaseHost.DataDir, "postgres", ".s.PGSQL.5432")
-	if s.databaseProxy, err = newProxy(ctx, func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}); err != nil {
-		return nil, err
-	}
-	host, port, _ := net.SplitHostPort(s.databaseProxy.Address)
-	url := strings.Replace(s.database(), "host="+filepath.Dir(socket)+" port=5432", "host="+host+" port="+port, 1)
-	return append(databaseHost.Shared(), "TAKT_DATABASE_URL="+url), nil
+	must.Do(s.databaseHost.launch(ctx, s.Dir))
+	host := s.databaseHost.serves.Load()
+	s.database = host.DatabaseURL
+	socket := filepath.Join(host.DataDir, "postgres", ".s.PGSQL.5432")
+	s.databaseProxy = must.Get(newProxy(ctx, dialer("unix", socket)))
+	name, port, _ := net.SplitHostPort(s.databaseProxy.Address)
+	url := strings.Replace(s.database(), "host="+filepath.Dir(socket)+" port=5432", "host="+name+" port="+port, 1)
+	return append(host.Shared(), "TAKT_DATABASE_URL="+url)
+}
+
+// dialer connects to one address.
+func dialer(network, address string) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, network, address) }
 }
 
 // controller describes a controller, which keeps the address of its first start.
@@ -189,56 +167,44 @@ func (s *site) controller(name string, settings ...string) *controller {
 }
 
 // startWorkers starts processes of `takt worker`.
-func (s *site) startWorkers(ctx context.Context, n int) error {
+func (s *site) startWorkers(ctx context.Context, n int) {
+	through := &process.Controller{URL: s.client.BaseURL(), APIKey: s.apiKey}
 	for i := range n {
 		name := fmt.Sprintf("worker-%d", i+1)
-		through := &process.Controller{URL: s.client.BaseURL(), APIKey: s.apiKey}
 		p := &program{name: name, start: func(context.Context) (*process.Process, error) {
 			return s.Worker(through, name, buildCommand, nil, "--heartbeat", "500ms", "--poll-wait", "5s", "--log", "info,json")
 		}}
-		if err := p.launch(ctx, s.Dir); err != nil {
-			return err
-		}
+		must.Do(p.launch(ctx, s.Dir))
 		s.workers = append(s.workers, p)
 	}
-	return nil
 }
 
 // startS3 starts the S3 server and its proxy, and returns takt's settings.
-func (s *site) startS3(ctx context.Context, server string) ([]string, error) {
+func (s *site) startS3(ctx context.Context, server string) []string {
 	const bucket, access, secret = "takt-drill", "takt-drill-access", "takt-drill-secret-5d1f"
 	data, meta := filepath.Join(s.Dir, "s3"), filepath.Join(s.Dir, "meta")
-	if err := errors.Join(os.MkdirAll(filepath.Join(data, bucket), 0o700), os.MkdirAll(meta, 0o700)); err != nil {
-		return nil, err
-	}
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	address := ln.Addr().String()
+	must.Do(errors.Join(os.MkdirAll(filepath.Join(data, bucket), 0o700), os.MkdirAll(meta, 0o700)))
+	ln := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
+	dial := dialer("tcp", ln.Addr().String())
 	_ = ln.Close()
-	dial := func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", address) }
+	var err error
 	s.s3, err = process.Site{Takt: server, Dir: s.Dir, Environ: s.Environ}.Launch("s3", nil,
-		"--port", address, "--access", access, "--secret", secret, "--quiet", "--keep-alive", "posix", "--sidecar", meta, data)
+		"--port", ln.Addr().String(), "--access", access, "--secret", secret, "--quiet", "--keep-alive", "posix", "--sidecar", meta, data)
 	if err != nil {
-		return nil, fmt.Errorf("starting the S3 server (make setup-s3 installs it; --s3 names another): %w", err)
+		must.Do(fmt.Errorf("starting the S3 server (make setup-s3 installs it; --s3 names another): %w", err))
 	}
-	if err := s.s3.Await(ctx, "S3 to answer", nil, func(ctx context.Context) (bool, error) {
+	must.Do(s.s3.Await(ctx, "S3 to answer", nil, func(ctx context.Context) (bool, error) {
 		c, err := dial(ctx)
 		if err == nil {
 			_ = c.Close()
 		}
 		return err == nil, nil
-	}); err != nil {
-		return nil, err
-	}
-	if s.s3Proxy, err = newProxy(ctx, dial); err != nil {
-		return nil, err
-	}
+	}))
+	s.s3Proxy = must.Get(newProxy(ctx, dial))
 	return []string{
 		"TAKT_STORAGE=s3", "TAKT_S3_ENDPOINT=http://" + s.s3Proxy.Address, "TAKT_S3_BUCKET=" + bucket,
 		"TAKT_S3_ACCESS_KEY=" + access, "TAKT_S3_SECRET_KEY=" + secret,
-	}, nil
+	}
 }
 
 // dialController reaches the next controller that accepts connections.
