@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+
+	"takt/cmd/internal/must"
 )
 
 // comments are the comments of types and fields, by the type's path and name, and the
@@ -17,18 +19,11 @@ type comments map[string]string
 // packages are those whose types are in replies and requests.
 var packages = []string{"http/api", "store"}
 
-func readComments(root string) (comments, error) {
+func readComments(root string) comments {
 	all := comments{}
 	for _, pkg := range packages {
-		files, err := filepath.Glob(filepath.Join(root, pkg, "*.go"))
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range files {
-			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments|parser.SkipObjectResolution)
-			if err != nil {
-				return nil, err
-			}
+		for _, name := range must.Get(filepath.Glob(filepath.Join(root, pkg, "*.go"))) {
+			file := must.Get(parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments|parser.SkipObjectResolution))
 			for _, d := range file.Decls {
 				if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.TYPE {
 					all.add("takt/"+pkg, g)
@@ -36,7 +31,7 @@ func readComments(root string) (comments, error) {
 			}
 		}
 	}
-	return all, nil
+	return all
 }
 
 func (c comments) add(pkg string, g *ast.GenDecl) {
