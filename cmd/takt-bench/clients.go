@@ -82,6 +82,7 @@ type poller struct {
 	jobs           []string
 	idle           bool // no job is expected, and after a poll: none came
 	either         bool // nor its absence
+	renewed        bool // it has registered again, and may be given its builds again
 }
 
 // Next implements load.Client.
@@ -148,6 +149,7 @@ func (c *controller) register(ctx context.Context, p *poller) error {
 	if err != nil {
 		return fmt.Errorf("registering: %w", err)
 	}
+	p.renewed = p.renewed || p.id != ""
 	p.id, p.token, p.at = reg.ID, reg.AccessToken, time.Now()
 	return nil
 }

@@ -101,14 +101,16 @@ func (r *run) assignedPolls(ctx context.Context, host *controller, naive databas
 // checkHandedOutOnce compares what the workers were given with what the
 // database says: nothing twice, nothing lost.
 func (d database) checkHandedOutOnce(ctx context.Context, pollers []*poller) {
-	seen := map[string]bool{}
+	seen := map[string]*poller{}
 	var values, ids strings.Builder
 	for i, p := range pollers {
 		for _, id := range p.jobs {
-			if seen[id] {
+			if had := seen[id]; had == p && p.renewed {
+				continue
+			} else if had != nil {
 				must.Do(fmt.Errorf("%w: build %s was handed out twice", errBroken, id))
 			}
-			seen[id] = true
+			seen[id] = p
 			fmt.Fprintf(&values, "%s\t%s\n", id, p.id)
 		}
 		fmt.Fprintf(&ids, "%s'%s'", strings.Repeat(",", min(i, 1)), p.id)
