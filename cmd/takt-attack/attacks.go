@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"takt/cmd/internal/must"
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
@@ -133,22 +134,13 @@ func many(ctx context.Context, n int, f func(i int) error) {
 	all.Wait()
 }
 
-// each calls f for 0 to n-1, twenty at once.
+// each calls f for 0 to n-1, twenty at once. takt may refuse what it does.
 func each(ctx context.Context, n int, f func(i int) error) {
-	next := make(chan int)
-	var all sync.WaitGroup
-	for range 20 {
-		all.Go(func() {
-			for i := range next {
-				_ = f(i) // takt may refuse it
-			}
-		})
-	}
-	for i := 0; i < n && ctx.Err() == nil; i++ {
-		next <- i
-	}
-	close(next)
-	all.Wait()
+	_ = must.Spread(20, n, func(i int) {
+		if ctx.Err() == nil {
+			_ = f(i)
+		}
+	})
 }
 
 // connections holds idle connections, and opens each again that is closed. Every minute it shows

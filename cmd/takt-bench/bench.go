@@ -57,6 +57,13 @@ func (f figure) atMost(ratio, target float64) figure {
 	return f
 }
 
+// both judges a figure by two ratios, which are at most limit.
+func (f figure) both(one, other, limit float64) figure {
+	f.ratio, f.target = fmt.Sprintf("%.2f; %.2f", one, other), fmt.Sprintf("≤ %g; ≤ %g", limit, limit)
+	f.met = max(one, other) <= limit
+	return f
+}
+
 // below judges a figure by a limit, in MiB or a time.
 func (f figure) below(got, limit float64, target string) figure {
 	f.ratio, f.target, f.met = fmt.Sprintf("%.2f of limit", got/limit), "< "+target, got < limit

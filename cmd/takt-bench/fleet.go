@@ -53,9 +53,8 @@ func (r *run) quiet(ctx context.Context) {
 	if !f.alone {
 		r.say("A9: the same with the older takt")
 		peer := r.quietly(ctx, r.startOlder(ctx, "quiet-older"))
-		wal, cpu := float64(own.wal)/float64(peer.wal), float64(own.postgres)/float64(peer.postgres)
 		f.measured += ", older " + peer.String()
-		f.ratio, f.met = fmt.Sprintf("%.2f; %.2f", wal, cpu), wal <= .3 && cpu <= .3
+		f = f.both(float64(own.wal)/float64(peer.wal), float64(own.postgres)/float64(peer.postgres), .3)
 	}
 	r.add(f)
 }

@@ -160,12 +160,10 @@ func (r *run) alone(ctx context.Context) {
 		return host.polling(ctx, r.duration/2, pollers[1:], false)(0)
 	})
 	p50, peer := median(p.own.p50), median(p.peer.p50)
-	ratio, cpu := float64(p50)/float64(peer), p.cpuRatio()
 	r.add(figure{
 		name: "A11", what: "an idle poll over one connection against the trivial route: p50 and takt's CPU",
 		measured: fmt.Sprintf("p50 %s, trivial %s", round(p50), round(peer)), cpu: p.cpu(),
-		ratio: fmt.Sprintf("%.2f; %.2f", ratio, cpu), target: "≤ 1.3; ≤ 1.3", met: ratio <= 1.3 && cpu <= 1.3,
-	})
+	}.both(float64(p50)/float64(peer), p.cpuRatio(), 1.3))
 	p50 = median(assigned.own.p50)
 	r.add(figure{
 		name: "A11", what: "an assigned poll over one connection", measured: assigned.own.String(), cpu: assigned.cpu(),

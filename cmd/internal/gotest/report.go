@@ -127,27 +127,22 @@ func (r *report) close(slowest int, took time.Duration) {
 		fmt.Fprintf(r.out, "%7.1fs %s %s\n", t.seconds, strings.TrimPrefix(t.pkg, "takt/"), t.name)
 	}
 	fmt.Fprintf(r.out, "\ntook %s\n%d passed, %d failed, %d skipped\n", took.Round(time.Second), r.count["pass"], r.count["fail"], r.count["skip"])
-	if len(r.needs) > 0 {
-		var parts []string
-		for _, name := range ranked(r.needs) {
-			parts = append(parts, fmt.Sprintf("%d %s %s", r.needs[name], map[bool]string{true: "needs", false: "need"}[r.needs[name] == 1], name))
-		}
-		fmt.Fprintf(r.out, "not here: %s (make check)\n", strings.Join(parts, ", "))
-	}
-	if len(r.targets) > 0 {
-		var parts []string
-		for _, name := range ranked(r.targets) {
-			parts = append(parts, fmt.Sprintf("%d by %s", r.targets[name], name))
-		}
-		fmt.Fprintf(r.out, "run when asked for: %s\n", strings.Join(parts, ", "))
-	}
+	need := func(n int) string { return map[bool]string{true: "needs", false: "need"}[n == 1] }
+	r.list("not here: %s (make check)\n", r.needs, need)
+	r.list("run when asked for: %s\n", r.targets, func(int) string { return "by" })
 }
 
-// ranked returns the names with the largest count first.
-func ranked(counts map[string]int) []string {
-	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+// list prints the counts, the largest first, with a word between each and its name.
+func (r *report) list(format string, counts map[string]int, word func(n int) string) {
+	var parts []string
+	for _, name := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
-	})
+	}) {
+		parts = append(parts, fmt.Sprintf("%d %s %s", counts[name], word(counts[name]), name))
+	}
+	if len(parts) > 0 {
+		fmt.Fprintf(r.out, format, strings.Join(parts, ", "))
+	}
 }
 
 // complete returns the tests at the top of which everything passed, in all packages.

@@ -11,32 +11,26 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"takt/cmd/internal/must"
 )
 
 // news returns the mutants of list that the journal does not have as they are now: with these
 // changed files and these tests. Without a journal it returns all.
-func (r *runner) news(root string, list []*mutant) ([]*mutant, error) {
+func (r *runner) news(root string, list []*mutant) []*mutant {
 	if r.journal == "" {
-		return list, nil
+		return list
 	}
 	caught, err := os.ReadFile(r.journal)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	if !errors.Is(err, fs.ErrNotExist) {
+		must.Do(err)
 	}
 	tests := map[string][]byte{} // by package
 	for _, m := range list {
 		if tests[m.pkg] == nil {
-			files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(m.pkg), "*.go"))
-			if err != nil {
-				return nil, err
-			}
 			hash := sha256.New()
-			for _, file := range files {
-				source, err := os.ReadFile(file)
-				if err != nil {
-					return nil, err
-				}
-				_, _ = hash.Write(source) // a hash never fails
+			for _, file := range must.Get(filepath.Glob(filepath.Join(root, filepath.FromSlash(m.pkg), "*.go"))) {
+				_, _ = hash.Write(must.Get(os.ReadFile(file))) // a hash never fails
 			}
 			tests[m.pkg] = hash.Sum(nil)
 		}
@@ -47,7 +41,7 @@ func (r *runner) news(root string, list []*mutant) ([]*mutant, error) {
 		}
 		m.key = hex.EncodeToString(hash.Sum(nil))
 	}
-	return slices.DeleteFunc(slices.Clone(list), func(m *mutant) bool { return bytes.Contains(caught, []byte(m.key)) }), nil
+	return slices.DeleteFunc(slices.Clone(list), func(m *mutant) bool { return bytes.Contains(caught, []byte(m.key)) })
 }
 
 // note adds m to the journal.

@@ -90,8 +90,7 @@ func TestCaughtMutantsAreNotRunAgain(t *testing.T) {
 	}
 	r := &runner{journal: filepath.Join(root, "journal")}
 	news := func() (names []string) {
-		found, err := r.news(root, list)
-		require.NoError(t, err)
+		found := r.news(root, list)
 		for _, m := range found {
 			names = append(names, m.name)
 		}

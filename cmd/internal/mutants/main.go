@@ -36,6 +36,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"takt/cmd/internal/must"
 )
 
 func main() {
@@ -47,7 +49,8 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ok, err := run(ctx, *only, *stale, *parallel, *limit, *journal)
+	ok := false
+	err := must.Try(func() { ok = run(ctx, *only, *stale, *parallel, *limit, *journal) })
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 	}
@@ -57,15 +60,10 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, only string, checkOnly bool, parallel int, limit time.Duration, journal string) (ok bool, err error) {
+func run(ctx context.Context, only string, checkOnly bool, parallel int, limit time.Duration, journal string) (ok bool) {
 	list, stale, err := load(".")
-	if err != nil {
-		return false, err
-	}
-	pattern, err := regexp.Compile(only)
-	if err != nil {
-		return false, err
-	}
+	must.Do(err)
+	pattern := must.Get(regexp.Compile(only))
 	faults := 0
 	list = slices.DeleteFunc(list, func(m *mutant) bool {
 		unasked := !pattern.MatchString(m.name + "\n" + m.pkg + " " + m.tests)
@@ -76,20 +74,13 @@ func run(ctx context.Context, only string, checkOnly bool, parallel int, limit t
 		return unasked || stale[m] != nil
 	})
 	if checkOnly {
-		return faults == 0, nil
+		return faults == 0
 	}
-	r := &runner{limit: limit, journal: journal}
+	r := &runner{limit: limit, journal: journal, dir: must.Get(os.MkdirTemp("", "mutants-"))}
+	defer func() { must.Do(os.RemoveAll(r.dir)) }()
 	all := len(list)
-	if list, err = r.news(".", list); err != nil {
-		return false, err
-	}
+	list = r.news(".", list)
 	slices.SortStableFunc(list, func(a, b *mutant) int { return cmp.Compare(a.pkg, b.pkg) })
-	dir, err := os.MkdirTemp("", "mutants-")
-	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	r.dir = dir
 
 	// Without a mutant each test passes.
 	var sound []*mutant
@@ -101,7 +92,8 @@ func run(ctx context.Context, only string, checkOnly bool, parallel int, limit t
 	faults += r.each(ctx, parallel, sound, r.sound)
 	faults += r.each(ctx, parallel, list, r.caught)
 	fmt.Printf("%d mutants in %s, %d faults, %d caught before\n", len(list), time.Since(begun).Round(time.Second), faults, all-len(list))
-	return faults == 0 && all > 0, ctx.Err()
+	must.Do(ctx.Err())
+	return faults == 0 && all > 0
 }
 
 func groups(list []*mutant) map[string][]*mutant {
