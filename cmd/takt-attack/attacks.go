@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -159,33 +159,26 @@ func connections(ctx context.Context, a *attacker, ready func()) error {
 		begun.Wait()
 		ready()
 	}()
-	many(ctx, most, func() func(int) error {
-		first := make([]sync.Once, most)
-		return func(i int) error {
-			c, err := dialer.DialContext(ctx, "tcp", host)
-			first[i].Do(begun.Done)
-			if err != nil {
+	first := make([]sync.Once, most)
+	many(ctx, most, func(i int) error {
+		c, err := dialer.DialContext(ctx, "tcp", host)
+		first[i].Do(begun.Done)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+		defer stop()
+		for {
+			if _, err := io.WriteString(c, head); err != nil { // an idle connection that has sent nothing is closed
 				return err
 			}
-			defer c.Close()
-			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-			defer stop()
-			r := bufio.NewReader(c)
-			for {
-				if _, err := io.WriteString(c, head); err != nil { // an idle connection that has sent nothing is closed
-					return err
-				}
-				_ = c.SetReadDeadline(time.Now().Add(time.Minute))
-				for {
-					if _, err := r.ReadByte(); errors.Is(err, os.ErrDeadlineExceeded) {
-						break
-					} else if err != nil {
-						return err
-					}
-				}
+			_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+			if _, err := io.Copy(io.Discard, c); !errors.Is(err, os.ErrDeadlineExceeded) {
+				return cmp.Or(err, io.EOF)
 			}
 		}
-	}())
+	})
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"takt/cmd/internal/load"
 	"takt/cmd/internal/must"
 	"takt/http/api"
+	"takt/http/client"
 	"takt/store"
 )
 
@@ -209,29 +210,18 @@ func polling(pollers []*poller, idle bool) []load.Client {
 	return clients(pollers)
 }
 
-// once is a poller that stops when it has a build.
-type once struct{ *poller }
-
-// Next implements load.Client.
-func (o once) Next(buf []byte) []byte {
-	if len(o.jobs) > 0 {
-		return nil
-	}
-	return o.poller.Next(buf)
-}
-
 // holding gives each of these pollers a build, of which enough are pending.
 func (c *controller) holding(ctx context.Context, pollers []*poller) {
 	c.renew(ctx, pollers)
-	first := make([]once, len(pollers))
-	for i, p := range pollers {
-		first[i] = once{p}
-	}
-	const limit = time.Hour // each is answered, or refused, within a part of it
-	must.Get(load.Run(ctx, c.Address, limit, clients(first)))
-	if n := len(pollers) - len(holders(pollers)); n > 0 {
-		must.Do(fmt.Errorf("%d of %d workers got no build within %s", n, len(pollers), limit))
-	}
+	must.Do(must.Spread(connections, len(pollers), func(i int) {
+		for p := pollers[i]; len(p.jobs) == 0; {
+			got := must.Get(c.Client.Poll(ctx, client.Poll{Token: p.token, Wait: 10 * time.Second}))
+			p.token, p.at = got.AccessToken, time.Now()
+			if got.Job != nil {
+				p.jobs = append(p.jobs, got.Job.ID)
+			}
+		}
+	}))
 }
 
 // holders are those of pollers that have a build.

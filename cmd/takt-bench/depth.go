@@ -127,22 +127,14 @@ SELECT pg_sleep(3600);
 const sqlSnapshot = ` FROM pg_stat_activity WHERE application_name = 'somebody else' AND backend_xmin IS NOT NULL`
 
 // hold keeps a snapshot open until end is called, which waits for it.
-func hold(ctx context.Context, db database) (end func()) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = must.Try(func() { db.exec(ctx, holdSnapshot) }) // ends by being ended
-	}()
-	for db.number(ctx, "SELECT count(*)"+sqlSnapshot) == 0 {
-		select {
-		case <-ended:
-			must.Do(errors.New("the transaction that should hold a snapshot ended"))
-		default:
-		}
-	}
+func (c *controller) hold(ctx context.Context) (end func()) {
+	held := must.Beside(func() { c.db.exec(ctx, holdSnapshot) })
+	must.Do(c.Await(ctx, "a snapshot to be held", nil, func(ctx context.Context) (bool, error) {
+		return c.db.number(ctx, "SELECT count(*)"+sqlSnapshot) > 0, nil
+	}))
 	return func() {
-		db.exec(context.WithoutCancel(ctx), "SELECT pg_terminate_backend(pid)"+sqlSnapshot)
-		<-ended
+		c.db.exec(context.WithoutCancel(ctx), "SELECT pg_terminate_backend(pid)"+sqlSnapshot)
+		_ = held() // ends by being ended
 	}
 }
 
@@ -151,7 +143,7 @@ func (r *run) snapshot(ctx context.Context) {
 	c := r.start(ctx, "snapshot")
 	pollers := c.pollers(ctx, connections)
 	c.refill(ctx, r.backlog())
-	end := hold(ctx, c.db)
+	end := c.hold(ctx)
 	r.atEnd(func() error { return must.Try(end) }) // the database does not stop before
 	held := time.Now()
 	var rates [snapshotLoads]float64

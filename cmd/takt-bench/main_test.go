@@ -124,7 +124,7 @@ func TestExpiredPollsAreParkedAgain(t *testing.T) {
 	double.Expire()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
-	send, err := c.ownConnection(ctx)
+	send, err := ownConnection(ctx, c)
 	require.NoError(t, err)
 	go func() { ended <- p.keep(ctx, send, worker, nil) }()
 	double.Await(t, "the poll is parked", func() bool { return double.Polls() == 1 && p.again.Load() == 1 })

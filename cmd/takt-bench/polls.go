@@ -59,10 +59,8 @@ func (r *run) polls(ctx context.Context) {
 // prepareNaive makes the database that the naive scripts work on, on the same
 // server.
 func (r *run) prepareNaive(ctx context.Context, db, naive database) {
-	for _, name := range []string{"assigned.sql", "idle.sql", "setup.sql"} {
-		if _, err := os.Stat(filepath.Join(r.scripts, name)); err != nil {
-			must.Do(fmt.Errorf("the naive scripts are not in %s: run from takt's source directory or give --scripts: %w", r.scripts, err))
-		}
+	if _, err := os.Stat(filepath.Join(r.scripts, "setup.sql")); err != nil {
+		must.Do(fmt.Errorf("the naive scripts are not in %s: run from takt's source directory or give --scripts: %w", r.scripts, err))
 	}
 	db.exec(ctx, "CREATE DATABASE naive")
 	naive.run(ctx, "psql", "", "-X", "-q", "-v", fmt.Sprintf("workers=%d", connections), "-v", "pending=1000",

@@ -175,12 +175,12 @@ func many(n int) []string {
 }
 
 // parkedBy prints what n parked polls cost, of which so many share a connection that dial makes.
-func (s *scale) parkedBy(ctx context.Context, name string, n, each int, dial func(context.Context, *controller) (poll, error), settings ...string) {
+func (s *scale) parkedBy(ctx context.Context, name string, n, each int, dial dial, settings ...string) {
 	c := s.start(ctx, fmt.Sprint(name, n), append(many(n), settings...)...)
 	idle := c.resident()
 	s.say("%s: parking %d polls", name, n)
 	begun := time.Now()
-	p := s.park(ctx, c, n, each, func(ctx context.Context) (poll, error) { return dial(ctx, c) }, nil)
+	p := s.park(ctx, c, n, each, dial, nil)
 	took, before := time.Since(begun), c.usage()
 	process.Pause(ctx, s.watch)
 	cpu, wal := c.usage().minus(before), c.db.number(ctx, sqlWAL)
@@ -194,8 +194,7 @@ func (s *scale) parkedBy(ctx context.Context, name string, n, each int, dial fun
 
 // parkedConnections prints what polls cost that wait over a connection each.
 func (s *scale) parkedConnections(ctx context.Context) {
-	own := func(ctx context.Context, c *controller) (poll, error) { return c.ownConnection(ctx) }
-	s.each(ctx, "connections", []int{s.connections / 10, s.connections}, func(n int) { s.parkedBy(ctx, "connections", n, 1, own) })
+	s.each(ctx, "connections", []int{s.connections / 10, s.connections}, func(n int) { s.parkedBy(ctx, "connections", n, 1, ownConnection) })
 }
 
 // parkedStreams prints the same for polls that are streams of HTTP/2, over TLS.

@@ -75,10 +75,13 @@ func (p *parking) await(ctx context.Context, n int) error {
 // poll sends one poll of a worker, which waits for a build.
 type poll = func(ctx context.Context, worker *poller) (status int, body []byte, err error)
 
+// dial makes a connection for polls.
+type dial = func(ctx context.Context, c *controller) (poll, error)
+
 // park keeps n polls parked until the measurement ends, a new one for each that was answered,
 // and reports the jobs that they bring. So many workers at a time share a connection that dial
 // makes. It returns when c knows nearly all of them.
-func (r *run) park(ctx context.Context, c *controller, n, each int, dial func(context.Context) (poll, error), jobs chan<- arrival) *parking {
+func (r *run) park(ctx context.Context, c *controller, n, each int, dial dial, jobs chan<- arrival) *parking {
 	p := &parking{controller: c}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
@@ -94,7 +97,7 @@ func (r *run) park(ctx context.Context, c *controller, n, each int, dial func(co
 	for k := range connections {
 		running.Go(func() { // tokens expire, so each worker polls as soon as it is registered
 			for from := k * each; from < n && ctx.Err() == nil && p.failure() == nil; from += connections * each {
-				send, err := dial(ctx)
+				send, err := dial(ctx, c)
 				for _, worker := range workers[from:min(n, from+each)] {
 					if err == nil {
 						err = c.register(ctx, worker)
@@ -114,7 +117,7 @@ func (r *run) park(ctx context.Context, c *controller, n, each int, dial func(co
 }
 
 // ownConnection is a connection for one worker.
-func (c *controller) ownConnection(ctx context.Context) (poll, error) {
+func ownConnection(ctx context.Context, c *controller) (poll, error) {
 	conn, err := load.Dial(c.Address, await.Patience)
 	if err != nil {
 		return nil, err
@@ -176,7 +179,7 @@ func (c *controller) awaitMetric(ctx context.Context, name string, right func(n 
 func (r *run) wake(ctx context.Context) {
 	c := r.start(ctx, "wake")
 	jobs := make(chan arrival, parked)
-	r.park(ctx, c, parked, 1, c.ownConnection, jobs)
+	r.park(ctx, c, parked, 1, ownConnection, jobs)
 	r.say("A4: %d submits, one at a time, with %d parked polls", wakes, parked)
 	took := arrivals(ctx, wakes, jobs, func() string {
 		return must.Get(c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes([]byte("source"))})).ID
@@ -223,7 +226,7 @@ func (r *run) parkedMemory(ctx context.Context) {
 	c := r.start(ctx, "memory", many(manyPark)...)
 	r.add(memory("E1", "resident memory of an idle takt, without its database", c.resident(), 60*mib))
 	r.say("E1: parking %d polls", manyPark)
-	p := r.park(ctx, c, manyPark, 1, c.ownConnection, nil)
+	p := r.park(ctx, c, manyPark, 1, ownConnection, nil)
 	full := c.resident()
 	must.Do(p.failure())
 	r.add(memory("E1", fmt.Sprintf("the same with %d parked polls", manyPark), full, 400*mib))

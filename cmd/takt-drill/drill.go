@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -175,17 +176,16 @@ func (d *drill) inspect(ctx context.Context) {
 		states := ""
 		d.ledger.unexpected(c.serves.Load().Await(limited, c.name+" to be well", func() string { return states }, func(ctx context.Context) (bool, error) {
 			root, err := c.serves.Load().Client.Tree(ctx, client.TreeOptions{})
-			well := err == nil
 			states = ""
 			each(&root, func(n *api.TreeNode) {
 				if n.Status != "running" {
 					states += n.Path + " " + n.Status + " "
 				}
-				well = well && n.Status == "running"
 				if n.Leaked > 0 || n.Restarts > 0 {
 					err = fmt.Errorf("%s of %s has %d crashes and %d leaked processes: %s", n.Path, c.name, n.Restarts, n.Leaked, n.LastExit)
 				}
 			})
+			well := err == nil && states == ""
 			if d.tolerated(err) {
 				err = nil
 			}
@@ -263,17 +263,15 @@ func (d *drill) verify(ctx context.Context) {
 			limited, cancel := context.WithTimeoutCause(working, 2*d.recovery, fmt.Errorf("no answer for %s", 2*d.recovery))
 			defer cancel()
 			err := d.verifyBuild(limited, id, want, end)
-			switch {
-			case err == nil:
+			if err == nil {
 				d.ledger.count(func(r *report) { r.Completed++ })
-			case working.Err() != nil: // of no interest after another's
-			case limited.Err() != nil:
-				d.ledger.violation("%s: %v", id, context.Cause(limited))
-				return err
-			default:
-				d.ledger.violation("%s: %v", id, err)
+				return nil
 			}
-			return nil
+			unanswered := context.Cause(limited) // that ends the other checks, whose errors are of no interest then
+			if working.Err() == nil {
+				d.ledger.violation("%s: %v", id, cmp.Or(unanswered, err))
+			}
+			return unanswered
 		})
 	}
 	_ = checks.Wait() // what fails is recorded

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -68,9 +67,6 @@ func (s *services) install(ctx context.Context, c *process.Controller) {
 	}}))
 }
 
-// errNotAcknowledged is a webhook that was not acknowledged, which HubSpot sends again.
-var errNotAcknowledged = errors.New("not acknowledged")
-
 // webhooks sends webhooks until injecting ends. Each that was acknowledged has to be completed.
 func webhooks(injecting context.Context, d *drill) {
 	ctx := context.WithoutCancel(injecting)
@@ -90,7 +86,7 @@ func webhooks(injecting context.Context, d *drill) {
 			}
 		}
 		if !acknowledged {
-			d.ledger.violation("webhook %s: %v", hook.CallbackID, errNotAcknowledged)
+			d.ledger.violation("webhook %s: not acknowledged", hook.CallbackID)
 			return
 		}
 		s.sent++

@@ -4,7 +4,7 @@
 //
 // # State
 //
-// A Conn owns one TCP connection. Nothing else is kept.
+// A Conn owns one TCP connection, a Browser the cookie of its session. Nothing else is kept.
 //
 // # Failure
 //

@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"takt/cmd/internal/must"
 )
 
 // kind returns what a change called name is about, nil for the text itself, and what that
@@ -48,30 +50,22 @@ func newProgram(root string) *program {
 }
 
 // read parses what Linux compiles of the package in dir.
-func (p *program) read(dir string) (map[string]*ast.File, error) {
+func (p *program) read(dir string) map[string]*ast.File {
 	if files, ok := p.packages[dir]; ok {
-		return files, nil
+		return files
 	}
 	linux := build.Default
 	linux.GOOS = "linux"
-	pkg, err := linux.ImportDir(filepath.Join(p.root, filepath.FromSlash(dir)), 0)
-	if err != nil {
-		return nil, err
-	}
+	pkg := must.Get(linux.ImportDir(filepath.Join(p.root, filepath.FromSlash(dir)), 0))
 	files := map[string]*ast.File{}
 	for _, name := range slices.Concat(pkg.GoFiles, pkg.CgoFiles) {
-		text, err := os.ReadFile(filepath.Join(pkg.Dir, name))
-		if err != nil {
-			return nil, err
-		}
+		text := must.Get(os.ReadFile(filepath.Join(pkg.Dir, name)))
 		name = dir + "/" + name
-		if files[name], err = parser.ParseFile(p.fset, name, text, parser.SkipObjectResolution); err != nil {
-			return nil, err
-		}
+		files[name] = must.Get(parser.ParseFile(p.fset, name, text, parser.SkipObjectResolution))
 		p.texts[name] = string(text)
 	}
 	p.packages[dir] = files
-	return files, nil
+	return files
 }
 
 // find returns the declaration called name, or Type.method.
@@ -122,34 +116,30 @@ type edit struct {
 }
 
 // locate returns the edit that makes c.
-func (p *program) locate(c change) (e edit, err error) {
-	files, err := p.read(c.dir)
-	if err != nil {
-		return e, err
-	}
-	decl := find(files, c.decl)
+func (p *program) locate(c change) (e edit) {
+	decl := find(p.read(c.dir), c.decl)
 	if decl == nil {
-		return e, fmt.Errorf("%s.%s is no longer there", c.dir, c.decl)
+		must.Do(fmt.Errorf("%s.%s is no longer there", c.dir, c.decl))
 	}
 	e.file = p.fset.Position(decl.Pos()).Filename
 	base := p.fset.Position(decl.Pos()).Offset
 	text := p.texts[e.file][base:p.fset.Position(decl.End()).Offset]
 	found := fragment(c.what).FindAllStringIndex(text, -1)
 	if len(found) != 1 {
-		return e, fmt.Errorf("%s.%s: %d times there, want once: %s", c.dir, c.decl, len(found), c.what)
+		must.Do(fmt.Errorf("%s.%s: %d times there, want once: %s", c.dir, c.decl, len(found), c.what))
 	}
 	e.from, e.to = found[0][0], found[0][1]
 	parts, become := kind(c.kind)
 	if parts != nil {
 		part := innermost(decl, decl.Pos()+token.Pos(e.from), decl.Pos()+token.Pos(e.to), parts)
 		if part == nil {
-			return e, fmt.Errorf("%s: that is in no statement or condition", c)
+			must.Do(fmt.Errorf("%s: that is in no statement or condition", c))
 		}
 		e.from, e.to = int(part.Pos()-decl.Pos()), int(part.End()-decl.Pos())
 	}
 	e.text = become(text[e.from:e.to], c.with)
 	e.from, e.to = base+e.from, base+e.to
-	return e, nil
+	return e
 }
 
 var tokens = regexp.MustCompile(`\w+|[^\w\s]`)
@@ -238,23 +228,17 @@ func innermost(root ast.Node, from, to token.Pos, parts func(ast.Node) []ast.Nod
 }
 
 // mutate returns the files that m changes, by their names below the root.
-func (p *program) mutate(m *mutant) (map[string]string, error) {
-	var edits []edit
-	for _, c := range m.changes {
-		e, err := p.locate(c)
-		if err != nil {
-			return nil, err
+func (p *program) mutate(m *mutant) (files map[string]string, err error) {
+	files = map[string]string{}
+	return files, must.Try(func() {
+		var edits []edit
+		for _, c := range m.changes {
+			edits = append(edits, p.locate(c))
 		}
-		edits = append(edits, e)
-	}
-	slices.SortFunc(edits, func(a, b edit) int { return cmp.Compare(b.from, a.from) })
-	files := map[string]string{}
-	for _, e := range edits {
-		text, ok := files[e.file]
-		if !ok {
-			text = p.texts[e.file]
+		slices.SortFunc(edits, func(a, b edit) int { return cmp.Compare(b.from, a.from) })
+		for _, e := range edits {
+			text := cmp.Or(files[e.file], p.texts[e.file])
+			files[e.file] = text[:e.from] + e.text + text[e.to:]
 		}
-		files[e.file] = text[:e.from] + e.text + text[e.to:]
-	}
-	return files, nil
+	})
 }

@@ -109,7 +109,7 @@ func (d *document) reply(r reply, content bool) *yaml.Node {
 			set(schema, "contentMediaType", kind)
 			set(schema, "contentSchema", object("type", "array", "items", event))
 		}
-		if !strings.HasPrefix(kind, "text/") && !strings.Contains(kind, "text") && kind != "application/yaml" {
+		if !strings.Contains(kind, "text") && kind != "application/yaml" {
 			set(schema, "format", "binary")
 		}
 		set(media, kind, object("schema", schema))
