@@ -89,7 +89,7 @@ type attacker struct {
 	Workers, Classes  int
 	Links, Entries    int
 
-	*person
+	*person `json:"-"`
 }
 
 // play is the attacker's process.

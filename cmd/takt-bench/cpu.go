@@ -149,10 +149,9 @@ type comparison struct {
 }
 
 // compare takes both and adds the row.
-func (r *run) compare(c comparison) *pair {
+func (r *run) compare(c comparison) {
 	p := r.turns(fmt.Sprintf("%s: %s, then takt", c.name, c.peer), c.theirs, c.own)
 	r.add(p.figure(c.name, c.what, c.peer).atLeast(p.ratio(), c.least, c.also))
-	return p
 }
 
 // loading takes a load of clients that are the same in all rounds.

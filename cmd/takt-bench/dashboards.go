@@ -73,7 +73,8 @@ func (c *controller) open(ctx context.Context, pages []string) (close func() err
 		if status := must.Get(b.Visit(ctx, path, "text/html", nil)); status != http.StatusOK {
 			must.Do(fmt.Errorf("%s: status %d", path, status))
 		}
-		stream := must.Get(b.Send(following, path, "text/event-stream", nil))
+		stream, err := b.Send(following, path, "text/event-stream", nil)
+		must.Do(err)
 		silent.Add(1)
 		followed.Go(func() {
 			defer stream.Body.Close()

@@ -126,7 +126,10 @@ func TestExpiredPollsAreParkedAgain(t *testing.T) {
 	ended := make(chan error, 1)
 	send, err := ownConnection(ctx, c)
 	require.NoError(t, err)
-	go func() { ended <- p.keep(ctx, send, worker, nil) }()
+	go func() {
+		p.fail(ctx, p.keep(ctx, send, worker, nil))
+		ended <- p.failure()
+	}()
 	double.Await(t, "the poll is parked", func() bool { return double.Polls() == 1 && p.again.Load() == 1 })
 	cancel(errors.New("it was seen"))
 	require.NoError(t, <-ended)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,7 +22,7 @@ func (c *controller) resident() int {
 func (c *controller) growth(ctx context.Context) (grown func() int) {
 	before := c.resident()
 	peak := before
-	watching, stop := context.WithCancel(ctx)
+	watching, stop := context.WithCancelCause(ctx)
 	watched := must.Beside(func() {
 		for watching.Err() == nil {
 			peak = max(peak, c.resident())
@@ -29,7 +30,7 @@ func (c *controller) growth(ctx context.Context) (grown func() int) {
 		}
 	})
 	return func() int {
-		stop()
+		stop(errors.New("measured"))
 		must.Do(watched())
 		return peak - before
 	}

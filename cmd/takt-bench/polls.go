@@ -185,8 +185,8 @@ func newSubmitters(key string, n int) []*repeater {
 func formOf(file, name string, fields ...string) (form, kind string) {
 	var body bytes.Buffer // it takes everything
 	w := multipart.NewWriter(&body)
-	for i := 0; i < len(fields); i += 2 {
-		_ = w.WriteField(fields[i], fields[i+1])
+	for i := 1; i < len(fields); i += 2 {
+		_ = w.WriteField(fields[i-1], fields[i])
 	}
 	part, _ := w.CreateFormFile(file, name)
 	_, _ = part.Write(bytes.Repeat([]byte("s"), submitSource))

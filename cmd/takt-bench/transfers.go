@@ -189,7 +189,8 @@ func fetch(ctx context.Context, address, key string, to io.Writer) sample {
 	transport := &http.Transport{DisableCompression: true, ReadBufferSize: 4096}
 	defer transport.CloseIdleConnections()
 	begin := time.Now()
-	resp := must.Get((&http.Client{Transport: transport}).Do(req))
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	must.Do(err)
 	defer resp.Body.Close()
 	n := must.Get(io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{resp.Body}, make([]byte, mib)))
 	if resp.StatusCode != http.StatusOK || n != resultSize {

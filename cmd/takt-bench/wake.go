@@ -130,14 +130,12 @@ func ownConnection(ctx context.Context, c *controller) (poll, error) {
 	}, nil
 }
 
-// keep lets a worker poll until ctx ends.
+// keep lets a worker poll until ctx ends, which may break the last poll off.
 func (p *parking) keep(ctx context.Context, send poll, worker *poller, jobs chan<- arrival) error {
-	for {
+	for ctx.Err() == nil {
 		status, body, err := send(ctx, worker)
 		at := time.Now()
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case err != nil:
 			return err
 		case status == http.StatusServiceUnavailable: // as a worker would
@@ -160,6 +158,7 @@ func (p *parking) keep(ctx context.Context, send poll, worker *poller, jobs chan
 			}
 		}
 	}
+	return nil
 }
 
 // awaitMetric waits until a metric is as it should be.

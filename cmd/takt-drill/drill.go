@@ -317,7 +317,7 @@ func (d *drill) fetch(ctx context.Context, download func(context.Context, client
 		return nil, err
 	}
 	defer f.Close()
-	defer os.Remove(f.Name()) //nolint:errcheck // all is removed at the end
+	defer os.Remove(f.Name())
 	if err := download(ctx, f); err != nil {
 		return nil, err
 	}

@@ -81,17 +81,17 @@ func failover(ctx context.Context, d *drill, _, magnitude float64) error {
 	p := d.site.pair
 	old, next := p.nodes[p.primary], p.nodes[1-p.primary]
 	link := p.proxies[p.primary]
-	comeBack := func() error { link.set(healthy); return nil }
+	comeBack := func() { link.set(healthy) }
 	kind := [...]string{"killed", "stopped", "partitioned", "black-holed"}[p.turn%4]
 	p.turn++
 	d.note("primary %s", kind)
 	switch kind {
 	case "killed":
 		old.Kill()
-		comeBack = func() error { return p.start(p.primary) }
+		comeBack = func() { must.Do(p.start(p.primary)) }
 	case "stopped":
 		old.Signal(syscall.SIGSTOP)
-		comeBack = func() error { old.Signal(syscall.SIGCONT); return nil }
+		comeBack = func() { old.Signal(syscall.SIGCONT) }
 	case "partitioned":
 		link.set(partitioned)
 	default:
@@ -104,7 +104,7 @@ func failover(ctx context.Context, d *drill, _, magnitude float64) error {
 		must.Get(next.Ask(ctx, "SELECT pg_promote()::text"))
 		d.note("standby promoted")
 		d.serves(ctx)
-		must.Do(comeBack())
+		comeBack()
 		d.note("old primary is back")
 		process.Pause(ctx, 2*time.Second)
 		p.primary = 1 - p.primary
