@@ -82,36 +82,21 @@ func run(ctx context.Context, only string, checkOnly bool, parallel int, limit t
 	list = r.news(".", list)
 	slices.SortStableFunc(list, func(a, b *mutant) int { return cmp.Compare(a.pkg, b.pkg) })
 
-	// Without a mutant each test passes.
+	// Without a mutant the tests of each package pass.
 	var sound []*mutant
-	for pkg, of := range groups(list) {
-		sound = append(sound, &mutant{name: "without a mutant", pkg: pkg, tests: union(of)})
+	for _, m := range list {
+		if last := len(sound) - 1; last < 0 || sound[last].pkg != m.pkg {
+			sound = append(sound, &mutant{name: "without a mutant", pkg: m.pkg, tests: m.tests})
+		} else if !strings.Contains(sound[last].tests+"|", m.tests+"|") {
+			sound[last].tests += "|" + m.tests
+		}
 	}
-	slices.SortFunc(sound, func(a, b *mutant) int { return cmp.Compare(a.pkg, b.pkg) })
 	begun := time.Now()
 	faults += r.each(ctx, parallel, sound, r.sound)
 	faults += r.each(ctx, parallel, list, r.caught)
 	fmt.Printf("%d mutants in %s, %d faults, %d caught before\n", len(list), time.Since(begun).Round(time.Second), faults, all-len(list))
 	must.Do(ctx.Err())
 	return faults == 0 && all > 0
-}
-
-func groups(list []*mutant) map[string][]*mutant {
-	by := map[string][]*mutant{}
-	for _, m := range list {
-		by[m.pkg] = append(by[m.pkg], m)
-	}
-	return by
-}
-
-// union returns the pattern of all tests of list.
-func union(list []*mutant) string {
-	var all []string
-	for _, m := range list {
-		all = append(all, m.tests)
-	}
-	slices.Sort(all)
-	return strings.Join(slices.Compact(all), "|")
 }
 
 type runner struct {
