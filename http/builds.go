@@ -127,7 +127,11 @@ func (h *builds) serveDownload(c echo.Context, r *edge.Route) error {
 	if h.edge.Keys.Shown(c.Request().Header) {
 		return admit()
 	}
-	return h.edge.Limit(edge.RuleDownloads).Do(c.Request().Context(), store.Share{Part: c.Param("id")}, admit)
+	part := c.Param("id")
+	if !store.ValidID(part) { // no build has it; all such requests share one place
+		part = "-"
+	}
+	return h.edge.Limit(edge.RuleDownloads).Do(c.Request().Context(), store.Share{Part: part}, admit)
 }
 
 // fileOfBuild is the input of both downloads. A wrong type is reported before a wrong id.

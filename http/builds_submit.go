@@ -76,13 +76,14 @@ func (h *submissions) submitWith(status int) edge.Handler {
 		}
 		in := &submission{id: store.NewID(), once: again, by: edge.CallerOf(ctx).KeyName()}
 		defer in.discard()
-		ctx, span := tracing.Submit(ctx, in.id)
-		defer span.End()
-		if err := h.read(ctx, c, in); err != nil {
-			return nil, err
-		}
+		var b store.Build
 		token := store.NewBuildToken()
-		b, err := h.record(ctx, in, status, token)
+		err = tracing.Submit(ctx, in.id, func(ctx context.Context) (err error) {
+			if err = h.read(ctx, c, in); err == nil {
+				b, err = h.record(ctx, in, status, token)
+			}
+			return err
+		})
 		if found, ok := errors.AsType[*store.Repeated](err); ok {
 			return in.replay(c, found)
 		}
@@ -229,13 +230,14 @@ func (h *submissions) retry(ctx context.Context, in api.RetryBuildIn) (reply api
 	err = h.builds.audit.do(ctx, entry{"retry", "build/" + old.ID, in.Reason, map[string]any{}}, func(ctx context.Context) error {
 		made := &submission{id: store.NewID(), platform: old.Platform, priority: old.Priority, labels: old.Labels, require: old.Require, prefer: old.Prefer, retryOf: old.ID, by: by}
 		defer made.discard()
-		ctx, span := tracing.Submit(ctx, made.id)
-		defer span.End()
-		if err := h.copyFiles(ctx, old, made); err != nil {
-			return err
-		}
+		var b store.Build
 		token := store.NewBuildToken()
-		b, err := h.record(ctx, made, api.RetryBuild.Status, token)
+		err := tracing.Submit(ctx, made.id, func(ctx context.Context) (err error) {
+			if err = h.copyFiles(ctx, old, made); err == nil {
+				b, err = h.record(ctx, made, api.RetryBuild.Status, token)
+			}
+			return err
+		})
 		first := api.NewSubmitted(b, token)
 		reply = api.Retried{
 			ID: first.ID, Status: first.Status, SubmittedAt: first.SubmittedAt, AccessToken: token, OriginalBuildID: old.ID,

@@ -54,7 +54,7 @@ func (h *health) routes() []edge.Route {
 	return routes
 }
 
-// show answers whether builds can be taken. Anybody may ask, so it shows numbers
+// show answers whether builds can be taken. Anybody may ask, so it shows numbers and platforms
 // only, and simultaneous requests share one database query.
 func (h *health) show(ctx context.Context, _ api.None) (api.Health, error) {
 	counted, err, _ := h.counting.Do("", func() (any, error) { return h.builds.Counts(context.WithoutCancel(ctx)) })

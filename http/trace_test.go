@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -43,6 +44,8 @@ func TestSpansOfRequests(t *testing.T) {
 	require.Equal(t, tracing.Traceparent(tracing.Build(t.Context(), id, 0))[36:52], submit.Parent().SpanID().String())
 	require.Len(t, submit.Links(), 1)
 	require.Equal(t, clientTrace, submit.Links()[0].SpanContext.TraceID().String())
+	require.Equal(t, 400, b.form("/api/builds", key(), source("zip"), part{name: "platform", content: "none"}).status)
+	require.Equal(t, codes.Error, ended("submit").Status().Code)
 
 	require.Equal(t, 200, b.send("GET", "/api/builds/"+id+"/status?secret=s3cret", key("traceparent", client), "").status)
 	status := ended("GET /api/builds/:id/status")

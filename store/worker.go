@@ -150,6 +150,6 @@ type BuildRef struct {
 	Position int64
 	// ClassID is the number of its class, 0 if that is not known.
 	ClassID int32
-	// Sender is the PostgreSQL process that notifies the controllers of it, 0 if none does.
+	// Sender is the PostgreSQL process that notifies the controllers of it, 0 if it is not known.
 	Sender uint32 `db:"-"`
 }

@@ -41,7 +41,8 @@ type class struct {
 	news uint64
 	// echoes are the notifications that are still to come of what this controller made pending, by
 	// the PostgreSQL process that sends them. They are ignored, so that no build is counted twice.
-	// Those that came first are negative.
+	// Those that came first are negative. Those of builds that are pending again have no process;
+	// the next notification is taken for theirs.
 	echoes map[uint32]int
 	// doubt is true if the class should be counted again soon.
 	doubt bool
@@ -139,11 +140,10 @@ func (c *class) set(n int) {
 
 // enqueued records builds that this controller made pending, of which sender notifies.
 func (h *pending) enqueued(c *class, n int, sender uint32) {
-	if sender == 0 { // nobody notifies
-		h.appeared(c, n)
-		return
-	}
 	before := c.echo(sender, n)
+	if sender == 0 { // which is not known
+		before = 0
+	}
 	h.appeared(c, max(before+n, 0)-max(before, 0))
 }
 
@@ -168,7 +168,11 @@ func (h *pending) notified(argument string, sender uint32) {
 		return
 	}
 	for _, c := range h.classes {
-		if (argument == "" || c.ID == id) && c.echo(sender, -1) <= 0 {
+		switch {
+		case argument != "" && c.ID != id:
+		case c.echoes[sender] <= 0 && c.echoes[0] > 0: // of a sender that was not known
+			c.echo(0, -1)
+		case c.echo(sender, -1) <= 0:
 			h.appeared(c, 1)
 		}
 	}

@@ -30,7 +30,7 @@ type (
 		// defined is false if only the number of class is known.
 		defined bool
 		n       int
-		sender  uint32 // the PostgreSQL process that notifies the controllers, 0 if none does
+		sender  uint32 // the PostgreSQL process that notifies the controllers, 0 if it is not known
 		cache   string
 		prefer  store.Require
 		last    string // the last worker that had these builds, or those that they retry

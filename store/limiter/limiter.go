@@ -54,6 +54,7 @@ type Limiter struct {
 	mu        sync.Mutex // guards what follows
 	most      int
 	taken     int
+	cuttable  int // units that have a cut
 	anonymous int // units held without a credential
 	waiting   int
 	peak      int  // most units held when one was given since Settle
@@ -234,6 +235,9 @@ func (l *Limiter) mayWait(s *share) bool {
 
 func (l *Limiter) give(u *Unit) {
 	l.taken++
+	if u.cut != nil {
+		l.cuttable++
+	}
 	l.clock++
 	l.peak = max(l.peak, l.taken)
 	u.held = true
@@ -257,6 +261,9 @@ func (l *Limiter) remove(u *Unit) bool {
 	}
 	u.held = false
 	l.taken--
+	if u.cut != nil {
+		l.cuttable--
+	}
 	s := u.share
 	s.held.remove(u)
 	s.all.held--
@@ -269,7 +276,7 @@ func (l *Limiter) remove(u *Unit) bool {
 // cutOldest takes the oldest unit away from the heaviest share for the share of taker, if all are
 // taken and it has a cut.
 func (l *Limiter) cutOldest(taker *share) bool {
-	if l.taken < l.most {
+	if l.taken < l.most || l.cuttable == 0 {
 		return false
 	}
 	var heaviest *share

@@ -14,7 +14,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 
 	"takt/store"
 )
@@ -81,12 +80,15 @@ func Build(ctx context.Context, id string, attempt int) context.Context {
 	return trace.ContextWithSpanContext(ctx, above)
 }
 
-// Submit begins the span of a submit in the trace of its build, which is linked to the request.
-func Submit(ctx context.Context, id string) (context.Context, trace.Span) {
+// Submit calls f in the span of a submit, in the trace of its build. It is linked to the request.
+func Submit(ctx context.Context, id string, f func(ctx context.Context) error) error {
 	if !On() {
-		return ctx, noop.Span{}
+		return f(ctx)
 	}
-	return Start(Build(ctx, id, 0), trace.SpanKindInternal, "submit", trace.WithLinks(trace.LinkFromContext(ctx)))
+	ctx, span := Start(Build(ctx, id, 0), trace.SpanKindInternal, "submit", trace.WithLinks(trace.LinkFromContext(ctx)))
+	err := f(ctx)
+	End(span, err)
+	return err
 }
 
 // BuildID returns the id of a build's trace, in hexadecimal, for log lines about it. It

@@ -284,7 +284,7 @@ func TestInstallHAProxy(t *testing.T) {
 	takttest.Answer(t, n, "SELECT 'up'")
 	env := takttest.NewEnv(t)
 	next := filepath.Join(dir, "takt")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-X main.release=99.0.0", "-o", next, ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-X main.release=99.0.0", "-o", next, "takt/cmd/takt")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
