@@ -1,7 +1,6 @@
 package http_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -190,24 +189,6 @@ func (inline) Do(ctx context.Context, _ store.Work, fn func(context.Context) err
 		}
 	}()
 	return fn(ctx)
-}
-
-// logs collects what is logged.
-type logs struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 // parking is a queue whose polls wait until they are let go.

@@ -16,6 +16,7 @@ import (
 	takthttp "takt/http"
 	"takt/http/dashboard"
 	"takt/http/edge"
+	"takt/http/edge/edgetest"
 	"takt/store"
 )
 
@@ -24,15 +25,15 @@ const (
 	adminKey = "test-admin-key-0123456789"
 )
 
-func newServer(tb testing.TB, deps takthttp.Deps, change ...func(*takthttp.Config)) (*takthttp.Server, *logs) {
+func newServer(tb testing.TB, deps takthttp.Deps, change ...func(*takthttp.Config)) (*takthttp.Server, *edgetest.Logs) {
 	tb.Helper()
 	return newServerWith(tb, deps, nil, change...)
 }
 
 // newServerWith is newServer with the data of the dashboard's pages.
-func newServerWith(tb testing.TB, deps takthttp.Deps, pages dashboard.Store, change ...func(*takthttp.Config)) (*takthttp.Server, *logs) {
+func newServerWith(tb testing.TB, deps takthttp.Deps, pages dashboard.Store, change ...func(*takthttp.Config)) (*takthttp.Server, *edgetest.Logs) {
 	tb.Helper()
-	l := &logs{}
+	l := &edgetest.Logs{}
 	if deps.Requests == nil {
 		deps.Requests = inline{}
 	}

@@ -40,7 +40,7 @@ type fixture struct {
 	dir    string // of storage
 	db     *postgres.DB
 	pool   *pgxpool.Pool
-	logs   *logs
+	logs   *edgetest.Logs
 	queue  *queue
 	pacer  *pacer
 	// deploying are the deployments, of which the test itself works on one, claim.

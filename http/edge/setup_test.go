@@ -1,7 +1,6 @@
 package edge_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,7 +42,7 @@ type fixture struct {
 	*edge.Server
 	options
 	url  string
-	logs *logs
+	logs *edgetest.Logs
 	// stop ends Serve and waits for it, not for its requests.
 	stop func() error
 }
@@ -78,7 +76,7 @@ func onTLS(t *testing.T) func(o *options) {
 // setup serves a fixture, in memory if nothing else is asked for.
 func setup(t *testing.T, change ...func(o *options)) *fixture {
 	t.Helper()
-	f := &fixture{T: t, logs: &logs{}, options: options{memory: edgetest.Listen()}}
+	f := &fixture{T: t, logs: &edgetest.Logs{}, options: options{memory: edgetest.Listen()}}
 	f.do = func(_ context.Context, c echo.Context) (any, error) {
 		_, err := edge.ReadBody(c)
 		return api.Status{Status: "done"}, err
@@ -299,24 +297,6 @@ func (r *requests) Do(ctx context.Context, w store.Work, fn func(context.Context
 		}
 	}()
 	return fn(ctx)
-}
-
-// logs collects what is logged.
-type logs struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 // file is a file of size bytes, of which read returns each piece.

@@ -16,6 +16,7 @@ package edgetest
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -195,3 +196,21 @@ func Chunk(piece string) string {
 type Zeros struct{}
 
 func (Zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// Logs collects what is logged. Safe for concurrent use.
+type Logs struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *Logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *Logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
