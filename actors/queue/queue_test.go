@@ -249,7 +249,8 @@ func TestParkedPoll(t *testing.T) {
 		b.bus.PublishRemote(pubsub.JobAvailable, "ios", sender)
 		b.bus.PublishRemote(pubsub.JobAvailable, "android", sender)
 		synctest.Wait()
-		require.Equal(b, 1, b.queue.Stats().Parked, "the echoes wake nobody")
+		require.Equal(b, 1, b.queue.Stats().Parked)
+		require.Equal(b, int64(2), b.queue.Stats().Woken, "the echoes wake nobody")
 	})
 
 	inBubble(t, "a poll whose time is up gets a new token and no build", Config{}, func(b *bench) {
