@@ -39,6 +39,8 @@ type Upload struct {
 	took      time.Duration // to make it durable
 	sole      bool          // no other upload gets its name, because the build is new
 	staged    store.File    // set by Stage; without a name before and after Abort
+	renamed   bool         // it has its local name
+	fresh     bool         // and perhaps a new directory
 	committed bool
 }
 
@@ -155,6 +157,11 @@ func (u *Upload) Stage(ctx context.Context, name string) (store.File, error) {
 		return store.File{}, fmt.Errorf("staging upload: %w", err)
 	}
 	begun := time.Now()
+	if u.to == nil || u.to.mode != ModeS3 {
+		if err := u.local.makeDir(name); err != nil {
+			return store.File{}, err
+		}
+	}
 	sending, span := tracing.Start(ctx, trace.SpanKindInternal, "storage send")
 	file, err := u.send(sending, name)
 	tracing.End(span, err)
@@ -166,27 +173,40 @@ func (u *Upload) Stage(ctx context.Context, name string) (store.File, error) {
 	return file, nil
 }
 
-// Commit gives a staged upload its name, durably, and replaces an earlier file of that
-// name. Call it before the row is visible. After a success it may be called again.
-func (u *Upload) Commit(ctx context.Context) error {
+// Rename gives a staged upload its local name, and replaces an earlier file of that name, but
+// not durably. Without it, Commit does so. It may be called again.
+func (u *Upload) Rename() error {
 	switch name := u.staged.Name; {
-	case u.committed:
+	case u.committed, u.renamed, u.staged.Location == store.InS3: // there the name is the object's key and does not change
 		return nil
 	case u.temporary == "" || name == "":
 		return fmt.Errorf("committing upload: %w", fs.ErrClosed)
-	case u.staged.Location != store.InS3: // there the name is the object's key and does not change
-		begun := time.Now()
-		_, span := tracing.Start(ctx, trace.SpanKindInternal, "storage commit")
-		err := u.rename(name)
-		tracing.End(span, err)
-		if err != nil {
-			return err
-		}
-		u.took += time.Since(begun)
 	default:
+		return u.rename(name)
+	}
+}
+
+// Commit gives a staged upload its name, durably, and replaces an earlier file of that
+// name. Call it before the row is visible. After a success it may be called again.
+func (u *Upload) Commit(ctx context.Context) error {
+	if u.committed {
+		return nil
+	}
+	begun := time.Now()
+	_, span := tracing.Start(ctx, trace.SpanKindInternal, "storage commit")
+	err := u.Rename()
+	if err == nil {
+		err = u.syncName()
+	}
+	tracing.End(span, err)
+	if err != nil {
+		return err
+	}
+	if u.staged.Location == store.InS3 {
 		u.Discard()
 	}
 	u.committed = true
+	u.took += time.Since(begun)
 	if u.to != nil {
 		u.to.observe(ctx, "write", u.staged.Name, u.Size, u.took)
 	}
@@ -204,7 +224,7 @@ func (u *Upload) Abort(ctx context.Context) {
 	if u.staged.Object != "" {
 		u.to.s3.takeBack(ctx, u.staged.Object)
 	}
-	u.staged, u.committed = store.File{}, false
+	u.staged, u.renamed, u.committed = store.File{}, false, false
 }
 
 // send stores the upload in S3, if files go there, and describes the file.
@@ -263,33 +283,55 @@ func checkName(name string) error {
 	return nil
 }
 
-// rename gives the upload its local name and makes that durable.
+// rename gives the upload its local name.
 func (u *Upload) rename(name string) error {
-	if u.temporary == "" {
-		return fmt.Errorf("naming upload: %w", fs.ErrClosed)
-	}
-	root, dir := u.local.root, path.Dir(name)
-	fresh := u.temporary == name
+	root := u.local.root
+	u.fresh = u.temporary == name
 	var err error
-	if !fresh {
+	if !u.fresh {
 		err = root.Rename(u.temporary, name)
 	}
-	if errors.Is(err, fs.ErrNotExist) { // the build's first file, or the janitor removed an empty directory
-		fresh = true
-		if err = root.MkdirAll(dir, 0o700); err == nil {
+	if errors.Is(err, fs.ErrNotExist) { // the janitor removed an empty directory
+		u.fresh = true
+		if err = root.MkdirAll(path.Dir(name), 0o700); err == nil {
 			err = root.Rename(u.temporary, name)
 		}
 	}
 	if err != nil {
 		return failure("naming upload", err)
 	}
-	u.temporary = ""
-	err = u.local.syncDir(dir)
-	if err == nil && fresh { // the entry of the new directory must be durable, too
+	u.temporary, u.renamed = "", true
+	return nil
+}
+
+// syncName makes the local name durable.
+func (u *Upload) syncName() error {
+	if !u.renamed {
+		return nil
+	}
+	dir := path.Dir(u.staged.Name)
+	err := u.local.syncDir(dir)
+	if err == nil && u.fresh { // the entry of the new directory must be durable, too
 		err = u.local.syncDir(path.Dir(dir))
 	}
 	if err != nil {
 		return failure("naming upload", err)
+	}
+	return nil
+}
+
+// makeDir makes the directory of a file, durably, so that its name costs little time later.
+func (l *Local) makeDir(name string) error {
+	dir := path.Dir(name)
+	err := l.root.Mkdir(dir, 0o700)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case err == nil:
+		err = l.syncDir(path.Dir(dir))
+	}
+	if err != nil {
+		return failure("making a directory", err)
 	}
 	return nil
 }

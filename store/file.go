@@ -39,6 +39,9 @@ type File struct {
 // and Abort once it is certain that no row will be. If the outcome is unknown
 // ([ErrOutcomeUnknown]) the file stays.
 type Staged interface {
+	// Rename makes the file visible under its name, but not yet durably. It is optional: Commit
+	// does the same. It may be called again.
+	Rename() error
 	// Commit makes the file visible under its name, durably. It may be called again.
 	Commit(ctx context.Context) error
 	// Abort removes the file, also after Commit.

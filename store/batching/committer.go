@@ -60,7 +60,12 @@ func New[T any](cfg Config[T]) *Committer[T] { return &Committer[T]{cfg: cfg, pa
 // Do returns nil when item is durable. Errors: those of Commit; ErrFull; ErrClosed; the
 // cause of ctx if it ended before item was in a batch; ErrUnknown, wrapping the cause, if
 // it ended later. After ErrFull, ErrClosed and the cause alone, item is never committed.
-func (c *Committer[T]) Do(ctx context.Context, item T) error {
+func (c *Committer[T]) Do(ctx context.Context, item T) error { return c.do(ctx, item, false) }
+
+// Stay is Do for a caller that can't leave a batch: once item is in one, it waits for its end.
+func (c *Committer[T]) Stay(ctx context.Context, item T) error { return c.do(ctx, item, true) }
+
+func (c *Committer[T]) do(ctx context.Context, item T, stay bool) error {
 	e := &entry[T]{item: item, done: make(chan struct{})}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -75,6 +80,9 @@ func (c *Committer[T]) Do(ctx context.Context, item T) error {
 	}
 	if c.remove(e) {
 		return context.Cause(ctx)
+	}
+	if stay {
+		<-e.done
 	}
 	select {
 	case <-e.done:

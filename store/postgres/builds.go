@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,6 +30,9 @@ type Builds struct {
 	db        *DB
 	cfg       BuildsConfig
 	additions *batching.Committer[*addition]
+	endings   *batching.Committer[*ending]
+	ending    sole        // the builds whose results are being recorded
+	slowDisk  atomic.Bool // results are recorded alone
 	beating   numbered
 }
 
@@ -39,6 +43,7 @@ func NewBuilds(db *DB, cfg BuildsConfig) *Builds {
 	}
 	b := &Builds{db: db, cfg: cfg, beating: number(sqlRecordBeat)}
 	b.additions = batching.New(batching.Config[*addition]{Commit: b.addTogether, Refused: isDataError, Pace: additionsAtOnce})
+	b.endings = batching.New(batching.Config[*ending]{Commit: b.recordTogether, Refused: isDataError, Pace: endingsAtOnce})
 	return b
 }
 

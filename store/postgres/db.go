@@ -277,6 +277,50 @@ func (o operation) tx(ctx context.Context, f func(context.Context, pgx.Tx) error
 	})
 }
 
+// trips runs a transaction in two round trips: the statements that lock queues, and, after
+// decide, those that write queues. If these are none, or there was an error, it is rolled back.
+// All three may be called more than once, decide only until it calls a function from once. Once
+// write was called, the end of ctx is ignored.
+func (o operation) trips(
+	ctx context.Context, lock func(*pgx.Batch), decide func(context.Context, *pgx.Conn) error, write func(*pgx.Batch),
+) error {
+	return o.do(ctx, func(ctx context.Context, c *pgx.Conn) (err error) {
+		defer func() {
+			if err != nil {
+				endTransaction(ctx, c)
+			}
+		}()
+		locks, writes := &pgx.Batch{}, &pgx.Batch{}
+		locks.Queue(sqlBegin)
+		lock(locks)
+		if err = c.SendBatch(ctx, locks).Close(); err != nil {
+			return err
+		}
+		if err = decide(ctx, c); err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		write(writes)
+		end := sqlCommit
+		if writes.Len() == 0 {
+			end = sqlRollback // which needs no write to the disk
+		}
+		writes.Queue(end)
+		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), opTimeout, errSlow)
+		defer cancel()
+		err = c.SendBatch(ctx, writes).Close()
+		switch {
+		case errors.Is(err, syscall.EPIPE): // as in tx
+			return contention(err)
+		case err != nil && end == sqlCommit && !isContention(err):
+			return statementFailure(ctx, err)
+		}
+		return err
+	})
+}
+
 // requeue calls f in a transaction, as tx does. f returns the builds that it made pending
 // again; the commit notifies every controller of them.
 func (o operation) requeue(ctx context.Context, f func(context.Context, pgx.Tx) ([]store.BuildRef, error)) error {

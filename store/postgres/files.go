@@ -178,7 +178,7 @@ func (f *Files) IfUnnamed(ctx context.Context, build, name string, object bool, 
 	remove = op.once(remove)
 	err = op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		removed = false
-		if _, err := lockBuild(ctx, tx, build); err != nil {
+		if _, err := tx.Exec(ctx, sqlLockEnds, []string{build}); err != nil {
 			return err
 		}
 		unnamed, err := collect(ctx, tx, pgx.RowTo[string], sqlUnnamed, []string{name}, object)

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,32 +19,40 @@ import (
 func (b *Builds) GiveBack(ctx context.Context, r store.Result) (back store.GiveBack, err error) {
 	r.Success, r.File, r.ErrorMessage = false, nil, store.ErrorText(r.ErrorMessage)
 	err = b.db.write("giving build "+r.BuildID+" back").requeue(ctx, func(ctx context.Context, tx pgx.Tx) (refs []store.BuildRef, err error) {
-		st, err := lockRelation(ctx, tx, r)
-		if err != nil {
+		e, rows := &ending{Result: r}, ends{}
+		locks, writes := &pgx.Batch{}, &pgx.Batch{}
+		rows.lock(locks, []*ending{e}, sqlLockEnders, sqlLockEnds)
+		if err := tx.SendBatch(ctx, locks).Close(); err != nil {
+			return nil, fmt.Errorf("locking the worker and the build: %w", err)
+		}
+		rows.relate(e)
+		repeat, err := e.st.result(r)
+		if back = (store.GiveBack{State: e.st.state, Repeat: repeat || e.st.state == store.Pending}); back.Repeat || err != nil {
 			return nil, err
 		}
-		repeat, err := st.result(r)
-		if back = (store.GiveBack{State: st.state, Repeat: repeat || st.state == store.Pending}); back.Repeat || err != nil {
-			return nil, err
+		w := rows.workers[r.WorkerID]
+		before := w.health.Backoffs
+		if e.st.givenBack >= store.MaxGiveBacks {
+			back.State = store.Failed
+			e.ErrorMessage = store.ErrorText(fmt.Sprintf("No worker could run it, %d attempts failed. The last one (%s): %s",
+				e.st.givenBack+1, r.Fault, r.ErrorMessage))
+			b.decideEnds(&rows, []*ending{e})
+		} else {
+			back.State, refs = store.Pending, make([]store.BuildRef, 1)
+			giveBack(writes, r, &refs[0])
+			w.held--
+			w.seen = true
+			w.ended(b.cfg.Quarantine, r)
+			rows.written = append(rows.written, w)
 		}
-		if back.Status = store.Idle; st.held > 1 {
+		if back.Status = store.Idle; w.held > 0 {
 			back.Status = store.Busy
 		}
-		before := st.health.Backoffs
-		if st.givenBack >= store.MaxGiveBacks {
-			back.State = store.Failed
-			failed := r
-			failed.ErrorMessage = store.ErrorText(fmt.Sprintf("No worker could run it, %d attempts failed. The last one (%s): %s",
-				st.givenBack+1, r.Fault, r.ErrorMessage))
-			err = b.writeResult(ctx, tx, &st, failed)
-		} else {
-			back.State = store.Pending
-			refs, err = b.giveBack(ctx, tx, &st, r)
+		if w.health.Backoffs > before {
+			back.Quarantined = w.health.Quarantine
 		}
-		if st.health.Backoffs > before {
-			back.Quarantined = st.health.Quarantine
-		}
-		return refs, err
+		rows.write(writes)
+		return refs, tx.SendBatch(ctx, writes).Close()
 	})
 	if err != nil {
 		return store.GiveBack{}, err
@@ -53,46 +60,23 @@ func (b *Builds) GiveBack(ctx context.Context, r store.Result) (back store.GiveB
 	return back, nil
 }
 
-// healthColumns sets the columns of workers whose values recordEnd has computed.
-const healthColumns = `
-	attempts = @attempts, quarantine = nullif(@quarantine, ''), quarantines = @backoffs,
-	rests_until = CASE WHEN @rest::interval > interval '0' THEN now() + @rest ELSE rests_until END`
-
-// recordEnd updates the worker's health in st for the end of the attempt, and adds the
-// arguments of healthColumns. Only the end of an attempt that the worker still held counts.
-func (b *Builds) recordEnd(st *relation, r store.Result, args pgx.NamedArgs) {
-	var rest time.Duration
-	if st.holder == r.WorkerID {
-		rest = st.health.Ended(b.cfg.Quarantine, r)
-	}
-	args["attempts"], args["quarantine"], args["backoffs"], args["rest"] = st.health.Attempts, st.health.Quarantine, st.health.Backoffs, rest
-}
-
-// sqlGiveBack makes a build pending again and frees a slot of its holder. Both are locked.
+// sqlGiveBack makes a build pending again, which is locked.
 const sqlGiveBack = `/* give_back */
 WITH b AS (
 	UPDATE builds SET given_back = given_back + 1,` + pendingAgain + `
-	WHERE seq = (SELECT seq FROM build_ids WHERE id = @build)
+	WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)
 	RETURNING seq, platform, class, position, attempt, log_lines
 ), l AS (
 	INSERT INTO build_logs (build, number, level, message, kind, worker, attempt, facts)
-	SELECT seq, log_lines, 'warn', @line, 'requeued', @worker, attempt, jsonb_build_object('reason', @fault::text, 'error', @error::text) FROM b
-), w AS (
-	UPDATE workers SET held = held - 1, last_seen_at = now(),` + healthColumns + `,
-		status = CASE WHEN held > 1 THEN 'building' ELSE 'idle' END
-	WHERE id = @worker
+	SELECT seq, log_lines, 'warn', $3, 'requeued', $2, attempt, jsonb_build_object('reason', $4::text, 'error', $5::text) FROM b
 )
 SELECT platform, class, position FROM b`
 
-func (b *Builds) giveBack(ctx context.Context, tx pgx.Tx, st *relation, r store.Result) ([]store.BuildRef, error) {
-	args := pgx.NamedArgs{
-		"build": r.BuildID, "worker": r.WorkerID, "fault": string(r.Fault), "error": r.ErrorMessage,
-		"line": fmt.Sprintf("Worker %s gave this build back (%s: %s), build is pending again", r.WorkerID, r.Fault, r.ErrorMessage),
-	}
-	b.recordEnd(st, r, args)
-	var back store.BuildRef
-	if err := tx.QueryRow(ctx, sqlGiveBack, args).Scan(&back.Platform, &back.ClassID, &back.Position); err != nil {
-		return nil, fmt.Errorf("writing the build: %w", err)
-	}
-	return []store.BuildRef{back}, nil
+// giveBack queues the statement that makes the build of r pending again, and sets where it is
+// then.
+func giveBack(batch *pgx.Batch, r store.Result, back *store.BuildRef) {
+	line := fmt.Sprintf("Worker %s gave this build back (%s: %s), build is pending again", r.WorkerID, r.Fault, r.ErrorMessage)
+	batch.Queue(sqlGiveBack, r.BuildID, r.WorkerID, line, string(r.Fault), r.ErrorMessage).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&back.Platform, &back.ClassID, &back.Position)
+	})
 }

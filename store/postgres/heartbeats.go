@@ -28,9 +28,7 @@ type relation struct {
 	// worker is the worker's number and the highest counter that it has used. Only
 	// sqlRecordBeat sets it.
 	worker store.WorkerToken
-	// Only lockRelation sets the rest. held is how many builds the worker holds.
-	health    store.WorkerHealth
-	held      int
+	// Only ends.lock sets the rest.
 	givenBack int
 	// retry is true if the build is a retry of another one.
 	retry bool

@@ -341,11 +341,13 @@ func (f *settled) Commit(context.Context) error {
 	return f.err
 }
 
+func (f *settled) Rename() error         { return nil }
 func (f *settled) Abort(context.Context) { f.aborted = true }
 
 // staged is a file whose Commit is a function. Nothing is left to abort.
 type staged func() error
 
+func (f staged) Rename() error                { return nil }
 func (f staged) Commit(context.Context) error { return f() }
 func (f staged) Abort(context.Context)        {}
 

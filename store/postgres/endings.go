@@ -1,0 +1,350 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/trace"
+
+	"takt/store"
+	"takt/store/batching"
+	"takt/store/tracing"
+)
+
+// ending is a result while it is recorded. Transactions that are tried again set anew what
+// follows alone.
+type ending struct {
+	store.Result
+	files   []store.Staged // of a success
+	request trace.SpanContext
+	// alone is true if it must be recorded in a transaction of its own, which waits for locks:
+	// another transaction has locked its rows, or it completes a retry, for which a second
+	// worker may be locked.
+	alone bool
+
+	st     relation
+	seq    int64 // of the build
+	blamed *ender
+	repeat bool
+	err    error // why the result was refused although others of the same transaction were recorded
+}
+
+// ender is the locked row of a worker whose builds end, and how it changes.
+type ender struct {
+	id      string
+	number  uint32
+	status  store.WorkerStatus
+	held    int
+	health  store.WorkerHealth
+	rest    time.Duration // how long it gets no builds from now on; 0 leaves that as it is
+	seen    bool          // it has just reported something itself
+	counted [2]int        // builds that it completed and failed
+}
+
+// endingsAtOnce is how transactions record results: each the results of many workers.
+var endingsAtOnce = batching.Pace{Parallel: 2, Most: 64}
+
+const (
+	// lockEnders and lockEnds lock the workers, then the builds, in the order of every
+	// statement that locks several.
+	lockEnders = `SELECT id, number, status, held, attempts, coalesce(quarantine, ''), quarantines, rests_until > now()
+FROM workers WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE`
+	lockEnds = `SELECT id, seq, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt, given_back, retry_root IS NOT NULL
+FROM builds WHERE seq = ANY (ARRAY(SELECT seq FROM build_ids WHERE id = ANY ($1))) ORDER BY seq FOR UPDATE`
+
+	sqlLockEnders = `/* lock_enders */ ` + lockEnders
+	sqlLockEnds   = `/* lock_ends */ ` + lockEnds
+	// sqlTryEnders and sqlTryEnds leave out rows that another transaction has locked, so that
+	// one slow transaction does not hold up all who share this one.
+	sqlTryEnders = `/* try_enders */ ` + lockEnders + ` SKIP LOCKED`
+	sqlTryEnds   = `/* try_ends */ ` + lockEnds + ` SKIP LOCKED`
+
+	// sqlEndBuilds ends builds. Only completed ones have a file.
+	sqlEndBuilds = `/* end_builds */
+WITH b AS (
+	UPDATE builds SET state = CASE WHEN e.success THEN 'completed' ELSE 'failed' END, worker_id = e.worker,
+		error_message = e.message, completed_at = now(), updated_at = now(), last_seen_at = now(), log_lines = log_lines + 1
+	FROM unnest($1::bigint[], $2::text[], $3::bool[], $4::text[], $5::text[]) AS e(build, worker, success, message, line)
+	WHERE seq = e.build
+	RETURNING seq, state, attempt, log_lines, worker_id, success, line
+), f AS (
+	INSERT INTO build_files (build, kind, name, size, sha256, location, object, copy_due)
+	SELECT * FROM unnest($6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::bytea[], $11::text[], $12::text[], $13::timestamptz[])
+)
+INSERT INTO build_logs (build, number, level, message, kind, worker, attempt)
+SELECT seq, log_lines, CASE WHEN success THEN 'info' ELSE 'error' END, line, state, worker_id, attempt FROM b`
+
+	// sqlEndWorkers writes what ends of builds change in workers.
+	sqlEndWorkers = `/* end_workers */
+UPDATE workers SET held = e.held, completed = completed + e.done, failed = failed + e.lost,
+	attempts = e.attempts, quarantine = nullif(e.quarantine, ''), quarantines = e.backoffs,
+	rests_until = CASE WHEN e.rest > interval '0' THEN now() + e.rest ELSE rests_until END,
+	last_seen_at = CASE WHEN e.seen THEN now() ELSE last_seen_at END,
+	status = CASE WHEN e.held > 0 THEN 'building' WHEN status = 'offline' AND e.held = workers.held THEN 'offline' ELSE 'idle' END
+FROM unnest($1::text[], $2::int[], $3::int[], $4::int[], $5::text[], $6::text[], $7::int[], $8::interval[], $9::bool[])
+	AS e(worker, held, done, lost, attempts, quarantine, backoffs, rest, seen)
+WHERE id = e.worker`
+)
+
+// columns returns the targets of lockEnders.
+func (w *ender) columns() []any {
+	return []any{&w.id, &w.number, &w.status, &w.held, &w.health.Attempts, &w.health.Quarantine, &w.health.Backoffs, &w.health.Resting}
+}
+
+// ends are the rows that a transaction has locked.
+type ends struct {
+	workers map[string]*ender
+	builds  map[string]*lockedEnd
+	// written are the workers whose rows change, recorded the results that are written.
+	written  []*ender
+	recorded []*ending
+}
+
+// lockedEnd is the locked row of a build.
+type lockedEnd struct {
+	relation
+	seq int64
+}
+
+// lock queues the statements that lock the rows of some results; see lockEnders.
+func (rows *ends) lock(batch *pgx.Batch, some []*ending, enders, ends string) {
+	rows.workers, rows.builds = make(map[string]*ender, len(some)), make(map[string]*lockedEnd, len(some))
+	workers, builds := make([]string, len(some)), make([]string, len(some))
+	for i, e := range some {
+		workers[i], builds[i] = e.WorkerID, e.BuildID
+	}
+	batch.Queue(enders, workers).Query(func(r pgx.Rows) error {
+		var w ender
+		_, err := pgx.ForEachRow(r, w.columns(), func() error {
+			one := w
+			rows.workers[w.id] = &one
+			return nil
+		})
+		return err
+	})
+	batch.Queue(ends, builds).Query(func(r pgx.Rows) error {
+		var id string
+		var b lockedEnd
+		_, err := pgx.ForEachRow(r, []any{&id, &b.seq, &b.state, &b.holder, &b.lastHolder, &b.attempt, &b.givenBack, &b.retry}, func() error {
+			one := b
+			one.buildKnown = true
+			rows.builds[id] = &one
+			return nil
+		})
+		return err
+	})
+}
+
+// relate sets how the build and the worker of e relate to each other, by the locked rows.
+func (rows *ends) relate(e *ending) {
+	e.st, e.seq = relation{}, 0
+	if b := rows.builds[e.BuildID]; b != nil {
+		e.st, e.seq = b.relation, b.seq
+	}
+	e.st.workerKnown = rows.workers[e.WorkerID] != nil
+}
+
+// end notes that e's build has ended. It frees a slot of the worker if the worker held the
+// build. Only the end of an attempt that it still held counts for its health.
+func (w *ender) end(rule store.QuarantineRule, e *ending) {
+	freed := 0
+	if e.st.state.Held() {
+		freed = 1
+	}
+	w.held -= freed
+	if w.seen = true; e.st.holder == w.id {
+		w.ended(rule, e.Result)
+	}
+	if e.Success {
+		w.counted[0]++
+	} else {
+		w.counted[1]++
+	}
+}
+
+// ended updates the worker's health for the end of an attempt.
+func (w *ender) ended(rule store.QuarantineRule, r store.Result) {
+	if rest := w.health.Ended(rule, r); rest > 0 {
+		w.rest, w.health.Resting = rest, true
+	}
+}
+
+// write queues the statements that write what was decided.
+func (rows *ends) write(batch *pgx.Batch) {
+	if n := len(rows.recorded); n > 0 {
+		builds, workers, successes := make([]int64, n), make([]string, n), make([]bool, n)
+		messages, lines := make([]*string, n), make([]string, n)
+		var owners []int64
+		files := fileColumns{}
+		for i, e := range rows.recorded {
+			builds[i], workers[i], successes[i], lines[i] = e.seq, e.WorkerID, e.Success, "Build completed successfully"
+			if e.Success {
+				owners = append(owners, e.seq)
+				files.add(store.ResultFile, *e.File)
+			} else {
+				messages[i], lines[i] = &e.ErrorMessage, failureLine(e.ErrorMessage)
+			}
+		}
+		batch.Queue(sqlEndBuilds, builds, workers, successes, messages, lines,
+			owners, files.kinds, files.names, files.sizes, files.digests, files.locations, files.objects, files.due)
+	}
+	if n := len(rows.written); n > 0 {
+		ids, held, done, lost := make([]string, n), make([]int, n), make([]int, n), make([]int, n)
+		attempts, quarantines, backoffs, rests, seen := make([]string, n), make([]string, n), make([]int, n), make([]time.Duration, n), make([]bool, n)
+		for i, w := range rows.written {
+			ids[i], held[i], done[i], lost[i] = w.id, w.held, w.counted[0], w.counted[1]
+			attempts[i], quarantines[i], backoffs[i], rests[i], seen[i] = w.health.Attempts, w.health.Quarantine, w.health.Backoffs, w.rest, w.seen
+		}
+		batch.Queue(sqlEndWorkers, ids, held, done, lost, attempts, quarantines, backoffs, rests, seen)
+	}
+}
+
+// recordTogether records results in one transaction, not with a caller's context, because all
+// share it.
+func (b *Builds) recordTogether(some []*ending) error {
+	requests := make([]trace.SpanContext, len(some))
+	for i, e := range some {
+		requests[i] = e.request
+	}
+	ctx, span := tracing.Together(context.Background(), "result batch", requests) //nolint:forbidigo // all callers share it
+	err := b.recordEnds(ctx, b.db.write("recording results"), some)
+	tracing.End(span, err)
+	return err
+}
+
+// recordEnds records results of different builds in one transaction. It leaves those alone
+// that need a transaction of their own, unless there is only one and it is marked alone.
+func (b *Builds) recordEnds(ctx context.Context, op operation, some []*ending) error {
+	var rows ends
+	place := op.once(func() error { return nil })
+	enders, locked, wait := sqlTryEnders, sqlTryEnds, len(some) == 1 && some[0].alone
+	if wait {
+		enders, locked = sqlLockEnders, sqlLockEnds
+	}
+	return op.trips(ctx, func(batch *pgx.Batch) {
+		rows = ends{}
+		rows.lock(batch, some, enders, locked)
+	}, func(ctx context.Context, c *pgx.Conn) error {
+		accepted := make([]*ending, 0, len(some))
+		for _, e := range some {
+			e.blamed, e.repeat, e.err = nil, false, nil
+			rows.relate(e)
+			if e.alone = !wait && (!e.st.buildKnown || !e.st.workerKnown || e.st.retry && e.Success); e.alone {
+				continue
+			}
+			if e.repeat, e.err = e.st.result(e.Result); !e.repeat && e.err == nil {
+				accepted = append(accepted, e)
+			}
+		}
+		if wait && len(accepted) > 0 && some[0].Success && some[0].st.retry && b.cfg.Quarantine.Faults > 0 {
+			var err error
+			if some[0].blamed, err = b.blame(ctx, c, some[0]); err != nil {
+				return fmt.Errorf("judging the worker on which the build failed before: %w", err)
+			}
+		}
+		if slices.ContainsFunc(accepted, func(e *ending) bool { return len(e.files) > 0 }) {
+			_ = place() // the transaction does not run again
+			b.place(ctx, accepted)
+		}
+		b.decideEnds(&rows, accepted)
+		return nil
+	}, rows.write)
+}
+
+// decideEnds decides what the accepted results change whose files have their names. Those of
+// one worker are decided one after the other.
+func (b *Builds) decideEnds(rows *ends, accepted []*ending) {
+	for _, e := range accepted {
+		if e.err != nil {
+			continue
+		}
+		w := rows.workers[e.WorkerID]
+		if !w.seen {
+			rows.written = append(rows.written, w)
+		}
+		w.end(b.cfg.Quarantine, e)
+		rows.recorded = append(rows.recorded, e)
+		if e.blamed != nil {
+			rows.written = append(rows.written, e.blamed)
+		}
+	}
+}
+
+// slowRename is how long renames of a transaction may take for the next results to share one.
+const slowRename = 100 * time.Millisecond
+
+// filesAtOnce is how many files of a transaction are made durable at once.
+const filesAtOnce = 8
+
+// place gives the files of accepted results their names and makes them durable. If that
+// fails, the result is refused and the others are not. It waits for all, because a rename that
+// ends after the locks were released could replace the file of a newer attempt.
+func (b *Builds) place(ctx context.Context, accepted []*ending) {
+	begun := time.Now()
+	for _, e := range accepted {
+		for _, f := range e.files {
+			if e.err == nil {
+				e.err = f.Rename()
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	turn := make(chan struct{}, filesAtOnce)
+	for _, e := range accepted {
+		if len(e.files) == 0 || e.err != nil {
+			continue
+		}
+		turn <- struct{}{}
+		wg.Go(func() {
+			defer func() {
+				if v := recover(); v != nil { // nobody else would
+					e.err = fmt.Errorf("committing a result: panic: %v\n%s", v, debug.Stack())
+				}
+				<-turn
+			}()
+			e.err = commitFiles(trace.ContextWithSpanContext(ctx, e.request), e.files)
+		})
+	}
+	wg.Wait()
+	b.slowDisk.Store(time.Since(begun) > slowRename)
+}
+
+// sole lets one caller at a time have a key. The zero value is ready.
+type sole struct {
+	mu    sync.Mutex // guards what follows
+	taken map[string]chan struct{}
+}
+
+// take waits until nobody has key, and returns the function that gives it back. Error: the
+// cause of ctx.
+func (s *sole) take(ctx context.Context, key string) (free func(), err error) {
+	for {
+		s.mu.Lock()
+		others := s.taken[key]
+		if others == nil {
+			own := make(chan struct{})
+			if s.taken == nil {
+				s.taken = map[string]chan struct{}{}
+			}
+			s.taken[key] = own
+			s.mu.Unlock()
+			return func() {
+				s.mu.Lock()
+				delete(s.taken, key)
+				s.mu.Unlock()
+				close(own)
+			}, nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-others:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
