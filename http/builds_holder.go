@@ -83,10 +83,9 @@ func (h *holders) publishHeartbeat(ctx context.Context, heartbeat store.Heartbea
 	return nil
 }
 
-// presence returns a function that records a heartbeat once PresenceInterval has passed since
-// the last one. It is called for as long as bytes move.
-func (h *holders) presence(ctx context.Context, heartbeat store.Heartbeat) func(now time.Time) {
-	next := time.Now().Add(h.cfg.PresenceInterval)
+// presence returns a function that records a heartbeat at next and then once PresenceInterval
+// has passed since the last one. It is called for as long as bytes move.
+func (h *holders) presence(ctx context.Context, heartbeat store.Heartbeat, next time.Time) func(now time.Time) {
 	return func(now time.Time) {
 		if now.Before(next) {
 			return
@@ -109,7 +108,7 @@ func (h *holders) sendTo(ctx context.Context, c echo.Context, heartbeat store.He
 		}
 		h.edge.Belongs(edge.CallerOf(ctx), heartbeat.WorkerID)
 	}
-	d.ContentType, d.Moved = "application/zip", h.presence(ctx, heartbeat)
+	d.ContentType, d.Moved = "application/zip", h.presence(ctx, heartbeat, time.Now().Add(h.cfg.PresenceInterval))
 	return nil, h.edge.SendDownload(c, d)
 }
 

@@ -31,6 +31,8 @@ type outcome struct {
 	fileName     string          // as it was uploaded
 	body         *edge.Body
 	begun        time.Time
+	build        store.Build // as it was at found
+	found        time.Time   // zero: not found yet
 }
 
 func (h *holders) upload(ctx context.Context, c echo.Context, sent api.UploadResultIn) (any, error) {
@@ -71,7 +73,7 @@ func (h *holders) admitUpload(ctx context.Context, in *outcome) error {
 	if err := in.checkIDs(); err != nil {
 		return err
 	}
-	b, err := h.store.Find(ctx, in.heartbeat.BuildID)
+	b, err := h.find(ctx, in)
 	if err != nil {
 		return err
 	}
@@ -87,14 +89,43 @@ func (h *holders) admitUpload(ctx context.Context, in *outcome) error {
 	return nil
 }
 
-// attribute makes the transfer count as heartbeats from now on.
+// find finds the build of an upload, unless it was found a moment ago.
+func (h *holders) find(ctx context.Context, in *outcome) (store.Build, error) {
+	if time.Since(in.found) > briefly {
+		b, err := h.store.Find(ctx, in.heartbeat.BuildID)
+		if err != nil {
+			return b, err
+		}
+		in.build, in.found = b, time.Now()
+	}
+	return in.build, nil
+}
+
+// briefly is how long an upload lasts that does not count as a heartbeat, and for which the
+// build is read once.
+const briefly = time.Second
+
+// attribute makes the transfer count as heartbeats from now on: at once if the last heartbeat
+// of the build was long ago, else when it has lasted a moment.
 func (h *holders) attribute(ctx context.Context, in *outcome) {
 	if in.body == nil || in.body.Moved != nil || in.checkIDs() != nil {
 		return
 	}
-	touch := h.presence(ctx, in.heartbeat)
-	touch(time.Now().Add(h.cfg.PresenceInterval)) // the first one at once
-	in.body.Moved = touch
+	now := time.Now()
+	first := now
+	b, _ := h.find(ctx, in) // if it can't be found, recordResult says so
+	if last := later(b.StartedAt, b.LastSeenAt); now.Sub(last) < h.cfg.PresenceInterval {
+		first = now.Add(briefly)
+	}
+	in.body.Moved = h.presence(ctx, in.heartbeat, first)
+	in.body.Moved(now)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // takeUpload reads a part. The file comes first, last or not at all.
@@ -170,7 +201,7 @@ func (in *outcome) check() (success bool, err error) {
 // recordResult finishes the build. A file that has its name but no row stays, because a
 // newer result may have the same name by now; the sweeper removes it.
 func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) (reply api.Uploaded, err error) {
-	b, err := h.store.Find(ctx, in.heartbeat.BuildID)
+	b, err := h.find(ctx, in)
 	if err != nil {
 		return reply, err
 	}

@@ -50,7 +50,7 @@ func TestS3Outage(t *testing.T) {
 		down := b.send("GET", "/api/builds/"+build.ID+"/source", key("X-Worker-Id", worker.ID), "")
 		require.Equal(t, 503, down.status, "before the status line")
 		require.NotContains(t, down.body, server.Endpoint)
-		require.Equal(t, "building", b.status(build.ID).State)
+		require.Equal(t, "assigned", b.status(build.ID).State)
 		health := decode[api.Health](t, b.send("GET", "/health", nil, ""))
 		require.Equal(t, false, health.Storage["ok"])
 

@@ -74,7 +74,7 @@ func requireTraces(t *testing.T, spans []tracingtest.Span) {
 						require.Equal(t, "takt-worker", below(a, step).Service)
 					}
 				}
-				below(below(a, "POST /api/workers/upload"), "finish")
+				below(below(a, "POST /api/workers/upload"), "storage commit")
 				below(a, "GET /api/builds/:id/source")
 				continue
 			}
@@ -102,12 +102,17 @@ func requireBatches(t *testing.T, spans []tracingtest.Span) {
 	for _, s := range spans {
 		byID[s.ID] = s
 	}
-	batches, inserts := 0, 0
+	batches, inserts, results := 0, 0, 0
 	for _, s := range spans {
 		switch s.Name {
 		case "assign batch":
 			batches++
 			require.Equal(t, "POST /api/workers/poll", byID[s.Parent].Name)
+		case "result batch":
+			results++
+			require.Equal(t, "POST /api/workers/upload", byID[s.Parent].Name)
+		case "end_builds":
+			require.Contains(t, []string{"POST /api/workers/upload", "result batch"}, byID[s.Parent].Name)
 		case "submit batch":
 			require.Equal(t, "submit", byID[s.Parent].Name)
 		case "insert_builds": // alone, or with those of other submits
@@ -122,6 +127,7 @@ func requireBatches(t *testing.T, spans []tracingtest.Span) {
 	}
 	require.NotZero(t, batches)
 	require.NotZero(t, inserts)
+	require.NotZero(t, results)
 }
 
 // requireCompletions checks that the calls to HubSpot have spans.

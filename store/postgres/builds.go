@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -31,6 +33,7 @@ type Builds struct {
 	cfg       BuildsConfig
 	additions *batching.Committer[*addition]
 	endings   *batching.Committer[*ending]
+	lookups   *batching.Committer[*lookup]
 	ending    sole        // the builds whose results are being recorded
 	slowDisk  atomic.Bool // results are recorded alone
 	beating   numbered
@@ -43,6 +46,7 @@ func NewBuilds(db *DB, cfg BuildsConfig) *Builds {
 	}
 	b := &Builds{db: db, cfg: cfg, beating: number(sqlRecordBeat)}
 	b.additions = batching.New(batching.Config[*addition]{Commit: b.addTogether, Refused: isDataError, Pace: additionsAtOnce})
+	b.lookups = batching.New(batching.Config[*lookup]{Commit: b.findTogether, Refused: isDataError, Pace: lookupsAtOnce})
 	b.endings = batching.New(batching.Config[*ending]{Commit: b.recordTogether, Refused: isDataError, Pace: endingsAtOnce})
 	return b
 }
@@ -64,25 +68,57 @@ const buildJoins = `
 LEFT JOIN worker_details d ON d.worker_id = b.worker_id
 LEFT JOIN build_files f ON f.build = b.seq`
 
-const sqlFindBuild = `/* find_build */ SELECT ` + buildColumns + `
-FROM builds b` + buildJoins + ` WHERE b.seq = (SELECT seq FROM build_ids WHERE id = $1)`
+const sqlFindBuilds = `/* find_builds */ SELECT ` + buildColumns + `
+FROM builds b` + buildJoins + ` WHERE b.seq = ANY (ARRAY(SELECT seq FROM build_ids WHERE id = ANY ($1))) ORDER BY b.seq`
 
-// Find returns a build with its files and the hash of its token. Error: NotFound.
-func (b *Builds) Find(ctx context.Context, id string) (build store.Build, err error) {
-	err = b.db.read("finding build "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		build, err = findBuild(ctx, c, id)
-		return err
-	})
-	return build, err
+// Find returns a build with its files and the hash of its token. Calls at the same time share
+// a statement. Error: NotFound.
+func (b *Builds) Find(ctx context.Context, id string) (store.Build, error) {
+	op, l := b.db.read("finding build "+id), &lookup{id: id}
+	err := b.lookups.Do(ctx, l)
+	switch {
+	case errors.Is(err, batching.ErrUnknown):
+		err = cmp.Or(context.Cause(ctx), err) // there is no outcome
+	case err == nil && l.build == nil:
+		err = errNoBuild()
+	case err == nil:
+		return *l.build, nil
+	}
+	return store.Build{}, op.failure(err)
 }
 
-func findBuild(ctx context.Context, q querier, id string) (store.Build, error) {
-	rows, _ := q.Query(ctx, sqlFindBuild, id) // its error is that of the rows
-	found, err := scanBuilds(rows)
-	if err == nil && len(found) == 0 {
-		err = errNoBuild()
+// lookup is a call of Find. build is nil if there is none.
+type lookup struct {
+	id    string
+	build *store.Build
+}
+
+// lookupsAtOnce is how statements find builds: each the builds of many requests.
+var lookupsAtOnce = batching.Pace{Parallel: 2, Most: 64}
+
+// findTogether reads builds in one statement, not with a caller's context, because all share
+// it.
+func (b *Builds) findTogether(some []*lookup) error {
+	ids := make([]string, len(some))
+	for i, l := range some {
+		ids[i] = l.id
 	}
-	return append(found, store.Build{})[0], err
+	var found []store.Build
+	err := b.db.read("finding builds").run(context.Background(), func(ctx context.Context, c *pgx.Conn) (err error) { //nolint:forbidigo // all callers share it
+		found, err = findBuilds(ctx, c, ids)
+		return err
+	})
+	for _, l := range some {
+		if i := slices.IndexFunc(found, func(b store.Build) bool { return b.ID == l.id }); i >= 0 {
+			l.build = &found[i]
+		}
+	}
+	return err
+}
+
+func findBuilds(ctx context.Context, q querier, ids []string) ([]store.Build, error) {
+	rows, _ := q.Query(ctx, sqlFindBuilds, ids) // its error is that of the rows
+	return scanBuilds(rows)
 }
 
 const (

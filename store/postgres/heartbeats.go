@@ -96,7 +96,11 @@ func (b *Builds) Held(ctx context.Context, s store.Heartbeat) (build store.Build
 		if !st.state.Held() {
 			return errNotAssigned()
 		}
-		build, err = findBuild(ctx, c, s.BuildID)
+		found, err := findBuilds(ctx, c, []string{s.BuildID})
+		if err == nil && len(found) == 0 {
+			err = errNoBuild()
+		}
+		build = append(found, store.Build{})[0]
 		return err
 	})
 	return build, err
