@@ -185,7 +185,7 @@ fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
 	@set -e; for p in $$($(GO) list ./...); do \
 		list=$$($(GO) test -list '^Fuzz' $$p) || { echo "$$list"; exit 1; }; \
 		for f in $$(echo "$$list" | grep '^Fuzz' || true); do \
-			echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; \
+			echo "$$p $$f"; $(GO) test -run '^$$' -parallel $$(getconf _NPROCESSORS_ONLN) -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; \
 		done; done
 
 mutants: $(SERVERS) ## break each mechanism that a promise stands on, and see its test fail; what is as when it was caught is not run, but with ALL=1; ONLY=REGEX runs some
