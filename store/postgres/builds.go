@@ -36,7 +36,11 @@ type Builds struct {
 	lookups   *batching.Committer[*lookup]
 	ending    sole        // the builds whose results are being recorded
 	slowDisk  atomic.Bool // results are recorded alone
-	beating   numbered
+	beats     *batching.Committer[*beat]
+	heard     sole // the builds whose heartbeats are being recorded
+	// beating is sqlRecordBeat. beatingAlone waits for locks, in the order of all that lock
+	// several rows: workers, then builds.
+	beating, beatingAlone numbered
 }
 
 // NewBuilds returns the builds of db.
@@ -44,9 +48,10 @@ func NewBuilds(db *DB, cfg BuildsConfig) *Builds {
 	if cfg.QueueLimit <= 0 {
 		cfg.QueueLimit = store.DefaultQueueLimit
 	}
-	b := &Builds{db: db, cfg: cfg, beating: number(sqlRecordBeat)}
+	b := &Builds{db: db, cfg: cfg, beating: number(sqlRecordBeat), beatingAlone: number(strings.ReplaceAll(sqlRecordBeat, " SKIP LOCKED", ""))}
 	b.additions = batching.New(batching.Config[*addition]{Commit: b.addTogether, Refused: isDataError, Pace: additionsAtOnce})
 	b.lookups = batching.New(batching.Config[*lookup]{Commit: b.findTogether, Refused: isDataError, Pace: lookupsAtOnce})
+	b.beats = batching.New(batching.Config[*beat]{Commit: b.beatTogether, Refused: isDataError, Pace: beatsAtOnce})
 	b.endings = batching.New(batching.Config[*ending]{Commit: b.recordTogether, Refused: isDataError, Pace: endingsAtOnce})
 	return b
 }

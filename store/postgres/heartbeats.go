@@ -2,11 +2,15 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/trace"
 
 	"takt/store"
+	"takt/store/batching"
+	"takt/store/tracing"
 )
 
 // heartbeatInterval is the shortest time between two written heartbeats of one build, in seconds.
@@ -49,7 +53,7 @@ func readRelation(ctx context.Context, q querier, s store.Heartbeat) (st relatio
 	return st, nil
 }
 
-// columns returns the targets of sqlRelation, with which those of sqlRecordBeat begin.
+// columns returns the targets of sqlRelation, which sqlRecordBeat has, too.
 func (st *relation) columns() []any {
 	return []any{&st.workerKnown, &st.rival, &st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt}
 }
@@ -106,19 +110,19 @@ func (b *Builds) Held(ctx context.Context, s store.Heartbeat) (build store.Build
 	return build, err
 }
 
-// sqlRecordBeat writes a heartbeat and its log lines in one statement, and returns the relation as
-// it was before. Its steps:
+// sqlRecordBeat writes heartbeats of different builds and their log lines in one statement, and
+// returns the relations as they were before. Its steps:
 //
-//	r       reads the relation. due says whether to write a heartbeat, lines whether to write
+//	r       reads the relations. due says whether to write a heartbeat, lines whether to write
 //	        log lines; both are false for a worker that may not send this heartbeat
-//	w       updates the worker, which is locked before the build
-//	a       locks the build and reads whether it is still assigned, because only one of
-//	        several heartbeats that arrive together may begin the build
-//	b       updates the build, if the worker still has it in this attempt. Its lock makes
-//	        the lines visible in the order of their numbers, so that a reader who continues
-//	        after the last line misses none. The lines get the numbers after numbered.
-//	        log_bytes counts all lines. A build that has ended only takes late lines, up to
-//	        store.MaxBuildLog bytes
+//	w       updates the workers, which are locked before the builds
+//	a       locks the builds that a heartbeat changes, if its worker still has the build in this
+//	        attempt, and reads whether they are still assigned, because only one of several
+//	        heartbeats that arrive together may begin a build
+//	b       updates the builds. Their locks make the lines of each visible in the order of their
+//	        numbers, so that a reader who continues after the last line misses none. The lines
+//	        get the numbers after numbered. log_bytes counts all lines. A build that has ended
+//	        only takes late lines, up to store.MaxBuildLog bytes
 //	logged  inserts the lines, until the log has store.MaxLogHead bytes
 //	reached inserts a line that says so
 //	kept    inserts later lines apart while the build runs; a trigger moves them to the end
@@ -126,86 +130,165 @@ func (b *Builds) Held(ctx context.Context, s store.Heartbeat) (build store.Build
 //	cut     removes lines kept apart that begin more than store.MaxLogTail bytes before
 //	        the end
 //
-// The eighth value is true if r expected to update the build, but another transaction took
-// it away meanwhile.
+// It passes over rows that another transaction has locked, so that one slow transaction does not
+// hold up all whose heartbeats share the statement. The ninth value is true if a heartbeat was
+// expected to update the build, but another transaction had locked it or the worker, or had
+// taken it away.
 const sqlRecordBeat = `/* record_beat */
 WITH r AS MATERIALIZED (
-	SELECT s.*, s.may AND NOT s.rival AND (s.state = 'assigned' OR s.build_seen IS NULL OR s.offline
-			OR least(s.build_seen, s.worker_seen) < now() - make_interval(secs => @interval)) AS due,
-		s.may AND NOT s.rival AND @bytes::bigint > 0 AND (s.state IN ('assigned', 'building') OR s.log_bytes < @limit) AS lines
+	SELECT s.*, coalesce(s.may AND NOT s.rival AND (s.state = 'assigned' OR s.build_seen IS NULL OR s.offline
+			OR least(s.build_seen, s.worker_seen) < now() - make_interval(secs => @interval)), false) AS due,
+		coalesce(s.may AND NOT s.rival AND s.bytes > 0 AND (s.state IN ('assigned', 'building') OR s.log_bytes < @limit), false) AS lines
 	FROM (
-		SELECT w.id AS worker, w.number, w.used, b.seq, b.id AS build, b.state, b.worker_id, b.last_worker_id, b.attempt, b.log_bytes,
+		SELECT i.nr, i.bytes, i.count, i.kind, i.facts, w.id AS worker, w.number, w.used, b.seq, b.state, b.worker_id, b.last_worker_id, b.attempt, b.log_bytes,
 			b.last_seen_at AS build_seen, w.last_seen_at AS worker_seen, w.status = 'offline' AS offline,
-			coalesce(w.instance <> nullif(@instance, ''), false) AS rival,
-			b.worker_id = w.id AND (@attempt = 0 OR @attempt >= b.attempt)
-				AND NOT (@heartbeat AND b.state IN ('failed', 'cancelled')) AS may
-		FROM (SELECT) one LEFT JOIN builds b ON b.seq = (SELECT seq FROM build_ids WHERE id = @build) LEFT JOIN workers w ON w.id = @worker
+			coalesce(w.instance <> nullif(i.instance, ''), false) AS rival,
+			b.worker_id = w.id AND (i.attempt = 0 OR i.attempt >= b.attempt)
+				AND NOT (i.asks AND b.state IN ('failed', 'cancelled')) AS may
+		FROM unnest(@builds::text[], @workers::text[], @attempts::int[], @instances::text[], @asks::bool[], @bytes::bigint[], @counts::int[], @kinds::text[], @facts::jsonb[])
+			WITH ORDINALITY AS i(build, worker, attempt, instance, asks, bytes, count, kind, facts, nr)
+		LEFT JOIN builds b ON b.seq = (SELECT seq FROM build_ids WHERE id = i.build) LEFT JOIN workers w ON w.id = i.worker
 	) s
+), lw AS MATERIALIZED (
+	SELECT id FROM workers WHERE id = ANY (ARRAY(SELECT worker FROM r WHERE due)) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 ), w AS (
 	UPDATE workers SET last_seen_at = now(), status = CASE WHEN held > 0 THEN 'building' ELSE status END
-	WHERE id = (SELECT worker FROM r WHERE due)
+	WHERE id = ANY (ARRAY(SELECT id FROM lw))
 	RETURNING id
 ), a AS MATERIALIZED (
-	SELECT state = 'assigned' AS begins FROM builds
-	WHERE (SELECT count(*) FROM w) > 0 AND seq = (SELECT seq FROM r WHERE due AND state = 'assigned') FOR NO KEY UPDATE
+	SELECT b.seq, b.state = 'assigned' AS begins FROM r JOIN builds b USING (seq)
+	WHERE (r.lines OR r.due AND r.state IN ('assigned', 'building')) AND (NOT r.due OR r.worker = ANY (ARRAY(SELECT id FROM w)))
+		AND b.worker_id = r.worker AND b.attempt = r.attempt
+	ORDER BY b.seq FOR NO KEY UPDATE OF b SKIP LOCKED
 ), b AS (
 	UPDATE builds SET
-		state = CASE state WHEN 'assigned' THEN 'building' ELSE state END,
-		updated_at = CASE state WHEN 'assigned' THEN now() ELSE updated_at END,
-		last_seen_at = CASE WHEN state IN ('assigned', 'building') THEN now() ELSE last_seen_at END,
-		log_bytes = log_bytes + CASE WHEN (SELECT lines FROM r) THEN @bytes::bigint ELSE 0 END,
-		log_lines = log_lines + CASE WHEN (SELECT lines FROM r)
-			THEN cardinality(@levels::text[]) + (state IN ('assigned', 'building') AND log_bytes <= @head AND log_bytes + @bytes::bigint > @head)::int ELSE 0 END
-	WHERE seq = (SELECT seq FROM r WHERE lines OR due AND state IN ('assigned', 'building'))
-		AND worker_id = coalesce((SELECT id FROM w), @worker) AND attempt = (SELECT attempt FROM r)
-		AND (SELECT count(*) FROM a) >= 0
-	RETURNING seq, log_bytes, log_bytes - @bytes::bigint AS begins, log_lines - cardinality(@levels::text[]) AS numbered,
-		state IN ('assigned', 'building') AND log_bytes > @head AS apart
+		state = CASE builds.state WHEN 'assigned' THEN 'building' ELSE builds.state END,
+		updated_at = CASE builds.state WHEN 'assigned' THEN now() ELSE updated_at END,
+		last_seen_at = CASE WHEN builds.state IN ('assigned', 'building') THEN now() ELSE last_seen_at END,
+		log_bytes = builds.log_bytes + CASE WHEN lines THEN bytes ELSE 0 END,
+		log_lines = log_lines + CASE WHEN lines
+			THEN count + (builds.state IN ('assigned', 'building') AND builds.log_bytes <= @head AND builds.log_bytes + bytes > @head)::int ELSE 0 END
+	FROM r WHERE builds.seq = r.seq AND r.seq = ANY (ARRAY(SELECT seq FROM a))
+	RETURNING r.nr, r.lines, r.kind, r.facts, builds.seq, builds.log_bytes, builds.log_bytes - bytes AS begins, log_lines - count AS numbered,
+		builds.state IN ('assigned', 'building') AND builds.log_bytes > @head AS apart
+), l AS MATERIALIZED (
+	SELECT * FROM unnest(@items::int[], @numbers::int[], @levels::text[], @messages::text[]) AS l(item, number, level, message)
 ), logged AS (
 	INSERT INTO build_logs (build, number, level, message, by_worker, kind, facts)
-	SELECT b.seq, b.numbered + l.nr, l.level, l.message, true, @kind::text, @facts::jsonb
-	FROM b, unnest(@levels::text[], @messages::text[]) WITH ORDINALITY AS l(level, message, nr)
-	WHERE (SELECT lines FROM r) AND NOT b.apart AND b.log_bytes <= @limit ORDER BY l.nr
+	SELECT b.seq, b.numbered + l.number, l.level, l.message, true, b.kind, b.facts
+	FROM b JOIN l ON l.item = b.nr WHERE b.lines AND NOT b.apart AND b.log_bytes <= @limit ORDER BY b.nr, l.number
 ), reached AS (
 	INSERT INTO build_logs (build, number, level, message, kind)
-	SELECT seq, numbered, 'warn', @reached, 'log_limit' FROM b WHERE (SELECT lines FROM r) AND apart AND begins <= @head
+	SELECT seq, numbered, 'warn', @reached, 'log_limit' FROM b WHERE lines AND apart AND begins <= @head
 ), kept AS (
 	INSERT INTO build_log_tails (build, begins, number, levels, messages, kind, facts)
-	SELECT seq, begins, numbered + 1, @levels::text[], @messages::text[], @kind::text, @facts::jsonb FROM b WHERE (SELECT lines FROM r) AND apart
+	SELECT seq, begins, numbered + 1, array(SELECT level FROM l WHERE item = b.nr ORDER BY number),
+		array(SELECT message FROM l WHERE item = b.nr ORDER BY number), kind, facts FROM b WHERE lines AND apart
 ), cut AS (
 	DELETE FROM build_log_tails t USING b WHERE b.apart AND t.build = b.seq AND t.begins < b.log_bytes - @tail
 )
-SELECT worker IS NOT NULL, rival, build IS NOT NULL, coalesce(state, ''), coalesce(worker_id, ''), coalesce(last_worker_id, ''), coalesce(attempt, 0),
-	coalesce(lines OR due AND state IN ('assigned', 'building'), false) AND NOT EXISTS (SELECT FROM b),
-	coalesce((SELECT begins FROM a), false) AND EXISTS (SELECT FROM b), coalesce(number, 0), coalesce(used, 0)
-FROM r`
+SELECT r.nr - 1, worker IS NOT NULL, rival, r.seq IS NOT NULL, coalesce(state, ''), coalesce(worker_id, ''), coalesce(last_worker_id, ''), coalesce(attempt, 0),
+	(r.lines OR due AND state IN ('assigned', 'building')) AND b.nr IS NULL,
+	coalesce(a.begins, false) AND b.nr IS NOT NULL, coalesce(r.number, 0), coalesce(used, 0)
+FROM r LEFT JOIN b USING (nr) LEFT JOIN a ON a.seq = r.seq`
 
-// record writes a heartbeat if it is permitted, and returns the relation as it was before.
-func (b *Builds) record(ctx context.Context, q querier, s store.Heartbeat, heartbeat bool) (st relation, err error) {
-	levels, messages, bytes := make([]string, len(s.Logs)), make([]string, len(s.Logs)), int64(0)
-	for i, l := range s.Logs {
-		levels[i], messages[i] = string(l.Level), store.Text(l.Message)
-		bytes += int64(len(messages[i])) + store.LogLineCost
+// beat is a heartbeat while it is recorded.
+type beat struct {
+	store.Heartbeat
+	// asks is true if the worker asks whether to go on.
+	asks bool
+	st   relation // as it was before
+	// lost is true if the build was not updated although it should have been.
+	lost    bool
+	request trace.SpanContext
+}
+
+// beatsAtOnce is how statements record heartbeats: each those of many workers.
+var beatsAtOnce = batching.Pace{Parallel: 2, Most: 64}
+
+// arguments returns the arguments of sqlRecordBeat.
+func arguments(some []*beat) map[string]any {
+	n := len(some)
+	builds, workers, attempts, instances, asks := make([]string, n), make([]string, n), make([]int, n), make([]string, n), make([]bool, n)
+	bytes, counts, kinds, facts := make([]int64, n), make([]int, n), make([]*string, n), make([]any, n)
+	var items, numbers []int
+	var levels, messages []string
+	for i, s := range some {
+		builds[i], workers[i], attempts[i], instances[i], asks[i] = s.BuildID, s.WorkerID, s.Attempt, s.Instance, s.asks
+		if counts[i] = len(s.Logs); s.Kind != "" {
+			kind := string(s.Kind)
+			kinds[i], facts[i] = &kind, s.Facts
+		}
+		for j, l := range s.Logs {
+			message := store.Text(l.Message)
+			items, numbers, levels, messages = append(items, i+1), append(numbers, j+1), append(levels, string(l.Level)), append(messages, message)
+			bytes[i] += int64(len(message)) + store.LogLineCost
+		}
 	}
-	var kind, facts any
-	if s.Kind != "" {
-		kind, facts = string(s.Kind), s.Facts
-	}
-	args := b.beating.args(map[string]any{
-		"build": s.BuildID, "worker": s.WorkerID, "attempt": s.Attempt, "instance": s.Instance, "heartbeat": heartbeat, "interval": heartbeatInterval,
-		"levels": levels, "messages": messages, "bytes": bytes, "kind": kind, "facts": facts,
+	return map[string]any{
+		"builds": builds, "workers": workers, "attempts": attempts, "instances": instances, "asks": asks, "bytes": bytes, "counts": counts, "kinds": kinds, "facts": facts,
+		"items": items, "numbers": numbers, "levels": levels, "messages": messages, "interval": heartbeatInterval,
 		"head": store.MaxLogHead, "tail": store.MaxLogTail, "limit": store.MaxBuildLog, "reached": store.MessageLogLimit,
+	}
+}
+
+// recordBeats writes heartbeats that are permitted, and sets the relations as they were before.
+func recordBeats(ctx context.Context, q querier, statement numbered, some []*beat) error {
+	var nr int
+	var st relation
+	var lost bool
+	rows, _ := q.Query(ctx, statement.sql, statement.args(arguments(some))...) // its error is that of the rows
+	_, err := pgx.ForEachRow(rows, append(append([]any{&nr}, st.columns()...), &lost, &st.began, &st.worker.Worker, &st.worker.Counter), func() error {
+		some[nr].st, some[nr].lost = st, lost
+		return nil
 	})
+	if err != nil {
+		return fmt.Errorf("recording %d heartbeats: %w", len(some), err)
+	}
+	return nil
+}
+
+// beatTogether records heartbeats in one statement, not with a caller's context, because all
+// share it.
+func (b *Builds) beatTogether(some []*beat) error {
+	requests := make([]trace.SpanContext, len(some))
+	for i, s := range some {
+		requests[i] = s.request
+	}
+	ctx, span := tracing.Together(context.Background(), "heartbeat batch", requests) //nolint:forbidigo // all callers share it
+	err := b.db.write("recording heartbeats").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		return recordBeats(ctx, c, b.beating, some)
+	})
+	tracing.End(span, err)
+	return err
+}
+
+// record writes a heartbeat if it is permitted, together with others that arrive now, and
+// returns the relation as it was before. Those of one build are recorded one after the other.
+func (b *Builds) record(ctx context.Context, op operation, s *beat) (relation, error) {
+	free, err := b.heard.take(ctx, s.BuildID)
+	if err != nil {
+		return s.st, op.failure(err)
+	}
+	defer free()
+	s.request = trace.SpanContextFromContext(ctx)
+	if err = op.failure(b.beats.Do(ctx, s)); errors.Is(err, batching.ErrUnknown) {
+		err = unknown(err)
+	}
+	if err == nil && s.lost {
+		err = op.run(ctx, func(ctx context.Context, c *pgx.Conn) error { return b.recordAlone(ctx, c, s) })
+	}
+	return s.st, err
+}
+
+// recordAlone writes one heartbeat if it is permitted. It waits for locks.
+func (b *Builds) recordAlone(ctx context.Context, q querier, s *beat) error {
 	for range 2 { // again if the build was taken away meanwhile, to judge it as it is now
-		lost := false
-		if err = q.QueryRow(ctx, b.beating.sql, args...).Scan(append(st.columns(), &lost, &st.began, &st.worker.Worker, &st.worker.Counter)...); err != nil {
-			return st, fmt.Errorf("touching build %s: %w", s.BuildID, err)
-		}
-		if !lost {
-			return st, nil
+		if err := recordBeats(ctx, q, b.beatingAlone, []*beat{s}); err != nil || !s.lost {
+			return err
 		}
 	}
-	return st, errNotAssigned()
+	return errNotAssigned()
 }
 
 // RecordHeartbeat records a heartbeat. It acknowledges an assigned build, which is building from then
@@ -213,18 +296,18 @@ func (b *Builds) record(ctx context.Context, q querier, s store.Heartbeat, heart
 // appends s.Logs. A build that its worker has ended accepts late log lines but does not
 // change otherwise. Its errors are those of Held.
 func (b *Builds) RecordHeartbeat(ctx context.Context, s store.Heartbeat) (reply store.HeartbeatReply, err error) {
-	err = b.db.write("recording a heartbeat").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		reply, err = b.touch(ctx, c, s)
-		return err
-	})
-	return reply, err
+	op := b.db.write("recording a heartbeat")
+	st, err := b.record(ctx, op, &beat{Heartbeat: s})
+	if err != nil {
+		return reply, err
+	}
+	reply, err = st.reply(s)
+	return reply, op.failure(err)
 }
 
-func (b *Builds) touch(ctx context.Context, q querier, s store.Heartbeat) (store.HeartbeatReply, error) {
-	st, err := b.record(ctx, q, s, false)
-	if err == nil {
-		err = st.access(s.WorkerID, s.Attempt)
-	}
+// reply judges a heartbeat that was recorded if it was permitted.
+func (st relation) reply(s store.Heartbeat) (store.HeartbeatReply, error) {
+	err := st.access(s.WorkerID, s.Attempt)
 	return store.HeartbeatReply{Began: err == nil && st.began, Attempt: st.attempt}, err
 }
 
@@ -234,16 +317,14 @@ func (b *Builds) touch(ctx context.Context, q querier, s store.Heartbeat) (store
 // not cancelled, because its result is still accepted. Errors: NotFound, DuplicateWorker,
 // NotAssigned, StaleAttempt.
 func (b *Builds) Heartbeat(ctx context.Context, s store.Heartbeat) (reply store.HeartbeatReply, err error) {
-	err = b.db.write("recording a heartbeat").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		st, err := b.record(ctx, c, s, true)
-		if err != nil {
-			return err
-		}
-		reply.Began, reply.Attempt, reply.Used = st.began, st.attempt, st.worker
-		reply.Cancelled, err = st.heartbeat(s)
-		return err
-	})
-	return reply, err
+	op := b.db.write("recording a heartbeat")
+	st, err := b.record(ctx, op, &beat{Heartbeat: s, asks: true})
+	if err != nil {
+		return reply, err
+	}
+	reply.Began, reply.Attempt, reply.Used = st.began, st.attempt, st.worker
+	reply.Cancelled, err = st.heartbeat(s)
+	return reply, op.failure(err)
 }
 
 // heartbeat judges a heartbeat. cancelled is true if the worker held the build and must
@@ -292,7 +373,7 @@ func (b *Builds) Telemetry(ctx context.Context, s store.Heartbeat, t store.Telem
 			return err
 		}
 		// The telemetry row comes first, because Workers.Delete locks the identity, this
-		// row, the worker and its builds, in this order. touch follows it too.
+		// row, the worker and its builds, in this order. recordAlone follows it too.
 		_, err = tx.Exec(ctx, sqlTelemetry, pgx.NamedArgs{
 			"worker": s.WorkerID, "build": s.BuildID, "type": store.Text(t.Type), "stage": store.Text(t.Stage),
 			"cpu": t.CPUPercent, "memory": t.MemoryMB, "disk": t.DiskPercent, "processes": t.Processes, "uptime": t.UptimeSeconds,
@@ -300,7 +381,11 @@ func (b *Builds) Telemetry(ctx context.Context, s store.Heartbeat, t store.Telem
 		if err != nil {
 			return fmt.Errorf("keeping telemetry of worker %s: %w", s.WorkerID, err)
 		}
-		reply, err = b.touch(ctx, tx, s)
+		told := &beat{Heartbeat: s}
+		if err := b.recordAlone(ctx, tx, told); err != nil {
+			return err
+		}
+		reply, err = told.st.reply(s)
 		return err
 	})
 	return reply, err

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
+	"takt/store/postgres"
 	"takt/store/storetest"
 )
 
@@ -163,8 +164,8 @@ func TestBeatOfABuildThatIsTakenAwayMeanwhile(t *testing.T) {
 	require.NotContains(t, b.logs(build.ID), "too late")
 }
 
-// A worker's first heartbeats arrive together: source, log and heartbeat. The build begins
-// once, in the attempt that its row names.
+// A worker's first heartbeats arrive together, at several controllers: source, log and
+// heartbeat. The build begins once, in the attempt that its row names.
 func TestOfBeatsThatArriveTogetherOneBeginsTheBuild(t *testing.T) {
 	t.Parallel()
 	b, build, w := holding(t)
@@ -178,12 +179,13 @@ func TestOfBeatsThatArriveTogetherOneBeginsTheBuild(t *testing.T) {
 	}
 	results := make(chan result)
 	for range each {
+		one, other := postgres.NewBuilds(b.DB, postgres.BuildsConfig{}), postgres.NewBuilds(b.DB, postgres.BuildsConfig{})
 		go func() {
-			reply, err := b.builds.Heartbeat(t.Context(), w.heartbeat(build.ID))
+			reply, err := one.Heartbeat(t.Context(), w.heartbeat(build.ID))
 			results <- result{reply, err}
 		}()
 		go func() {
-			reply, err := b.builds.RecordHeartbeat(t.Context(), w.heartbeat(build.ID))
+			reply, err := other.RecordHeartbeat(t.Context(), w.heartbeat(build.ID))
 			results <- result{reply, err}
 		}()
 	}
