@@ -181,6 +181,13 @@ bench: setup-postgres setup-git ## run the Go benchmarks (ratios against a peer 
 bench-e2e: setup-postgres setup-git build ## start takt, PostgreSQL and the load generator, and print the ratios
 	$(BIN)-bench
 
+bench-against: setup-postgres setup-git build ## build the takt of COMMIT in a worktree of its own and compare with it; ONLY=A12,A13 ARGS='--rounds 5'
+	@test -n "$(COMMIT)" || { echo "usage: make bench-against COMMIT=0e9fdba2 ONLY=A12,A12b,A13" >&2; exit 2; }
+	@set -e; dir=$$(mktemp -d); trap 'git worktree remove --force $$dir/tree 2>/dev/null || true; rm -rf $$dir' EXIT; \
+	git worktree add --quiet --detach $$dir/tree $(COMMIT); \
+	(cd $$dir/tree && $(GO) build -trimpath -o $$dir/takt ./cmd/takt); \
+	$(BIN)-bench --against $$dir/takt $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
 fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
 	@set -e; for p in $$($(GO) list ./...); do \
 		list=$$($(GO) test -list '^Fuzz' $$p) || { echo "$$list"; exit 1; }; \

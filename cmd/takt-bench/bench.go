@@ -154,6 +154,9 @@ func measurements() []measurement {
 		{[]string{"A2", "A3", "A7"}, (*run).polls},
 		{[]string{"A11"}, (*run).alone},
 		{[]string{"A11"}, (*run).submits},
+		{[]string{"A12"}, (*run).results},
+		{[]string{"A12b"}, (*run).posts},
+		{[]string{"A13"}, (*run).wholeBuilds},
 		{[]string{"A9"}, (*run).quiet},
 		{[]string{"A10"}, (*run).mixed},
 		{[]string{"A4"}, (*run).wake},
@@ -247,6 +250,8 @@ func (r *run) print() error {
 			continue
 		} else if f.alone {
 			f.ratio, verdict = "-", "not compared: see --against"
+		} else if f.target == "" {
+			verdict = "reported"
 		} else if !f.met {
 			verdict = "MISSED"
 		}

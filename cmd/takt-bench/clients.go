@@ -131,9 +131,9 @@ func cut(body []byte, prefix string) (string, bool) {
 // oneLine is a log post of one line.
 const oneLine = `{"level":"info","message":"one more line"}`
 
-// logs is a post to the log of the first build of p.
-func (p *poller) logs(body string) []byte {
-	return request(nil, "POST /api/builds/"+p.jobs[0]+"/logs", p.key, "X-Worker-Id: "+p.id+"\r\nContent-Type: application/json\r\n", body)
+// logs is a post to the log of a build of p.
+func (p *poller) logs(build, body string) []byte {
+	return request(nil, "POST /api/builds/"+build+"/logs", p.key, "X-Worker-Id: "+p.id+"\r\nContent-Type: application/json\r\n", body)
 }
 
 // register registers p, again if it has an id: it keeps its builds then.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"takt/cmd/internal/load"
@@ -14,6 +15,8 @@ import (
 type usage struct{ takt, postgres time.Duration }
 
 func (u usage) minus(o usage) usage { return usage{u.takt - o.takt, u.postgres - o.postgres} }
+
+func (u usage) all() time.Duration { return u.takt + u.postgres }
 
 // of is the share of one of n operations.
 func (u usage) of(n int) usage {
@@ -152,6 +155,40 @@ type comparison struct {
 func (r *run) compare(c comparison) {
 	p := r.turns(fmt.Sprintf("%s: %s, then takt", c.name, c.peer), c.theirs, c.own)
 	r.add(p.figure(c.name, c.what, c.peer).atLeast(p.ratio(), c.least, c.also))
+}
+
+// versus is a row of the table: takt against the older one, unless theirs is nil.
+type versus struct {
+	name, what  string
+	theirs, own take
+	// least is wanted of takt's rate, most of the processor time of takt and PostgreSQL for one
+	// operation; 0: nothing is.
+	least, most float64
+	also        string // what else was asked for
+}
+
+// versus takes both and adds the row.
+func (r *run) versus(v versus) {
+	p := r.turns(fmt.Sprintf("%s: %s", v.name, v.what), v.theirs, v.own)
+	f := figure{name: v.name, what: v.what, measured: p.own.String(), cpu: p.own.cpu().String(), alone: v.theirs == nil}
+	var wanted []string
+	if v.least > 0 {
+		wanted = append(wanted, fmt.Sprintf("≥ %g", v.least))
+	}
+	if v.most > 0 {
+		wanted = append(wanted, fmt.Sprintf("CPU ≤ %g", v.most))
+	}
+	if len(wanted) > 0 {
+		f.target = strings.Join(wanted, "; ") + v.also
+	}
+	if v.theirs != nil {
+		cpu := float64(p.own.cpu().all()) / float64(p.peer.cpu().all())
+		f.measured += ", older " + p.peer.String()
+		f.cpu += "; older " + p.peer.cpu().String()
+		f.ratio = fmt.Sprintf("%.2f; CPU %.2f", p.ratio(), cpu)
+		f.met = p.ratio() >= v.least && (v.most == 0 || cpu <= v.most)
+	}
+	r.add(f)
 }
 
 // loading takes a load of clients that are the same in all rounds.

@@ -33,7 +33,7 @@ func (r *run) dashboards(ctx context.Context) {
 	var talkers []*repeater
 	pages := []string{"/fleet", "/fleet?state=building", "/queue", "/builds", "/tree", "/heijunka", "/throttle", "/deployments"}
 	for _, b := range builders {
-		talkers = append(talkers, repeaters(1, b.logs(oneLine), 200)...)
+		talkers = append(talkers, repeaters(1, b.logs(b.jobs[0], oneLine), 200)...)
 		pages = append(pages, "/builds/"+b.jobs[0])
 	}
 	all := append(at(float64(len(idle))/10, shifts(idle)), at(watchedBuilds/10, clients(talkers))...)

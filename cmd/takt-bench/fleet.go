@@ -102,7 +102,7 @@ func (r *run) mixed(ctx context.Context) {
 		// Builds are for iOS, so who takes Android alone finds nothing.
 		idle[i].idle, idle[i].platform, idle[i].at = true, "android", time.Time{}
 		beat := request(nil, "POST /api/builds/"+b.jobs[0]+"/heartbeat?worker_id="+b.id, b.key, "", "")
-		mixers[i] = &mixer{idle: idle[i], busy: busy[i], builder: repeaters(1, beat, 200)[0], log: repeaters(1, b.logs(oneLine), 200)[0], n: i} // not in step
+		mixers[i] = &mixer{idle: idle[i], busy: busy[i], builder: repeaters(1, beat, 200)[0], log: repeaters(1, b.logs(b.jobs[0], oneLine), 200)[0], n: i} // not in step
 	}
 	// The trivial route shows what is left to mixed work of a limit in milliseconds.
 	p := r.turns(fmt.Sprintf("A10: the trivial route, then mixed work over %d connections", manyConnections),

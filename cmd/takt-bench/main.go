@@ -58,10 +58,10 @@ afterwards.`,
 	root.AddCommand(newScale())
 	flags := root.Flags()
 	process.Flag(flags, &cfg.takt, os.Getenv("TAKT_BINARY"))
-	flags.StringSliceVar(&cfg.only, "only", nil, "take only these figures, such as A2,E1 (A2-A4, A6-A11, B1-B3, C1, C2, D1, E1, E2, E4, E5, F1, G1)")
+	flags.StringSliceVar(&cfg.only, "only", nil, "take only these figures, such as A2,E1 (A2-A4, A6-A13, A12b, B1-B3, C1, C2, D1, E1, E2, E4, E5, F1, G1)")
 	flags.DurationVar(&cfg.duration, "duration", 10*time.Second, "how long each load lasts")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often each ratio is taken; the median counts")
-	flags.StringVar(&cfg.against, "against", "", "an older takt's binary, for the figures that are compared with it (A9, A11, C2)")
+	flags.StringVar(&cfg.against, "against", "", "an older takt's binary, for the figures that are compared with it (A9, A11-A13, A12b, C2)")
 	flags.StringVar(&cfg.scripts, "scripts", "store/postgres/testdata/bench", "directory of the naive pgbench scripts")
 	return root
 }

@@ -202,16 +202,10 @@ func (r *run) submits(ctx context.Context) {
 		peer = older.loading(ctx, r.duration, clients(newSubmitters(older.APIKey, submitters)))
 	}
 	own := newSubmitters(host.APIKey, submitters)
-	p := r.turns(fmt.Sprintf("A11: submits over %d connections", submitters), peer, host.loading(ctx, r.duration, clients(own)))
-	f := figure{
+	r.versus(versus{
 		name: "A11", what: fmt.Sprintf("submits of %d bytes, %d connections, against the older takt", submitSource, submitters),
-		measured: p.own.String(), cpu: p.own.cpu().String(), target: "≥ 2, none lost", alone: older == nil,
-	}
-	if older != nil {
-		f.measured += fmt.Sprintf(", older %s, %s", &p.peer, p.peer.cpu())
-		f = f.atLeast(p.ratio(), 2, ", none lost")
-	}
-	r.add(f)
+		theirs: peer, own: host.loading(ctx, r.duration, clients(own)), least: 2, also: ", none lost",
+	})
 	total := 0
 	for _, s := range own {
 		total += len(s.took)

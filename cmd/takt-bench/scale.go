@@ -112,43 +112,19 @@ func (s *scale) costsOf(ctx context.Context, n int) {
 	}
 	for _, lines := range []int{1, 100} {
 		var posts []*repeater
-		body := `{"logs":[` + strings.Repeat(`{"level":"info","message":"CompileSwift normal arm64 Feature/View.swift"},`, lines-1) + oneLine + `]}`
 		for _, p := range holding {
-			posts = append(posts, repeaters(1, p.logs(body), 200)...)
+			posts = append(posts, repeaters(1, p.logs(p.jobs[0], logsOf(lines)), 200)...)
 		}
 		take(fmt.Sprintf("log line, %d in a post", lines), lines, clients(posts))
 	}
 	finishers := make([]*finisher, min(max(n/10, 1), len(holding)))
 	for i := range finishers {
-		finishers[i] = &finisher{poller: holding[i], at: 1}
+		finishers[i] = newFinisher(holding[i], false)
+		finishers[i].at = 1
 	}
 	take("result of 2 kB", 1, clients(finishers))
 	take("submit of 2 kB", 1, clients(newSubmitters(c.APIKey, n/10)))
 	take("webhook", 1, clients(newHooks("scale", max(1, n*connections/s.workers))))
-}
-
-// finisher uploads a result for each build that its poller holds.
-type finisher struct {
-	*poller
-	at int
-}
-
-// Next implements load.Client.
-func (f *finisher) Next(buf []byte) []byte {
-	if f.at == len(f.jobs) {
-		return nil
-	}
-	form, kind := formOf("result", "result.ipa", "build_id", f.jobs[f.at], "worker_id", f.id, "success", "true")
-	f.at++
-	return request(buf, "POST /api/workers/result", f.key, "X-Worker-Id: "+f.id+"\r\nContent-Type: "+kind+"\r\n", form)
-}
-
-// Got implements load.Client.
-func (f *finisher) Got(status int, body []byte) error {
-	if status != http.StatusOK {
-		return fmt.Errorf("result: status %d: %s", status, body)
-	}
-	return nil
 }
 
 // cost prints what one unit of a load costs; each request is so many units.
