@@ -103,8 +103,7 @@ VACUUM builds, workers;
 // ending is a controller whose workers end builds.
 type ending struct {
 	*controller
-	all   []*finisher
-	large int // results of another size, which none of all has sent
+	all []*finisher
 }
 
 // endings starts takt and the older one, nil if there is none.
@@ -265,7 +264,7 @@ func (c *ending) beside(ctx context.Context, d time.Duration, content client.Con
 		})
 		err := must.Try(func() { busy = p99(uploading, 30*time.Second) })
 		must.Do(errors.Join(err, sent()))
-		c.large++
+		c.all = append(c.all, &finisher{poller: &poller{id: held.WorkerID, jobs: []string{held.BuildID}}, at: 1})
 		return quiet, busy
 	}
 }
@@ -274,7 +273,7 @@ func (c *ending) beside(ctx context.Context, d time.Duration, content client.Con
 // one result or none.
 func (c *ending) check(ctx context.Context) {
 	var given strings.Builder
-	ended := c.large
+	ended := 0
 	for _, f := range c.all {
 		state := "completed"
 		if f.fails {
