@@ -88,21 +88,29 @@ func (r *run) restarts(ctx context.Context, c *controller) {
 	}
 	defer submitting.Wait()
 	defer stop(nil)
+	// The last outage must be over, or the first restart would be charged with its end.
+	settled(ctx, c, func(*api.TreeNode) bool { return true })
 	for _, path := range []string{"throttle", "database", ""} {
 		took := make([]time.Duration, r.rounds)
 		for i := range took {
 			r.say("E4: restarting takt/%s under load, round %d of %d", path, i+1, r.rounds)
-			begun, waiting := time.Now(), ""
+			begun := time.Now()
 			must.Get(c.Client.Operate(ctx, client.Order{Action: "restart", Path: "takt/" + path, Reason: "takt-bench", Timeout: time.Minute}))
-			must.Do(c.Await(ctx, "all to run again", func() string { return waiting }, func(ctx context.Context) (bool, error) {
-				root, err := c.Client.Tree(ctx, client.TreeOptions{})
-				waiting = notRunning(&root)
-				return err == nil && waiting == "" && root.UptimeMS < time.Since(begun).Milliseconds() == (path == ""), nil
-			}))
+			settled(ctx, c, func(root *api.TreeNode) bool { return root.UptimeMS < time.Since(begun).Milliseconds() == (path == "") })
 			took[i] = time.Since(begun)
 		}
 		r.add(duration("E4", "restart of takt/"+path+" under load, longest", slices.Max(took), 2*time.Second))
 	}
+}
+
+// settled waits until all of c's tree runs, and ok holds for its root.
+func settled(ctx context.Context, c *controller, ok func(root *api.TreeNode) bool) {
+	waiting := ""
+	must.Do(c.Await(ctx, "all to run", func() string { return waiting }, func(ctx context.Context) (bool, error) {
+		root, err := c.Client.Tree(ctx, client.TreeOptions{})
+		waiting = notRunning(&root)
+		return err == nil && waiting == "" && ok(&root), nil
+	}))
 }
 
 // notRunning says what of n and all below it does not run.
