@@ -11,7 +11,7 @@
 //
 // # Failure
 //
-// While the database is unavailable, checks are skipped.
+// A check that meets an outage of the database is repeated until it succeeds.
 //
 // # Concurrency
 //
@@ -37,8 +37,12 @@ type Invariants interface {
 	Check(ctx context.Context) ([]store.Invariant, error)
 }
 
-// interval is the time between two checks.
-const interval = time.Minute
+const (
+	// interval is the time between two checks.
+	interval = time.Minute
+	// retryInterval is the same while the database is unavailable.
+	retryInterval = time.Second
+)
 
 // patience is the longest wait for the result of a check, including the checks before
 // it.
@@ -125,10 +129,11 @@ func (s *auditor) checked(c *otp.Ctx, found []store.Invariant, err error) (next 
 	for _, from := range s.askers {
 		from.Reply(found, err)
 	}
+	if store.IsOutage(err) {
+		return retryInterval
+	}
 	if err != nil {
-		if !store.IsOutage(err) {
-			c.Logger().Error().Err(err).Msg("checking invariants failed")
-		}
+		c.Logger().Error().Err(err).Msg("checking invariants failed")
 		return 0
 	}
 	s.a.last.Store(&found)

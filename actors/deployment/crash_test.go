@@ -1,6 +1,8 @@
 package deployment_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 
 	"takt/actors/deployment"
 	"takt/actors/otp"
+	"takt/actors/pubsub"
 	"takt/http/githubtest"
 	"takt/store"
 )
@@ -207,4 +210,37 @@ func TestConcurrencyIsBounded(t *testing.T) {
 	close(f.gate)
 	b.await(id, store.DeploymentDone)
 	require.Equal(t, 3, f.at)
+}
+
+// absent is a database that may be away.
+type absent struct {
+	deployment.Store
+	away *atomic.Bool
+}
+
+func (s absent) Claim(ctx context.Context, owner string, lease time.Duration, has []string, limit int) ([]store.DeploymentClaim, error) {
+	if s.away.Load() {
+		return nil, store.NewUnavailable("away", nil)
+	}
+	return s.Store.Claim(ctx, owner, lease, has, limit)
+}
+
+func TestTheEndOfAnOutageIsNoticedBeforeTheNextLook(t *testing.T) {
+	t.Parallel()
+	var away atomic.Bool
+	away.Store(true)
+	b := setup(t, options{
+		config: func(c *deployment.Config) { c.Look = time.Hour },
+		store:  func(s deployment.Store) deployment.Store { return absent{s, &away} },
+	})
+	is := func(s otp.Status) func() bool {
+		return func() bool {
+			children := b.sys.Tree(false)[0].Children[0].Children
+			return children[len(children)-1].Status == s
+		}
+	}
+	b.eventually("the resumer waits", is(otp.StatusSuspended))
+	away.Store(false)
+	b.bus.Publish(pubsub.ListenerResumed, nil)
+	b.eventually("it works", is(otp.StatusRunning))
 }

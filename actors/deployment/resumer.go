@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"takt/actors/otp"
+	"takt/actors/pubsub"
 	"takt/store"
 )
 
@@ -41,6 +42,7 @@ func (r *resumer) Init(c *otp.Ctx) error {
 		Done:   r.looked,
 		Outage: store.DescribeOutage,
 	}
+	r.d.bus.Listen(c, pubsub.ListenerResumed)
 	r.looks.Start(c)
 	return nil
 }
@@ -48,7 +50,7 @@ func (r *resumer) Init(c *otp.Ctx) error {
 // HandleCast implements otp.Server.
 func (r *resumer) HandleCast(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
-	case look:
+	case look, pubsub.Event: // or the database is back
 		r.looks.Start(c)
 	case dismiss:
 		r.dismiss(c, msg.sup)
