@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/actors"
+	"takt/actors/pubsub"
 	"takt/actors/throttle"
 	"takt/http/hubspottest"
 	"takt/store"
@@ -345,7 +346,7 @@ func TestARestartResumesTheQueues(t *testing.T) {
 			h := newFixture(t, unlimited(), 1)
 			n := h.controller(func(c *throttle.Config) { c.Snooze = time.Hour })
 			h.install(n, firstPortal)
-			h.rate(n, firstPortal, 5, 1, store.Second) // slow, because River begins seconds after there are jobs
+			h.rate(n, firstPortal, 5, 1, store.Second)
 			h.send(n, firstPortal, 1, 75)
 			require.Eventually(t, func() bool { return h.hs.Distinct() >= 5 && sleeping(t, h) == 1 }, time.Minute, 5*time.Millisecond)
 			require.NoError(t, n.Restart(t.Context(), path))
@@ -440,4 +441,29 @@ func TestPortalsWithoutBudgetMakeRoom(t *testing.T) {
 		h.completed(want)
 	}
 	h.settled(50)
+}
+
+// Nothing is done for jobs before there can be any.
+func TestTheFirstRateStartsRiversClient(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, unlimited(), 1)
+	n := h.controller()
+	queues := func() (n int) {
+		require.NoError(t, h.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM river_queue`).Scan(&n))
+		return n
+	}
+	heard := make(chan struct{}, 1)
+	defer n.Bus.Subscribe(func(pubsub.Event) {
+		select {
+		case heard <- struct{}{}:
+		default:
+		}
+	}, pubsub.WorkerChanged)()
+	require.Eventually(t, func() bool { // it listens
+		must(h.db.Pool.Exec(t.Context(), `SELECT pg_notify('takt', 'worker:changed 1')`))(t)
+		return len(heard) > 0
+	}, time.Minute, 10*time.Millisecond)
+	require.Zero(t, queues())
+	h.rate(n, firstPortal, 1, 1, store.Second)
+	require.Eventually(t, func() bool { return queues() > 0 }, 30*time.Second, 10*time.Millisecond, "before the next check")
 }

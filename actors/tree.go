@@ -173,6 +173,7 @@ func New(cfg Config, deps Deps) *Tree {
 	}
 	if len(work) > 0 {
 		t.Jobs = jobs.New(work...)
+		t.Bus.Subscribe(func(pubsub.Event) { t.Jobs.Check() }, pubsub.ThrottleConfig, pubsub.SettingsChanged, pubsub.ListenerResumed)
 		cfg.Pool.Sinks = append(cfg.Pool.Sinks, t.Jobs)
 	}
 	cfg.Pool.Source, cfg.Pool.Metrics = source, deps.Metrics

@@ -58,8 +58,9 @@ const (
 	restartPause = time.Second
 	// deadRetention is how long jobs that were given up are kept, so that they can be redriven.
 	deadRetention = 7 * 24 * time.Hour
-	// neededEvery is how often a controller without a client checks whether one is needed.
-	neededEvery = 5 * time.Second
+	// neededEvery is how often a controller without a client checks whether one is needed,
+	// besides the calls of Check.
+	neededEvery = time.Minute
 )
 
 // Work is what River does for a subsystem.
@@ -86,8 +87,10 @@ type Take func(ctx context.Context, client string, free int) (ids []int64, err e
 // Jobs is the handle of the actor that runs River's client. It is a sink of the pool.
 // Each pool gets a client of its own.
 type Jobs struct {
-	work []Work
-	pool atomic.Pointer[pool]
+	work  []Work
+	pool  atomic.Pointer[pool]
+	check chan struct{} // has a value when a client may be needed
+	every time.Duration // neededEvery; immutable
 }
 
 // pool is the current connection pool, nil if there is none. replaced is closed when the
@@ -99,7 +102,7 @@ type pool struct {
 
 // New returns the handle for the actor that Spec describes. It starts nothing.
 func New(work ...Work) *Jobs {
-	j := &Jobs{work: work}
+	j := &Jobs{work: work, check: make(chan struct{}, 1), every: neededEvery}
 	j.Use(nil)
 	return j
 }
@@ -117,6 +120,15 @@ func (j *Jobs) Spec() otp.ChildSpec {
 func (j *Jobs) Use(p *pgxpool.Pool) {
 	if old := j.pool.Swap(&pool{p, make(chan struct{})}); old != nil {
 		close(old.replaced)
+	}
+	j.Check()
+}
+
+// Check makes a controller without a client check now whether one is needed. It does not wait.
+func (j *Jobs) Check() {
+	select {
+	case j.check <- struct{}{}:
+	default: // requested already
 	}
 }
 
@@ -177,7 +189,7 @@ func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(w
 		}
 		if !j.needed(ctx) {
 			suspend("") // it waits for work, not for the end of an outage
-			_ = backoff.PauseUntil(ctx, neededEvery, p.replaced)
+			_ = backoff.PauseUntil(ctx, j.every, j.check)
 			continue
 		}
 		client, err := j.start(ctx, hard, p.Pool, log)

@@ -112,22 +112,32 @@ func TestNoClientIsStartedBeforeItIsNeeded(t *testing.T) {
 	db := storetest.New(t)
 	asked := 0
 	started := make(chan int, 1)
-	j := New(Work{
+	var j *Jobs
+	j = New(Work{
 		Add:     idle,
 		Started: func() { started <- asked },
 		Needed: func(context.Context) (bool, error) {
-			asked++
-			if asked == 1 {
+			switch asked++; asked {
+			case 1:
 				return true, errors.New("nobody knows")
+			case 2:
+				j.every = time.Hour
+				j.Check() // as a change does that comes right now
 			}
 			return asked > 2, nil
 		},
 	})
+	j.every = time.Millisecond
 	j.Use(db.Pool)
 	ctx, end := context.WithCancelCause(t.Context())
 	ended := make(chan error)
 	go func() { ended <- j.run(ctx, t.Context(), zerolog.Nop(), func(string) {}) }()
-	require.Equal(t, 3, <-started)
+	select {
+	case n := <-started:
+		require.Equal(t, 3, n)
+	case <-time.After(time.Minute):
+		require.FailNow(t, "not started")
+	}
 	end(errors.New("the test ends"))
 	require.NoError(t, <-ended)
 }

@@ -58,9 +58,14 @@ func (n *Notices) Receiver(ctx context.Context, id string) (store.Subscription, 
 	}, sqlReceiver, id)
 }
 
+// sqlCreateSubscription also notifies every controller, because notices now have to be sent.
 const sqlCreateSubscription = `/* create_subscription */
-INSERT INTO notice_subscriptions (id, url, events, platforms, labels, github, secrets, created_by)
-SELECT @id, @url, @events, @platforms, @labels, @github, @secrets, @by WHERE (SELECT count(*) FROM notice_subscriptions) < @most`
+WITH made AS (
+	INSERT INTO notice_subscriptions (id, url, events, platforms, labels, github, secrets, created_by)
+	SELECT @id, @url, @events, @platforms, @labels, @github, @secrets, @by WHERE (SELECT count(*) FROM notice_subscriptions) < @most
+	RETURNING id
+)
+SELECT pg_notify('takt', 'settings:changed notices') FROM made`
 
 // Create adds a subscription. Error: Conflict if there are 100 already.
 func (n *Notices) Create(ctx context.Context, s store.Subscription) error {

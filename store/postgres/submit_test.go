@@ -83,6 +83,8 @@ func TestSubmitTellsOtherControllersAtTheCommit(t *testing.T) {
 	require.Equal(t, "job:available", next(), "once for both platforms")
 	require.NoError(t, b.queue.SaveTimeouts(t.Context(), store.Timeouts{}))
 	require.Equal(t, "settings:changed heartbeat", next())
+	require.NoError(t, postgres.NewNotices(b.DB).Create(t.Context(), store.Subscription{ID: "s", URL: "https://x", NoticeFilter: store.NoticeFilter{Labels: map[string]string{}}, Secrets: []byte("s")}))
+	require.Equal(t, "settings:changed notices", next())
 }
 
 // C17: refused when more than the limit are pending, so limit + 1 fit; exactly so
