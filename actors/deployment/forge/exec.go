@@ -54,6 +54,7 @@ func baseSettings() []setting {
 		{"protocol.allow", "never"},       // allow only HTTP, even if a server names another protocol
 		{"protocol.http.allow", "always"}, //
 		{"protocol.https.allow", "always"},
+		{"protocol.version", "0"},         // a clone takes a request less; it needs all refs, so version 2 can't leave any out
 		{"http.followRedirects", "false"}, // and allow no other host
 		{"http.lowSpeedLimit", "1"},       // a connection without traffic counts as broken
 		{"http.lowSpeedTime", "120"},

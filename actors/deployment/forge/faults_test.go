@@ -286,7 +286,7 @@ func TestCredentialIsInNoErrorAndGoesNowhereElse(t *testing.T) {
 	const wrong = "ghs_AnotherTokenThatNobodyKnows"
 	account := b.github.Login(wrong)
 	_, err := account.Refs(t.Context(), b.url("from", "r-000"))
-	require.ErrorContains(t, err, "Authentication failed")
+	require.ErrorContains(t, err, "Reading the branches and tags failed: the credential is not valid")
 	require.NotContains(t, err.Error(), wrong)
 	_, err = account.Repos(t.Context(), "from")
 	require.ErrorContains(t, err, "the credential is not valid")
@@ -302,6 +302,6 @@ func TestCredentialIsInNoErrorAndGoesNowhereElse(t *testing.T) {
 func TestMissingGitIsSaid(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *forge.Config) { c.Environ = []string{"PATH=/nowhere"} })
-	_, err := b.account.Refs(t.Context(), b.url("from", "r"))
+	_, err := b.account.Copy(t.Context(), b.url("from", "r"), b.url("to", "r"))
 	require.Equal(t, "The git program is not installed where takt runs", forge.Message(err))
 }

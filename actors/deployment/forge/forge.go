@@ -61,10 +61,11 @@ func (c Config) withDefaults() Config {
 
 // GitHub is a forge.
 type GitHub struct {
-	cfg  Config
-	base *url.URL
-	http *http.Client
-	env  []string // of git
+	cfg     Config
+	base    *url.URL
+	http    *http.Client
+	gitHTTP *http.Client // for git's own protocol: follows no redirect
+	env     []string     // of git
 
 	mu      sync.Mutex // guards what follows
 	budgets map[[sha256.Size]byte]*budget
@@ -87,9 +88,11 @@ func New(cfg Config) (*GitHub, error) {
 		return nil, fmt.Errorf("forge: making the work directory: %w", err)
 	}
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 32, IdleConnTimeout: 90 * time.Second, ForceAttemptHTTP2: true}
+	traced := tracing.Outgoing(transport)
 	return &GitHub{
 		cfg: cfg, base: base, env: gitEnvironment(cfg.Environ, cfg.WorkDir),
-		http:    &http.Client{Transport: tracing.Outgoing(transport), CheckRedirect: sameHost},
+		http:    &http.Client{Transport: traced, CheckRedirect: sameHost},
+		gitHTTP: &http.Client{Transport: traced, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		budgets: map[[sha256.Size]byte]*budget{},
 	}, nil
 }

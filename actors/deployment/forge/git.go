@@ -35,22 +35,6 @@ type Copied struct {
 	Warning string
 }
 
-// Refs returns a repository's branches and tags at the forge.
-func (a *Account) Refs(ctx context.Context, cloneURL string) (refs Refs, err error) {
-	if err := a.g.checkClone(cloneURL); err != nil {
-		return nil, err
-	}
-	err = a.persist(ctx, func() error {
-		out, err := a.git(ctx, a.g.cfg.WorkDir, nil, "ls-remote", "--heads", "--tags", "--", cloneURL)
-		if err != nil {
-			return a.explainGit("Reading the branches and tags", err)
-		}
-		refs, err = parseRefs(out)
-		return err
-	})
-	return refs, err
-}
-
 // Copy mirrors one repository and pushes its branches and tags into another. The target
 // must belong to takt alone, because other branches and tags there are removed. Copy may
 // be repeated. It always removes its files.

@@ -83,5 +83,7 @@ func TestGitFollowsNoRedirect(t *testing.T) {
 	})
 	_, err := b.account.Refs(t.Context(), b.url("from", "r-000"))
 	require.Error(t, err)
+	_, err = b.account.Copy(t.Context(), b.url("from", "r-000"), b.url("to", "r-000"))
+	require.Error(t, err)
 	require.Zero(t, asked.Load())
 }

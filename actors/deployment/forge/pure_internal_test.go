@@ -1,6 +1,7 @@
 package forge
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -89,14 +90,28 @@ func TestLimitsAreRecognized(t *testing.T) {
 	}
 }
 
-func FuzzParseRefs(f *testing.F) {
+// packets are lines as git's protocol has them; "" is a flush.
+func packets(lines ...string) (s string) {
+	for _, l := range lines {
+		if s += "0000"; l != "" {
+			s = fmt.Sprintf("%s%04x%s", s[:len(s)-4], len(l)+4, l)
+		}
+	}
+	return s
+}
+
+func FuzzRefs(f *testing.F) {
 	id := strings.Repeat("a", 40)
-	for _, s := range []string{"", id + "\trefs/heads/main\n", id + " refs/tags/v1^{}\n", "x\ty\n", id, id + "\trefs/pull/1/head\n"} {
+	for _, s := range []string{"", id + " refs/heads/main\n", id + " refs/tags/v1^{}\n", "x\ty\n", id, id + " refs/pull/1/head\n"} {
 		f.Add(s)
+		f.Add(packets("# service=git-upload-pack\n", "", s, ""))
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		refs, err := parseRefs(s)
-		if err == nil {
+		for _, read := range []func(string) (Refs, error){parseRefs, func(s string) (Refs, error) { return readRefs(strings.NewReader(s)) }} {
+			refs, err := read(s)
+			if err != nil {
+				continue
+			}
 			for name, id := range refs {
 				require.True(t, isCopied(name))
 				require.GreaterOrEqual(t, len(id), 40)
@@ -104,6 +119,26 @@ func FuzzParseRefs(f *testing.F) {
 			require.Empty(t, refs.Diff(refs))
 		}
 	})
+}
+
+func TestAListOfRefsIsWholeOrAnError(t *testing.T) {
+	t.Parallel()
+	id, service := strings.Repeat("a", 40), "# service=git-upload-pack\n"
+	all := packets(service, "", id+" HEAD\x00multi_ack symref=HEAD:refs/heads/main\n", id+" refs/heads/main\n", id+" refs/tags/v1^{}\n", "")
+	refs, err := readRefs(strings.NewReader(all))
+	require.NoError(t, err)
+	require.Equal(t, Refs{"refs/heads/main": id}, refs)
+	for n := range len(all) {
+		_, err := readRefs(strings.NewReader(all[:n]))
+		require.Error(t, err, all[:n])
+	}
+	for _, wrong := range []string{"0003", "zzzz", packets(service, "", "ERR no\n", ""), packets(service, "", "unpeeled", "")} {
+		_, err := readRefs(strings.NewReader(wrong))
+		require.Error(t, err, wrong)
+	}
+	refs, err = readRefs(strings.NewReader(packets(service, "", strings.Repeat("0", 40)+" capabilities^{}\x00x\n", "")))
+	require.NoError(t, err)
+	require.Empty(t, refs, "of an empty repository")
 }
 
 func TestDiffNamesWhatIsWrong(t *testing.T) {
