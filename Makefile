@@ -13,6 +13,8 @@ VERSITYGW     := v1.8.0
 S3_SERVER     := $(CACHE)/tools/versitygw-$(VERSITYGW)/versitygw
 REGISTRY      := v0.22.1
 IMAGE_SERVER  := $(CACHE)/tools/registry-$(REGISTRY)/registry
+NATS          := v2.15.3
+NATS_SERVER   := $(CACHE)/tools/nats-server-$(NATS)/nats-server
 OTEL          := v0.145.0
 COLLECTOR     := $(CACHE)/tools/otelcol-$(OTEL)/otelcol
 AXE_VERSION   := 4.11.0
@@ -106,7 +108,7 @@ test-race: announce setup-cc $(SERVERS) ## run every test with the race detector
 test-long: setup-cc setup-postgres setup-git setup-s3 ## run with all their repetitions the tests that make test shortens
 	TAKT_TEST_LONG=1 $(FIND) CGO_ENABLED=1 $(GO) test -race -count 1 -run 'TestKilledBetweenCommitAndReply|TestDeploymentSurvivesKills|TestTheKeyIsChangedUnderLoad|TestAFrozenDatabase' -timeout 17m ./cmd/internal/e2e/recovery ./cmd/internal/e2e/services
 	TAKT_TEST_LONG=1 $(FIND) CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 17m ./store/postgres ./actors/queue
-	TAKT_TEST_LONG=1 $(FIND) $(GO) test -count 1 -run 'TestScaleIsMeasured|TestBenchTakesItsFigures' -timeout 30m ./cmd/takt-bench
+	TAKT_TEST_LONG=1 $(FIND) $(GO) test -count 1 -run 'TestScaleIsMeasured|TestBenchTakesItsFigures|TestPeersAreCompared' -timeout 30m ./cmd/takt-bench
 
 drill: setup-postgres setup-s3 setup-git setup-cc ## make faults around two controllers, and failovers, under load for DRILL (2m), and check every promise
 	TAKT_DRILL=$(DRILL) $(FIND) CGO_ENABLED=1 $(GO) test -race -run 'TestDrillFindsThatPromisesAreKept|TestDrillOfFailovers' -v -count 1 -timeout 90m ./cmd/takt-drill
@@ -188,6 +190,9 @@ bench-against: setup-postgres setup-git build ## build the takt of COMMIT in a w
 	(cd $$dir/tree && $(GO) build -trimpath -o $$dir/takt ./cmd/takt); \
 	$(BIN)-bench --against $$dir/takt $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
+bench-peers: setup-postgres setup-peers build ## compare taking and ending jobs with beanstalkd, Redis streams, NATS JetStream and River; ARGS='--rounds 5'
+	$(BIN)-bench peers --tools $(CACHE)/tools --nats $(NATS_SERVER) $(ARGS)
+
 fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
 	@set -e; for p in $$($(GO) list ./...); do \
 		list=$$($(GO) test -list '^Fuzz' $$p) || { echo "$$list"; exit 1; }; \
@@ -257,6 +262,14 @@ setup-s3: $(S3_SERVER)
 $(S3_SERVER):
 	@echo "building versitygw $(VERSITYGW), the S3 server of the tests (once)"
 	@GOBIN=$(dir $@) $(GO) install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
+
+setup-peers: $(NATS_SERVER)
+	@.ci/setup beanstalkd redis
+
+# One of the servers that takt is compared with.
+$(NATS_SERVER):
+	@echo "building nats-server $(NATS), which takt is compared with (once)"
+	@GOBIN=$(dir $@) $(GO) install github.com/nats-io/nats-server/v2@$(NATS)
 
 setup-podman: $(IMAGE_SERVER)
 	@.ci/setup podman

@@ -55,7 +55,7 @@ afterwards.`,
 			return measure(ctx, cfg)
 		}),
 	}
-	root.AddCommand(newScale())
+	root.AddCommand(newScale(), newPeers())
 	flags := root.Flags()
 	process.Flag(flags, &cfg.takt, os.Getenv("TAKT_BINARY"))
 	flags.StringSliceVar(&cfg.only, "only", nil, "take only these figures, such as A2,E1 (A2-A4, A6-A13, A12b, B1-B3, C1, C2, D1, E1, E2, E4, E5, F1, G1)")

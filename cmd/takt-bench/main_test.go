@@ -152,9 +152,22 @@ func TestScaleIsMeasured(t *testing.T) {
 	require.NotContains(t, table, "not taken")
 }
 
+// What docs/comparison.md says is measured by make bench-peers. A server that is not there is a row
+// with its reason.
+func TestPeersAreCompared(t *testing.T) {
+	t.Parallel()
+	needs.Asked(t, "TAKT_TEST_LONG", "make test-long")
+	needs.Postgres(t)
+	code, table := bench(t, "peers", "--takt", buildtest.Build(t), "--tools", t.TempDir(), "--duration", "500ms", "--rounds", "1", "--clients", "8")
+	require.Zero(t, code, table)
+	for _, row := range []string{"takt, two requests | 8 | [1-9]", "River | 8 | [1-9]", "beanstalkd | 8 | not taken: ", "Redis streams | 8 | not taken: ", "NATS JetStream | 8 | not taken: "} {
+		require.Regexp(t, strings.ReplaceAll(row, "|", `\|`), table)
+	}
+}
+
 func TestWrongUseOfTheBench(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"e2e"}, {"--rounds", "0"}, {"--duration", "0s"}, {"--frobnicate"}, {"scale"}, {"scale", "nothing"}} {
+	for _, args := range [][]string{{"e2e"}, {"--rounds", "0"}, {"--duration", "0s"}, {"--frobnicate"}, {"scale"}, {"scale", "nothing"}, {"peers", "--rounds", "0"}, {"peers", "nothing"}} {
 		var out bytes.Buffer
 		require.Equal(t, cli.ExitUsage, cli.Execute(t.Context(), newRoot(), args, &out, &out), out.String())
 	}

@@ -24,7 +24,9 @@ import (
 type finisher struct {
 	*poller
 	fails         bool
-	at            int // of its jobs, those before it have ended
+	next          bool // it asks for the next build, which the answer may bring
+	at            int  // of its jobs, those before it have ended
+	carried       int  // builds that came so
 	kind          string
 	before, after string // the form of a result, around the build's id
 	began         time.Time
@@ -46,7 +48,7 @@ func resultDigest() [sha256.Size]byte {
 }
 
 // end appends the report that a build has ended.
-func (f *finisher) end(buf []byte, build, query string) []byte {
+func (f *finisher) end(buf []byte, build string) []byte {
 	path, kind, body := "upload", f.kind, ""
 	if f.fails {
 		path, kind, body = "fail", "application/json", `{"build_id":"`+build+`","error":"build command failed: exit code 1"}`
@@ -54,10 +56,11 @@ func (f *finisher) end(buf []byte, build, query string) []byte {
 		body = f.before + build + f.after
 	}
 	headers := "X-Build-Id: " + build + "\r\nX-Worker-Id: " + f.id + "\r\nX-Build-Attempt: 1\r\nContent-Type: " + kind + "\r\n"
-	if query != "" {
+	if f.next {
+		path += "?next=1"
 		headers += "X-Worker-Token: " + f.token + "\r\n"
 	}
-	return request(buf, "POST /api/workers/"+path+query, f.key, headers, body)
+	return request(buf, "POST /api/workers/"+path, f.key, headers, body)
 }
 
 // Next implements load.Client.
@@ -66,7 +69,7 @@ func (f *finisher) Next(buf []byte) []byte {
 		return nil
 	}
 	f.began = time.Now()
-	return f.end(buf, f.jobs[f.at], "")
+	return f.end(buf, f.jobs[f.at])
 }
 
 // Got implements load.Client.
@@ -76,8 +79,17 @@ func (f *finisher) Got(status int, body []byte) error {
 	}
 	f.at++
 	f.took = append(f.took, time.Since(f.began))
-	return nil
+	if _, ok := cut(body, `"access_token":"`); !ok || !f.next {
+		return nil
+	}
+	had := len(f.jobs)
+	err := f.poller.Got(status, body)
+	f.carried += len(f.jobs) - had
+	return err
 }
+
+// holds is true if it has a build that has not ended.
+func (f *finisher) holds() bool { return f.at < len(f.jobs) }
 
 // taker polls until its poller has so many jobs.
 type taker struct {

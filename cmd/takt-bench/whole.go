@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"takt/cmd/internal/load"
 	"takt/cmd/internal/must"
@@ -15,13 +16,11 @@ import (
 // to a result may bring the build that follows, so one is submitted ahead.
 type whole struct {
 	*finisher
-	next      bool
 	step      step
 	submit    []byte
 	lines     string
 	submitted int
 	posted    int // log lines
-	carried   int // builds that the answer to a result brought
 }
 
 // step is what a whole does now.
@@ -47,9 +46,6 @@ func (w *whole) Next(buf []byte) []byte {
 	case posting:
 		return append(buf, w.logs(w.jobs[w.at], w.lines)...)
 	case reporting:
-		if w.next {
-			return w.end(buf, w.jobs[w.at], "?next=1")
-		}
 		return w.finisher.Next(buf)
 	}
 	return nil
@@ -77,52 +73,48 @@ func (w *whole) Got(status int, body []byte) error {
 		w.posted += linesOfBuild
 		w.step = reporting
 	case w.step == reporting:
-		if err := w.finisher.Got(status, body); err != nil {
-			return err
-		}
 		w.step = submitting
-		if _, ok := cut(body, `"access_token":"`); w.next && ok {
-			if err := w.poller.Got(status, body); err != nil {
-				return err
-			}
-			w.carried += len(w.jobs) - w.at
-		}
+		return w.finisher.Got(status, body)
 	default:
 		return fmt.Errorf("a whole build: status %d: %s", status, body)
 	}
 	return nil
 }
 
-// holds is true if it has a build that has not ended.
-func (w *whole) holds() bool { return w.at < len(w.jobs) }
-
 // wholes are so many connections for whole builds.
 func (c *ending) wholes(ctx context.Context, n int, next bool) []*whole {
 	submit := newSubmitters(c.APIKey, 1)[0].request
 	out := make([]*whole, n)
 	for i, f := range c.finishers(ctx, n, false) {
-		out[i] = &whole{finisher: f, next: next, submit: submit, lines: logsOf(linesOfBuild)}
+		f.next = next
+		out[i] = &whole{finisher: f, submit: submit, lines: logsOf(linesOfBuild)}
 	}
 	return out
 }
 
 // building takes a load of whole builds.
-func (c *ending) building(ctx context.Context, r *run, all []*whole) take {
+func (c *ending) building(ctx context.Context, d time.Duration, all []*whole) take {
+	var own []*finisher
+	for _, w := range all {
+		own = append(own, w.finisher)
+	}
+	return func(int) sample { return c.ended(ctx, d, own, clients(all)) }
+}
+
+// ended lets clients work, and counts the builds that their finishers end.
+func (c *ending) ended(ctx context.Context, d time.Duration, own []*finisher, all []load.Client) sample {
+	c.renew(ctx, pollersOf(own))
 	count := func() (n int) {
-		for _, w := range all {
-			n += w.at
+		for _, f := range own {
+			n += f.at
 		}
 		return n
 	}
-	return func(int) sample {
-		c.renew(ctx, pollersOf(c.all))
-		begun, before := count(), c.usage()
-		res := must.Get(load.Run(ctx, c.Address, r.duration, clients(all)))
-		n := count() - begun
-		s := work(n, res.Elapsed)
-		s.cpu = c.usage().minus(before).of(n)
-		return s
-	}
+	begun, before := count(), c.usage()
+	res := must.Get(load.Run(ctx, c.Address, d, all))
+	s := work(count()-begun, res.Elapsed)
+	s.cpu = c.usage().minus(before).of(s.Requests)
+	return s
 }
 
 // wholeBuilds takes A13.
@@ -138,18 +130,18 @@ func (r *run) wholeBuilds(ctx context.Context) {
 		sent = append(sent, ours...)
 		if row.next {
 			what = "the same with next"
-			if !own.carries(ctx, r, ours) {
+			if !own.carries(ctx, r.duration, ours) {
 				r.missing("A13", errors.New("this takt gives no build with the answer to a result"))
 				break
 			}
 		}
 		var theirs take
 		if was != nil {
-			theirs = was.building(ctx, r, was.wholes(ctx, row.n, false))
+			theirs = was.building(ctx, r.duration, was.wholes(ctx, row.n, false))
 		}
 		r.versus(versus{
 			name: "A13", what: fmt.Sprintf("%s (submit, take, %d lines, result), %d connections, against the older takt", what, linesOfBuild, row.n),
-			theirs: theirs, own: own.building(ctx, r, ours), least: row.least, most: row.most, also: ", none lost or twice",
+			theirs: theirs, own: own.building(ctx, r.duration, ours), least: row.least, most: row.most, also: ", none lost or twice",
 		})
 	}
 	own.check(ctx)
@@ -163,8 +155,8 @@ func (r *run) wholeBuilds(ctx context.Context) {
 }
 
 // carries reports whether the answer to a result brings builds.
-func (c *ending) carries(ctx context.Context, r *run, all []*whole) bool {
-	c.building(ctx, r, all)(0)
+func (c *ending) carries(ctx context.Context, d time.Duration, all []*whole) bool {
+	c.building(ctx, d, all)(0)
 	n := 0
 	for _, w := range all {
 		n += w.carried
