@@ -152,7 +152,7 @@ func TestScaleIsMeasured(t *testing.T) {
 	require.NotContains(t, table, "not taken")
 }
 
-// What docs/comparison.md says is measured by make bench-peers. A server that is not there is a row
+// make bench-peers measures what docs say of other queues. A server that is not there is a row
 // with its reason.
 func TestPeersAreCompared(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 	"takt/cmd/internal/process"
 )
 
-// peers is what `takt-bench peers` compares, for docs/comparison.md: takt and other queues, of which
+// peers is what `takt-bench peers` compares: takt and other queues, of which
 // each client takes one job at a time, and says that it is done before it takes the next.
 type peers struct {
 	run
