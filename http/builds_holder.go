@@ -33,6 +33,7 @@ type holders struct {
 	tokens   *store.WorkerTokens
 	publish  Publish
 	forms    *uploads
+	polls    *polls
 }
 
 func (h *holders) routes() []edge.Route {
@@ -44,9 +45,9 @@ func (h *holders) routes() []edge.Route {
 		edge.OnAs(h.edge, api.WriteLogs, h.logs),
 		edge.OnAs(h.edge, api.SendHeartbeat, h.heartbeat),
 		edge.OnAs(h.edge, api.SendHeartbeatByBody, h.heartbeatByBody),
-		edge.OnAs(h.edge, api.FailHeldBuild, h.fail),
-		edge.OnRequest(h.edge, api.UploadResult, h.upload),
-		edge.OnRequest(h.edge, api.UploadResultAlias, h.upload),
+		h.polls.ends(edge.OnRequest(h.edge, api.FailHeldBuild, h.fail)),
+		h.polls.ends(edge.OnRequest(h.edge, api.UploadResult, h.upload)),
+		h.polls.ends(edge.OnRequest(h.edge, api.UploadResultAlias, h.upload)),
 	}
 }
 

@@ -52,7 +52,8 @@ func (h *holders) upload(ctx context.Context, c echo.Context, sent api.UploadRes
 	}
 	ctx, done := in.body.Keep(ctx)
 	defer done()
-	return h.recordResult(ctx, in, success)
+	reply, err := h.recordResult(ctx, in, success)
+	return ended{reply, in.heartbeat.WorkerID}, err
 }
 
 func uploaded(success bool) api.Uploaded {
@@ -289,15 +290,15 @@ func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, fil
 	return nil
 }
 
-func (h *holders) fail(ctx context.Context, in namedIn) (reply api.Uploaded, err error) {
+func (h *holders) fail(ctx context.Context, _ echo.Context, in namedIn) (any, error) {
 	b, heartbeat, err := h.named(ctx, in)
 	switch {
 	case err != nil:
-		return reply, err
+		return nil, err
 	case b.State.Final() && b.State != store.Failed:
-		return reply, store.NewError(store.Conflict, "Build already finished")
+		return nil, store.NewError(store.Conflict, "Build already finished")
 	case b.State != store.Failed: // a repeat changes nothing
 		err = h.finish(ctx, b, store.Result{BuildID: b.ID, WorkerID: heartbeat.WorkerID, Attempt: heartbeat.Attempt, ErrorMessage: in.Body.message})
 	}
-	return uploaded(false), err
+	return ended{uploaded(false), heartbeat.WorkerID}, err
 }

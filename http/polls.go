@@ -26,7 +26,7 @@ const (
 	maxActive = 1000
 )
 
-// polls serves workers' requests for work.
+// polls serves workers' requests for work, alone or with the end of a build (see ends).
 type polls struct {
 	edge   *edge.Server
 	cfg    Config
@@ -74,11 +74,16 @@ func (h *polls) serve(c echo.Context, r *edge.Route) error {
 	if err != nil {
 		return err
 	}
+	return h.edge.Reply(c, h.answer(c.Request().Context(), reply))
+}
+
+// answer returns a poll's reply as it is sent.
+func (h *polls) answer(ctx context.Context, reply store.PollReply) api.PollReply {
 	answer := api.NewPollReply(reply, h.cfg.BaseImageID)
 	if answer.Job != nil {
-		answer.Job.Traceparent = tracing.Traceparent(tracing.Build(c.Request().Context(), answer.Job.ID, answer.Job.Attempt))
+		answer.Job.Traceparent = tracing.Traceparent(tracing.Build(ctx, answer.Job.ID, answer.Job.Attempt))
 	}
-	return h.edge.Reply(c, answer)
+	return answer
 }
 
 // quotaKey is the key under which a poll is counted. A worker with a token has its own

@@ -15,10 +15,10 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	audit := s.audit
 	builds := newBuilds(sh, audit, cfg, d)
 	submissions := &submissions{sh, cfg, builds, d.Builds, d.Queue, forms}
-	holders := &holders{sh, cfg, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms}
 	tails := newTails(sh, builds, s.logs, cfg)
 	bound := &bindings{store: d.Workers}
 	polls := newPolls(sh, cfg, d.Queue, d.Tokens, bound, s.parked)
+	holders := &holders{sh, cfg, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms, polls}
 	workers := newWorkers(sh, audit, cfg, d, bound)
 	diagnostics := &diagnostics{sh, d.Workers, d.Files, d.Queue, d.Publish}
 	throttle := &throttle{sh, cfg, audit, d.Throttle, d.ThrottleStore, d.OAuth}

@@ -8,7 +8,8 @@ import (
 // PollRequest is a worker's request for a build.
 type PollRequest struct {
 	// Token is the content of the presented token; zero if the worker gave only its
-	// WorkerID. Presented is that token as it was sent.
+	// WorkerID. Presented is that token as it was sent. With a token, WorkerID is whose it has
+	// to be, "" for anybody's.
 	Token     WorkerToken
 	Presented string
 	WorkerID  string
@@ -74,7 +75,8 @@ func (s *WorkerSession) Free() bool { return !s.Drained && s.Held < s.Slots }
 
 // Poll is one worker's request for a build, as the queue hands it to the store.
 type Poll struct {
-	// Worker is the worker's number, 0 if only its WorkerID is known.
+	// Worker is the worker's number, 0 if only its WorkerID is known. If both are, they must be
+	// one worker's.
 	Worker   uint32
 	WorkerID string
 	Instance string // as in PollRequest

@@ -283,7 +283,7 @@ func (m *memory) take(limit int) *batch {
 		s := p.session
 		b.polls = append(b.polls, p)
 		b.work = append(b.work, store.Poll{
-			Worker: s.Number, WorkerID: s.ID, Instance: p.req.Instance, Shown: p.req.Token.Counter, Used: max(s.Used, p.req.Token.Counter),
+			Worker: s.Number, WorkerID: cmp.Or(p.req.WorkerID, s.ID), Instance: p.req.Instance, Shown: p.req.Token.Counter, Used: max(s.Used, p.req.Token.Counter),
 			Parked: p.wasParked, Handed: p.handed, Active: p.req.Active, Reconcile: p.req.Reconcile,
 			Session: s.WorkerSession, Known: s.known && !s.stale,
 		})

@@ -231,6 +231,15 @@ func TestMemoryJudges(t *testing.T) {
 		s.answered(s.shows(w, 11, 0))
 		require.Equal(s, store.InvalidToken, store.CodeOf(s.answered(s.shows(w, 10, 0)).err))
 	})
+	whenMet(t, "a token must be that of the worker that is named", func(s *stage) {
+		shows := func(n uint32, worker string) *poll {
+			return s.sends(store.PollRequest{Token: store.WorkerToken{Worker: n, Counter: 11}, WorkerID: worker}, 0)
+		}
+		require.Equal(s, store.InvalidToken, store.CodeOf(s.answered(shows(w, "v")).err))
+		require.NoError(s, s.answered(shows(w, "w")).err)
+		shows('u', "v")
+		require.Equal(s, "v", s.take(9).work[0].WorkerID, "the database decides about a worker that is not known")
+	})
 	for name, c := range map[string]struct {
 		edit    func(s *stage)
 		counter uint64

@@ -50,7 +50,11 @@ func (s *session) foreign(p *poll) bool {
 // say so.
 func (s *session) refuse(p *poll) error {
 	switch shown := p.req.Token.Counter; {
-	case !s.known || p.req.Token.Worker == 0 || shown > s.Used:
+	case !s.known || p.req.Token.Worker == 0:
+		return nil
+	case p.req.WorkerID != "" && p.req.WorkerID != s.ID:
+		return store.ErrInvalidToken()
+	case shown > s.Used:
 		return nil
 	case s.foreign(p):
 		if s.stale || s.instance == "" {

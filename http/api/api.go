@@ -332,6 +332,13 @@ type Uploaded struct {
 	Success bool   `json:"success" const:"true"`
 	Status  string `json:"status" enum:"success,failed,pending"` // success or failed; pending for a build that was given back
 	Message string `json:"message"`
+	// Job is the worker's next build, if it asked for that and there is one.
+	Job *Job `json:"job,omitempty"`
+	// AccessToken is for the worker's next poll. It is absent unless the worker asked for
+	// its next build and could be answered: then the token that it has stays valid.
+	AccessToken string `json:"access_token,omitempty"`
+	// QueueSize is as in the reply to a poll.
+	QueueSize int `json:"queue_size,omitempty"`
 }
 
 // Health answers GET /health. It holds the word "pending" exactly once.

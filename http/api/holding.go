@@ -66,9 +66,20 @@ type HeartbeatIn struct {
 	Body  Heartbeat `body:"json"`
 }
 
+// NextIn asks for the worker's next build in the reply to the end of a build.
+type NextIn struct {
+	// Next is 1 if the reply should have the worker's next build, as from a poll that does not
+	// wait. Other values are ignored, and so is a request without a token.
+	Next string `query:"next" values:"1"`
+	// Active lists the builds that the worker has, as in a poll.
+	Active *string `query:"active"`
+	Token  string  `header:"X-Worker-Token"`
+}
+
 // FailBuildIn is the input of FailHeldBuild.
 type FailBuildIn struct {
 	Process
+	NextIn
 	Body FailBuild `body:"json"`
 }
 
@@ -98,6 +109,7 @@ type UploadForm struct {
 // UploadResultIn is the input of UploadResult beside its form.
 type UploadResultIn struct {
 	Process
+	NextIn
 	// BuildID lets the transfer count as a heartbeat from its beginning.
 	BuildID  string `header:"X-Build-Id" type:"ID"`
 	WorkerID string `header:"X-Worker-Id" type:"ID"`
@@ -135,9 +147,12 @@ var SendHeartbeat = declare[HeartbeatIn, HeartbeatReply](holding, APIKey, scopeW
 	ID: "heartbeat", Summary: "Send a heartbeat",
 })
 
+// nextText describes NextIn.
+const nextText = "With `next=1` and `X-Worker-Token` the reply may have the worker's next build, and the token for its next poll. It never waits for a build. If that part fails, for example because the token is invalid, the reply is the same without build and token."
+
 // FailHeldBuild is POST /api/workers/fail.
 var FailHeldBuild = declare[FailBuildIn, Uploaded](holding, APIKey, scopeWorker, Fleet, "POST /api/workers/fail", Route{
-	ID: "failBuild", Errors: []int{404}, Summary: "Report that a build has failed",
+	ID: "failBuild", Errors: []int{404}, Headers: []string{"RateLimit", "RateLimit-Policy"}, Summary: "Report that a build has failed", Text: nextText,
 })
 
 // SendHeartbeatByBody is POST /api/workers/heartbeat.
@@ -147,8 +162,8 @@ var SendHeartbeatByBody = declare[BeatBuildIn, BeatReply](holding, APIKey, scope
 
 func uploadRoute(id string) Route {
 	return Route{
-		ID: id, Body: ResultBody, Errors: []int{404, 507}, Takes: UploadForm{}, Summary: "Report a build's end, with its result",
-		Text: "The parts may come in any order. A result is accepted once; the identical repeat is 200, anything else for a build that has ended 409.",
+		ID: id, Body: ResultBody, Errors: []int{404, 507}, Headers: []string{"RateLimit", "RateLimit-Policy"}, Takes: UploadForm{}, Summary: "Report a build's end, with its result",
+		Text: "The parts may come in any order. A result is accepted once; the identical repeat is 200, anything else for a build that has ended 409. " + nextText,
 	}
 }
 

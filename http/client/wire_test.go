@@ -31,6 +31,7 @@ func TestWireSamples(t *testing.T) {
 		"poll_reply":         &api.PollReply{},
 		"unregistered":       &api.Unregistered{},
 		"uploaded":           &api.Uploaded{},
+		"uploaded_next":      &api.Uploaded{},
 		"health":             &api.Health{},
 		"problem":            &api.Problem{},
 		"tree_node":          &api.TreeNode{},

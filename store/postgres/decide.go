@@ -147,6 +147,8 @@ func decide(turns []*turn, h *held) decision {
 func judge(t *turn, w *row) store.PollOutcome {
 	old := t.Shown > 0 && t.Shown < w.Used
 	switch {
+	case t.WorkerID != "" && t.WorkerID != w.ID: // the token is another worker's
+		return store.PollInvalidToken
 	case w.instance != "" && t.Instance != "" && t.Instance != w.instance:
 		return store.PollDuplicateWorker
 	case t.Parked && (old || t.Handed != w.Handed):

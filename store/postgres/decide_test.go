@@ -61,6 +61,8 @@ func TestDecide(t *testing.T) {
 		"a parked poll, and a hand-out since":         {poll: func(p *store.Poll) { p.Parked, p.Handed = true, 199 }, out: store.PollSuperseded},
 		"a parked poll without token, and a hand-out": {poll: func(p *store.Poll) { p.Parked, p.Handed, p.Shown = true, 199, 0 }, out: store.PollSuperseded},
 		"another process":                             {poll: func(p *store.Poll) { p.Instance = "b" }, row: func(w *row) { w.instance, w.Used = "a", 400 }, out: store.PollDuplicateWorker},
+		"a token of another worker":                   {poll: func(p *store.Poll) { p.WorkerID = "v" }, out: store.PollInvalidToken},
+		"a token of the worker that is named":         {poll: func(p *store.Poll) { p.WorkerID = "w" }, want: next},
 		"the same process":                            {poll: func(p *store.Poll) { p.Instance = "a" }, row: func(w *row) { w.instance = "a" }, want: next},
 		"a process that names itself not":             {row: func(w *row) { w.instance = "a" }, want: next},
 		"a process where none did":                    {poll: func(p *store.Poll) { p.Instance = "a" }, want: next},
