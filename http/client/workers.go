@@ -17,7 +17,7 @@ func (c *Client) Register(ctx context.Context, r api.Register) (api.Registered, 
 	return Call(ctx, c, api.RegisterWorker, r)
 }
 
-// Poll is a request for work.
+// Poll is a request for work: a call of its own, or a part of [Upload].
 type Poll struct {
 	// Token is the worker token of the last reply. If it is empty, WorkerID is used.
 	Token    string
@@ -38,20 +38,24 @@ func (c *Client) Poll(ctx context.Context, p Poll) (api.PollReply, error) {
 	// It is a POST, because net/http repeats a GET by itself when a kept connection
 	// breaks. Each poll rotates the token, so only the caller may decide to repeat
 	// it.
-	in := api.PollIn{Token: p.Token, Instance: p.Instance}
+	in := api.PollIn{Token: p.Token, Instance: p.Instance, Active: p.active()}
 	if p.Token == "" {
 		in.WorkerID = p.WorkerID
 	}
 	if wait := int(p.Wait / time.Second); wait > 0 {
 		in.Wait = strconv.Itoa(wait)
 	}
-	if p.Active != nil {
-		active := strings.Join(p.Active, ",")
-		in.Active = &active
-	}
 	cl := of(api.PollByPost, in)
 	cl.extra = p.Wait
 	return ask[api.PollReply](ctx, c, cl)
+}
+
+func (p Poll) active() *string {
+	if p.Active == nil {
+		return nil
+	}
+	active := strings.Join(p.Active, ",")
+	return &active
 }
 
 // Unregister removes the worker. Its builds are pending again at once.
@@ -71,12 +75,16 @@ type Upload struct {
 	// ResultName is the file name of Result, whose extension counts for platforms other than
 	// ios and android; may be empty.
 	ResultName string
+	// Next, if it has a token, asks for the worker's next build in the same reply, without a
+	// wait. An earlier controller ignores it: the reply has no token then.
+	Next Poll
 	// Progress may be nil.
 	Progress Progress
 }
 
 // Upload reports that a build has ended. Safe to repeat, because the controller
-// accepts an identical repeat of an accepted result.
+// accepts an identical repeat of an accepted result, and gives the same next build to the
+// same token.
 func (c *Client) Upload(ctx context.Context, u Upload) (api.Uploaded, error) {
 	// The fields come first, because the controller then knows which build the bytes
 	// belong to while they arrive.
@@ -94,7 +102,11 @@ func (c *Client) Upload(ctx context.Context, u Upload) (api.Uploaded, error) {
 	if u.Result != nil {
 		parts = append(parts, file("result", cmp.Or(u.ResultName, "result"), "application/octet-stream", *u.Result))
 	}
-	cl := of(api.UploadResult, api.UploadResultIn{Process: u.process(), BuildID: u.BuildID, WorkerID: u.WorkerID})
+	in := api.UploadResultIn{Process: u.process(), BuildID: u.BuildID, WorkerID: u.WorkerID}
+	if u.Next.Token != "" {
+		in.NextIn = api.NextIn{Next: "1", Active: u.Next.active(), Token: u.Next.Token}
+	}
+	cl := of(api.UploadResult, in)
 	return upload[api.Uploaded](ctx, c, cl, parts, u.Progress)
 }
 

@@ -74,6 +74,14 @@ type Controller struct {
 	polls     int
 	streams   atomic.Bool
 	image     string // the base image that workers are told
+	earlier   bool   // see Earlier
+}
+
+// Earlier makes the controller one of takt 0.1.0, which gives builds only to polls, one to each.
+func (c *Controller) Earlier() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.earlier = true
 }
 
 // Name sets the base image that registrations and jobs name.

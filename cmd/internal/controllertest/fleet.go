@@ -84,10 +84,8 @@ func (c *Controller) poll(w http.ResponseWriter, r *http.Request) {
 			Problem(w, http.StatusUnauthorized, store.InvalidToken, "Invalid worker token")
 			return
 		}
-		job := c.next(worker, token == worker.before, strings.Split(r.URL.Query().Get("active"), ","))
-		if job != nil || expired {
-			worker.before, worker.token = token, store.NewBuildToken()[:32]
-			reply := api.PollReply{Job: job, AccessToken: worker.token}
+		if reply := c.give(worker, r); reply.Job != nil || expired {
+			worker.before, worker.token = token, reply.AccessToken
 			c.touch()
 			c.mu.Unlock()
 			JSON(w, http.StatusOK, reply)
@@ -103,6 +101,24 @@ func (c *Controller) poll(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// give returns the reply to a poll of a worker. The caller makes its token the worker's.
+func (c *Controller) give(w *Worker, r *http.Request) api.PollReply {
+	repeated := r.Header.Get(api.HeaderWorkerToken) == w.before
+	job := c.next(w, repeated, strings.Split(r.URL.Query().Get("active"), ","))
+	return api.PollReply{Job: job, AccessToken: store.NewBuildToken()[:32]}
+}
+
+// withNext adds the worker's next build to a reply, if the request asks for that.
+func (c *Controller) withNext(r *http.Request, reply api.Uploaded) (int, any) {
+	token := r.Header.Get(api.HeaderWorkerToken)
+	if w := c.byToken(token); w != nil && r.URL.Query().Get("next") == "1" && !c.earlier {
+		next := c.give(w, r)
+		w.before, w.token = token, next.AccessToken
+		reply.Job, reply.AccessToken = next.Job, next.AccessToken
+	}
+	return http.StatusOK, reply
 }
 
 // count adds n to the number of open polls.
@@ -270,10 +286,10 @@ func (c *Controller) upload(_ http.ResponseWriter, r *http.Request) (int, any) {
 		return refuse(http.StatusBadRequest, store.InvalidArgument, "Missing result file")
 	case success:
 		b.State, b.Result = store.Completed, result
-		return http.StatusOK, api.Uploaded{Success: true, Status: "success"}
+		return c.withNext(r, api.Uploaded{Success: true, Status: "success"})
 	}
 	b.State, b.ErrorMessage, b.Fault = store.Failed, fields["error_message"], store.Fault(fields["fault"])
-	return http.StatusOK, api.Uploaded{Success: true, Status: "failed"}
+	return c.withNext(r, api.Uploaded{Success: true, Status: "failed"})
 }
 
 // readForm reads a whole form and checks the digests of its files.

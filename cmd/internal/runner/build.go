@@ -276,6 +276,8 @@ type assignment struct {
 	// is none. done is closed when this one has.
 	after <-chan struct{}
 	done  chan struct{}
+	// next is the build that came with the reply to this one's end; nil if none did.
+	next *assignment
 }
 
 // accept returns a job's assignment, nil if this attempt already runs. It ends an older

@@ -35,12 +35,12 @@ func (w *Worker) conclude(
 	// The log should be whole before the build is final.
 	lines.flush(report, linger)
 	if err == nil {
-		err = w.deliver(report, a, ws.Output, log)
+		err = w.deliver(hard, report, a, ws.Output, log)
 	}
 	if err != nil && verdict(err) == nil {
 		log.Warn().Err(err).Str("fault", string(faultOf(err))).Msg("build failed")
 		failure := client.Upload{Held: a.held, ErrorMessage: store.Clip(err.Error(), maxErrorMessage), Fault: faultOf(err)}
-		if err := w.upload(report, failure); err != nil {
+		if err := w.upload(hard, report, a, failure); err != nil {
 			log.Error().Err(err).Msg("failure not reported")
 		}
 	}
@@ -48,12 +48,12 @@ func (w *Worker) conclude(
 
 // deliver uploads the result. The error is one to report, or a reply which
 // means that the build is not ours.
-func (w *Worker) deliver(ctx context.Context, a *assignment, path string, log zerolog.Logger) error {
+func (w *Worker) deliver(hard, ctx context.Context, a *assignment, path string, log zerolog.Logger) error {
 	result, err := client.File(path)
 	if err != nil {
 		return err
 	}
-	err = w.upload(ctx, client.Upload{Held: a.held, Success: true, Result: &result, ResultName: "result" + store.Platform(a.job.Platform).ResultExt(path)})
+	err = w.upload(hard, ctx, a, client.Upload{Held: a.held, Success: true, Result: &result, ResultName: "result" + store.Platform(a.job.Platform).ResultExt(path)})
 	switch {
 	case err == nil:
 		log.Info().Int64("bytes", result.Size).Msg("result delivered")
@@ -67,8 +67,8 @@ func (w *Worker) deliver(ctx context.Context, a *assignment, path string, log ze
 }
 
 // upload repeats until the reply is final, which is safe because the controller
-// accepts an identical repeat.
-func (w *Worker) upload(ctx context.Context, u client.Upload) (err error) {
+// accepts an identical repeat. Each try asks for the next build if it may, see askNext.
+func (w *Worker) upload(hard, ctx context.Context, a *assignment, u client.Upload) (err error) {
 	step := w.step(ctx, u.Held, "upload")
 	defer func() { tracing.End(step, err) }()
 	retry := w.retry
@@ -82,7 +82,14 @@ func (w *Worker) upload(ctx context.Context, u client.Upload) (err error) {
 		return tryAgain(err)
 	}
 	return retry.Do(ctx, func(ctx context.Context) error {
-		_, err := w.api.Upload(ctx, u)
+		asked := w.askNext(hard, a, &u)
+		if asked {
+			defer func() { <-w.asking }()
+		}
+		reply, err := w.api.Upload(ctx, u)
+		if err == nil && asked {
+			w.takeNext(hard, a, reply)
+		}
 		return err
 	})
 }

@@ -46,7 +46,12 @@ type Worker struct {
 	// before the first build.
 	unlimited error
 
-	// Written by the polling goroutine, id and image under mu.
+	// asking holds a value while a request with the token, or a registration, is on its way:
+	// there is one at a time, because each ends the token of the one before. Heartbeats only
+	// renew it.
+	asking chan struct{}
+
+	// Written by whoever has put a value into asking, id and image under mu.
 	state *state
 	id    string
 	// unanswered is true from sending a registration until one is answered.
@@ -71,7 +76,7 @@ func New(c *client.Client, log zerolog.Logger, cfg Config) (*Worker, error) {
 	return &Worker{
 		cfg: cfg, api: c, log: log, retry: client.Retry{Backoff: cfg.Backoff, Patience: cfg.Patience},
 		where: thisMachine,
-		drain: make(chan struct{}), asked: make(chan struct{}, 1), active: map[string]*assignment{},
+		drain: make(chan struct{}), asking: make(chan struct{}, 1), asked: make(chan struct{}, 1), active: map[string]*assignment{},
 		stuck: map[*Owner]error{},
 	}, nil
 }
@@ -197,29 +202,48 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 		case <-polling.Done():
 			return
 		}
-		job := w.next(polling)
-		if job == nil {
+		a := w.take(ctx, polling)
+		if polling.Err() != nil && a == nil {
 			return
 		}
-		w.know(w.id, job.BaseImageID)
-		if err := w.cfg.Command.Check(ctx, w.image); err != nil {
+		if a == nil {
 			slots <- owner
-			w.awaitRepair(polling, err)
 			continue
 		}
-		a := w.accept(ctx, *job)
-		if a == nil { // already running: the controller believes that its reply was lost
-			slots <- owner
-			_ = backoff.Pause(polling, w.cfg.Backoff.Wait(0))
-			continue
-		}
-		a.owner = owner
 		builds.Go(func() {
 			defer w.vacate(polling, slots, owner)
-			defer w.release(a)
-			w.build(ctx, a)
+			for ; a != nil; a = a.next {
+				a.owner = owner
+				w.build(ctx, a)
+				w.release(a)
+			}
 		})
 	}
+}
+
+// take polls until there is a build. It returns nil if that can't be run now, or polling has
+// ended.
+func (w *Worker) take(ctx, polling context.Context) *assignment {
+	select {
+	case w.asking <- struct{}{}:
+	case <-polling.Done():
+		return nil
+	}
+	defer func() { <-w.asking }()
+	job := w.next(polling)
+	if job == nil {
+		return nil
+	}
+	w.know(w.id, job.BaseImageID)
+	if err := w.cfg.Command.Check(ctx, w.image); err != nil {
+		w.awaitRepair(polling, err)
+		return nil
+	}
+	a := w.accept(ctx, *job)
+	if a == nil { // already running: the controller believes that its reply was lost
+		_ = backoff.Pause(polling, w.cfg.Backoff.Wait(0))
+	}
+	return a
 }
 
 // next polls until there is a job, or ctx ends (nil). No failure ends it: a
