@@ -111,8 +111,8 @@ func TestLostConnectionsHealByThemselves(t *testing.T) {
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)
 	reply := must(parked(t.Context(), nil))(t)
-	require.NotNil(t, reply.Job)
-	require.Equal(t, b.ID, reply.Job.BuildID)
+	require.NotNil(t, reply.Jobs.First())
+	require.Equal(t, b.ID, reply.Jobs.First().BuildID)
 	for _, n := range []node{here, there} {
 		for _, child := range n.Snapshot(false).Children {
 			require.Zero(t, child.Restarts, "%s: losing connections is no crash", child.Path)

@@ -33,7 +33,7 @@ func (q *queue) serve(ctx context.Context, p store.Poll, presented string) (stor
 	}
 	r := results[0]
 	next := store.WorkerToken{Worker: r.Session.Number, Counter: max(r.Session.Used+1, r.Handed)}
-	reply := store.PollReply{Job: r.Job, Token: q.tokens.Issue(next)}
+	reply := store.PollReply{Jobs: r.Jobs, Token: q.tokens.Issue(next)}
 	switch r.Outcome {
 	case store.PollInvalidToken:
 		err = store.ErrInvalidToken()
@@ -54,13 +54,14 @@ func (q *queue) Arrive(ctx context.Context, r store.PollRequest, wait time.Durat
 	p := store.Poll{
 		Worker: r.Token.Worker, Shown: r.Token.Counter, Used: r.Token.Counter,
 		WorkerID: r.WorkerID, Instance: r.Instance, Active: r.Active, Reconcile: r.Reconcile,
+		Max: r.Max, New: r.Max, Spare: []int32{store.IOSClass, store.AndroidClass},
 	}
 	q.mu.Lock()
 	woken := q.woken
 	q.mu.Unlock()
 	return func(ctx context.Context, closing <-chan struct{}) (store.PollReply, error) {
 		reply, result, err := q.serve(ctx, p, r.Presented)
-		if err != nil || wait == 0 || reply.Job != nil {
+		if err != nil || wait == 0 || len(reply.Jobs) > 0 {
 			return reply, err
 		}
 		p.Parked, p.Handed = true, result.Session.Handed

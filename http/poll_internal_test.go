@@ -27,20 +27,32 @@ func TestPollReplyIsWhatTheWireTypeSays(t *testing.T) {
 	image := `image"<&>` + "\n"
 	at := time.Date(2025, 11, 24, 17, 0, 0, 123456789, time.FixedZone("", 3600))
 	certs := "/api/builds/b1/certs"
+	job := func(id string, attempt int) *api.Job {
+		return &api.Job{ID: id, Platform: "ios", SourceURL: "/api/builds/" + id + "/source", Attempt: attempt, BaseImageID: image, SubmittedAt: "2025-11-24T16:00:00.123Z"}
+	}
 	tests := map[string]struct {
-		reply store.PollReply
-		want  api.PollReply
+		reply   store.PollReply
+		several bool
+		want    api.PollReply
 	}{
-		"no job": {store.PollReply{Token: "tok", QueueSize: 3}, api.PollReply{AccessToken: "tok", QueueSize: 3}},
+		"no job, of several": {store.PollReply{Token: "tok"}, true, api.PollReply{AccessToken: "tok"}},
+		"jobs": {
+			store.PollReply{Token: "tok", Jobs: store.Jobs{{BuildID: "b1", Platform: store.IOS, Attempt: 1, SubmittedAt: at}, {BuildID: "b2", Platform: store.IOS, Attempt: 2, SubmittedAt: at}}},
+			true,
+			api.PollReply{AccessToken: "tok", Job: job("b1", 1), Jobs: []api.Job{*job("b1", 1), *job("b2", 2)}},
+		},
+		"no job": {store.PollReply{Token: "tok", QueueSize: 3}, false, api.PollReply{AccessToken: "tok", QueueSize: 3}},
 		"job": {
-			store.PollReply{Token: "tok", Job: &store.Job{BuildID: "b1", Platform: store.IOS, Attempt: 12, SubmittedAt: at}},
+			store.PollReply{Token: "tok", Jobs: store.Jobs{{BuildID: "b1", Platform: store.IOS, Attempt: 12, SubmittedAt: at}}},
+			false,
 			api.PollReply{AccessToken: "tok", Job: &api.Job{
 				ID: "b1", Platform: "ios", SourceURL: "/api/builds/b1/source", Attempt: 12,
 				BaseImageID: image, SubmittedAt: "2025-11-24T16:00:00.123Z",
 			}},
 		},
 		"job with certs": {
-			store.PollReply{Job: &store.Job{BuildID: "b1", Platform: store.Android, Attempt: 1, HasCerts: true, SubmittedAt: at}},
+			store.PollReply{Jobs: store.Jobs{{BuildID: "b1", Platform: store.Android, Attempt: 1, HasCerts: true, SubmittedAt: at}}},
+			false,
 			api.PollReply{Job: &api.Job{
 				ID: "b1", Platform: "android", SourceURL: "/api/builds/b1/source", CertsURL: &certs, Attempt: 1,
 				BaseImageID: image, SubmittedAt: "2025-11-24T16:00:00.123Z",
@@ -50,7 +62,7 @@ func TestPollReplyIsWhatTheWireTypeSays(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, tt.want, api.NewPollReply(tt.reply, image))
+			require.Equal(t, tt.want, api.NewPollReply(tt.reply, tt.several, image))
 		})
 	}
 }
@@ -81,6 +93,9 @@ func TestPollRequestIsRead(t *testing.T) {
 		"no number":                   {"wait=NaN", token, store.PollRequest{}, 0, store.InvalidArgument},
 		"no builds":                   {"active=", token, store.PollRequest{Token: seven, Presented: token, Reconcile: true}, 0, ""},
 		"builds":                      {"active=a,b", token, store.PollRequest{Token: seven, Presented: token, Reconcile: true, Active: []string{"a", "b"}}, 0, ""},
+		"several":                     {"max=256", token, store.PollRequest{Token: seven, Presented: token, Max: 256}, 0, ""},
+		"too many":                    {"max=257", token, store.PollRequest{}, 0, store.InvalidArgument},
+		"none":                        {"max=0", token, store.PollRequest{}, 0, store.InvalidArgument},
 		"something else than a build": {"active=a,%2e%2e%2fb", token, store.PollRequest{}, 0, store.InvalidArgument},
 	}
 	for name, tt := range tests {

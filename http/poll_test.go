@@ -36,6 +36,43 @@ func TestPollHandsOutBuildsInOrder(t *testing.T) {
 	requireShape(t, "poll_reply", r)
 }
 
+// A poll for several builds gets them in one reply; job is the first of them.
+func TestPollForSeveralBuilds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ids := []string{b.submit().ID, b.submit().ID, b.submit().ID}
+	w := decode[api.Registered](t, b.json("POST", "/api/workers/register", key(), `{"name":"w","capabilities":{"maxConcurrentBuilds":3}}`))
+	poll := func(query, token string) (got []string, p api.PollReply) {
+		r := b.send("POST", "/api/workers/poll"+query, key("X-Worker-Token", token), "")
+		require.Equal(t, 200, r.status, r.body)
+		p = decode[api.PollReply](t, r)
+		for _, j := range p.Jobs {
+			got = append(got, j.ID)
+		}
+		if query == "" {
+			require.NotContains(t, r.body, "jobs")
+		} else if len(p.Jobs) > 0 {
+			require.Equal(t, p.Jobs[0], *p.Job)
+			requireShape(t, "poll_reply_several", r)
+		}
+		return got, p
+	}
+	got, lost := poll("?max=2", w.AccessToken)
+	require.Equal(t, ids[:2], got)
+	got, again := poll("?max=9", w.AccessToken)
+	require.Equal(t, ids[:2], got, "the reply was lost")
+	require.Equal(t, lost.Jobs, again.Jobs)
+	_, one := poll("", w.AccessToken)
+	require.Equal(t, ids[0], one.Job.ID, "one at a time")
+	got, two := poll("?max=9", one.AccessToken)
+	require.Equal(t, ids[1:2], got)
+	got, p := poll("?max=9", two.AccessToken)
+	require.Equal(t, ids[2:], got)
+	got, p = poll("?max=9", p.AccessToken)
+	require.Empty(t, got)
+	require.Nil(t, p.Job)
+}
+
 func TestPollsOfAForgedTokenAndWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

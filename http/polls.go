@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -22,8 +23,10 @@ import (
 const (
 	// maxWait is the longest wait that a poll may ask for.
 	maxWait = 60 * time.Second
-	// maxActive is the most builds that a poll may list.
+	// maxActive is the most builds that a poll may list, and maxBuilds the most that it may ask
+	// for.
 	maxActive = 1000
+	maxBuilds = 256
 )
 
 // polls serves workers' requests for work, alone or with the end of a build (see ends).
@@ -74,14 +77,18 @@ func (h *polls) serve(c echo.Context, r *edge.Route) error {
 	if err != nil {
 		return err
 	}
-	return h.edge.Reply(c, h.answer(c.Request().Context(), reply))
+	return h.edge.Reply(c, h.answer(c.Request().Context(), req, reply))
 }
 
-// answer returns a poll's reply as it is sent.
-func (h *polls) answer(ctx context.Context, reply store.PollReply) api.PollReply {
-	answer := api.NewPollReply(reply, h.cfg.BaseImageID)
-	if answer.Job != nil {
-		answer.Job.Traceparent = tracing.Traceparent(tracing.Build(ctx, answer.Job.ID, answer.Job.Attempt))
+// answer returns the reply to a poll as it is sent.
+func (h *polls) answer(ctx context.Context, req store.PollRequest, reply store.PollReply) api.PollReply {
+	answer := api.NewPollReply(reply, req.Max > 0, h.cfg.BaseImageID)
+	trace := func(j *api.Job) { j.Traceparent = tracing.Traceparent(tracing.Build(ctx, j.ID, j.Attempt)) }
+	if len(answer.Jobs) == 0 && answer.Job != nil {
+		trace(answer.Job)
+	}
+	for i := range answer.Jobs { // Job is the first of them
+		trace(&answer.Jobs[i])
 	}
 	return answer
 }
@@ -128,6 +135,11 @@ func (h *polls) read(r *http.Request) (req store.PollRequest, wait time.Duration
 		}
 		if req.Active, req.Reconcile, err = pollActive(q); err != nil {
 			return req, 0, err
+		}
+		if n := q.Get("max"); n != "" {
+			if req.Max, err = strconv.Atoi(n); err != nil || req.Max < 1 || req.Max > maxBuilds {
+				return req, 0, edge.Invalid("max must be 1 to 256")
+			}
 		}
 	}
 	switch {

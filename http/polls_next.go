@@ -68,6 +68,7 @@ func (h *polls) next(r *http.Request) (req store.PollRequest, asks bool) {
 		return req, false
 	}
 	req, _, err := h.read(r)
+	req.Max = 0 // one build ends, one begins
 	return req, err == nil
 }
 
@@ -92,6 +93,6 @@ func (h *polls) addNext(c echo.Context, to *api.Uploaded, req store.PollRequest,
 	if err != nil {
 		return
 	}
-	a := h.answer(c.Request().Context(), reply)
+	a := h.answer(c.Request().Context(), req, reply)
 	to.Job, to.AccessToken, to.QueueSize = a.Job, a.AccessToken, a.QueueSize
 }

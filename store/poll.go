@@ -18,13 +18,26 @@ type PollRequest struct {
 	// Active lists the builds that the worker reports as running; valid if Reconcile.
 	Active    []string
 	Reconcile bool
+	// Max is how many builds the worker asks for; less than 2 means one.
+	Max int
+}
+
+// Jobs are the builds of one answer, in the order of their hand-outs.
+type Jobs []*Job
+
+// First returns the first of j; nil if there is none.
+func (j Jobs) First() *Job {
+	if len(j) == 0 {
+		return nil
+	}
+	return j[0]
 }
 
 // PollReply answers a poll.
 type PollReply struct {
-	// Job is nil if there is nothing to do.
-	Job *Job
-	// Redelivered is true if Job was handed out before (same attempt).
+	// Jobs is empty if there is nothing to do.
+	Jobs Jobs
+	// Redelivered is true if Jobs were handed out before (same attempts).
 	Redelivered bool
 	// Token is for the worker's next poll. It is a new token, or the presented one if a
 	// newer poll superseded this one ("" if none was presented).
@@ -45,8 +58,10 @@ type Job struct {
 	Attempt     int
 	HasCerts    bool
 	SubmittedAt time.Time
-	// Priority is not known of a build that is handed out again.
-	Priority int
+	// Priority is not known of a build that is handed out again. PendingSince is when it became
+	// pending for this attempt; zero if that is not known or it is handed out again.
+	Priority     int
+	PendingSince time.Time
 }
 
 // WorkerSession is a controller's record of a worker between its polls: the
@@ -92,6 +107,11 @@ type Poll struct {
 	// Active lists the builds that the worker reports as running; valid if Reconcile.
 	Active    []string
 	Reconcile bool
+	// Max is as in PollRequest. New is how many of the builds may be new, less than 2 means one;
+	// second and further ones are of the classes in Spare, for whose builds no other poll is
+	// known to wait.
+	Max, New int
+	Spare    []int32
 	// Session is the controller's record of the worker; valid if Known. By it the
 	// store chooses how many builds it locks. The worker's row decides.
 	Session WorkerSession
@@ -102,7 +122,7 @@ type Poll struct {
 type PollOutcome uint8
 
 const (
-	// PollServed means that Session is the worker's row. Job may be nil.
+	// PollServed means that Session is the worker's row. Jobs may be empty.
 	PollServed PollOutcome = iota
 	// PollSuperseded means that the worker has polled since this poll was parked.
 	PollSuperseded
@@ -124,16 +144,15 @@ const (
 // PollResult is the answer to one Poll, at the same index.
 type PollResult struct {
 	Outcome PollOutcome
-	// Session is the row after Job was handed out.
+	// Session is the row after Jobs were handed out.
 	Session WorkerSession
-	Job     *Job
-	// Handed is the counter of Job's hand-out.
+	// Jobs are either new, each with a counter of its own, or those that the worker may not
+	// have received. Their counters grow.
+	Jobs Jobs
+	// Handed is the counter of the last hand-out of Jobs.
 	Handed uint64
-	// Redelivered is true if Job was handed out before (same attempt).
+	// Redelivered is true if Jobs were handed out before (same attempts).
 	Redelivered bool
-	// PendingSince is when Job's build became pending for this attempt; zero if that is not
-	// known or the job was handed out before.
-	PendingSince time.Time
 	// Err is the cause of PollFailed, nil otherwise.
 	Err error
 }

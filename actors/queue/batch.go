@@ -31,7 +31,7 @@ type batch struct {
 
 // final reports whether r answers p. Otherwise p parks or is postponed.
 func final(p *poll, r *store.PollResult) bool {
-	return r.Outcome != store.PollLocked && (r.Outcome != store.PollServed || r.Job != nil || p.wait == 0)
+	return r.Outcome != store.PollLocked && (r.Outcome != store.PollServed || len(r.Jobs) > 0 || p.wait == 0)
 }
 
 // serve serves the batch's polls and answers them as soon as their transaction has
@@ -62,6 +62,14 @@ func (b *batch) serve(ctx context.Context, q *Queue) {
 	}
 }
 
+// newJobs returns the builds of r that were not handed out before.
+func newJobs(r *store.PollResult) store.Jobs {
+	if r.Redelivered {
+		return nil
+	}
+	return r.Jobs
+}
+
 // start begins the span of the batch.
 func (b *batch) start(ctx context.Context) (context.Context, trace.Span) {
 	if !tracing.On() {
@@ -82,18 +90,17 @@ func (b *batch) trace(ctx context.Context, begun time.Time) {
 	assigned := trace.WithLinks(trace.LinkFromContext(ctx))
 	for i := range b.results {
 		r := &b.results[i]
-		if r.Job == nil || r.Redelivered {
-			continue
+		for _, job := range newJobs(r) {
+			about := trace.WithAttributes(
+				semconv.CICDPipelineRunID(job.BuildID), semconv.CICDPipelineName(string(job.Platform)),
+				semconv.CICDPipelineTaskRunID(strconv.Itoa(job.Attempt)), semconv.CICDWorkerID(r.Session.ID))
+			_, wait := tracing.Start(tracing.Build(ctx, job.BuildID, 0), trace.SpanKindInternal, "wait",
+				trace.WithTimestamp(job.PendingSince), about)
+			tracing.End(wait, nil)
+			_, assign := tracing.Start(tracing.Build(ctx, job.BuildID, job.Attempt), trace.SpanKindInternal, "assign",
+				trace.WithTimestamp(begun), assigned, about)
+			tracing.End(assign, nil)
 		}
-		about := trace.WithAttributes(
-			semconv.CICDPipelineRunID(r.Job.BuildID), semconv.CICDPipelineName(string(r.Job.Platform)),
-			semconv.CICDPipelineTaskRunID(strconv.Itoa(r.Job.Attempt)), semconv.CICDWorkerID(r.Session.ID))
-		_, wait := tracing.Start(tracing.Build(ctx, r.Job.BuildID, 0), trace.SpanKindInternal, "wait",
-			trace.WithTimestamp(r.PendingSince), about)
-		tracing.End(wait, nil)
-		_, assign := tracing.Start(tracing.Build(ctx, r.Job.BuildID, r.Job.Attempt), trace.SpanKindInternal, "assign",
-			trace.WithTimestamp(begun), assigned, about)
-		tracing.End(assign, nil)
 	}
 }
 
@@ -111,12 +118,13 @@ func (b *batch) count(q *Queue) {
 			if isOutage(r.Err) {
 				b.outage = r.Err
 			}
-		case r.Job != nil && r.Redelivered:
-			g.redelivered.Add(1)
-		case r.Job != nil:
+		case r.Redelivered:
+			g.redelivered.Add(int64(len(r.Jobs)))
+		}
+		for _, job := range newJobs(r) {
 			g.assigned.Add(1)
 			for _, c := range g.shown() {
-				if n := c.shown.Load(); n > 0 && c.ID == r.Job.ClassID {
+				if n := c.shown.Load(); n > 0 && c.ID == job.ClassID {
 					c.shown.CompareAndSwap(n, n-1)
 				}
 			}
@@ -130,10 +138,10 @@ func (q *Queue) answer(r *store.PollResult) answer {
 	case store.PollServed:
 		s := &r.Session
 		a := answer{
-			PollReply: store.PollReply{Job: r.Job, Redelivered: r.Redelivered, QueueSize: q.gauge.pendingOf(s)},
+			PollReply: store.PollReply{Jobs: r.Jobs, Redelivered: r.Redelivered, QueueSize: q.gauge.pendingOf(s)},
 			next:      store.WorkerToken{Worker: s.Number, Counter: max(s.Used+1, r.Handed)},
 		}
-		if r.Job == nil && s.Free() {
+		if len(r.Jobs) == 0 && s.Free() {
 			a.QueueSize = 0 // the transaction found no build that the worker can take
 		}
 		return a

@@ -71,7 +71,7 @@ func benchmarkQueue(b *testing.B, pollers int, assigned bool, naive float64) {
 				}
 				latencies[i] = append(latencies[i], time.Since(start))
 				reqs[i] = c.next(b, reqs[i], reply)
-				if reply.Job != nil {
+				if reply.Jobs.First() != nil {
 					jobs.Add(1)
 				}
 			}

@@ -140,7 +140,7 @@ func (b *bench) works(ctx context.Context, id string) {
 		switch {
 		case err != nil:
 			<-time.After(10 * time.Millisecond)
-		case reply.Job != nil:
+		case reply.Jobs.First() != nil:
 			<-time.After(50 * time.Millisecond)
 			b.db.finish(id)
 			b.queue.Freed(id)

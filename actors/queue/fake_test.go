@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -30,6 +31,7 @@ type fakeStore struct {
 	saved      *store.Timeouts
 	broken     []string // rules that QueueManager broke
 	handed     map[string]int
+	elsewhere  []store.WorkerSession // what polls at other controllers wait for
 }
 
 type fakeWorker struct {
@@ -37,16 +39,16 @@ type fakeWorker struct {
 	holds []*fakeBuild
 }
 
-// unheard returns the build that a poll is to be given again, nil for none.
-func (w *fakeWorker) unheard(p store.Poll) *fakeBuild {
-	var next *fakeBuild
+// unheard returns the builds that a poll is to be given again.
+func (w *fakeWorker) unheard(p store.Poll) (all []*fakeBuild) {
 	for _, b := range w.holds {
 		due := p.Shown == 0 || b.handed > p.Shown || p.Reconcile || w.Slots == 1
-		if !b.building && due && !slices.Contains(p.Active, b.id) && (next == nil || b.handed < next.handed) {
-			next = b
+		if !b.building && due && !slices.Contains(p.Active, b.id) {
+			all = append(all, b)
 		}
 	}
-	return next
+	slices.SortFunc(all, func(a, b *fakeBuild) int { return cmp.Compare(a.handed, b.handed) })
+	return all[:min(len(all), max(p.Max, 1))]
 }
 
 type fakeBuild struct {
@@ -109,11 +111,67 @@ func (s *fakeStore) Assign(ctx context.Context, polls []store.Poll) ([]store.Pol
 	if s.err != nil {
 		return nil, s.err
 	}
+	return s.assignAll(polls, func() bool { return false }), nil
+}
+
+// assignAll serves the polls of a batch: one build for each, then further ones in turn. locked says
+// of each poll whether its worker's row is locked.
+func (s *fakeStore) assignAll(polls []store.Poll, locked func() bool) []store.PollResult {
 	results := make([]store.PollResult, len(polls))
+	waits := func(store.Class) bool { return false }
 	for i, p := range polls {
-		results[i] = s.assign(p)
+		if locked() {
+			results[i].Outcome = store.PollLocked
+		} else {
+			results[i] = s.assign(p)
+		}
+		if w, before := s.find(p), waits; w != nil && results[i].Outcome == store.PollLocked {
+			waits = func(c store.Class) bool { return before(c) || w.Takes(&c) }
+		}
 	}
-	return results, nil
+	for more := true; more; {
+		more = false
+		for i, p := range polls {
+			w, r := s.find(p), &results[i]
+			if w == nil || r.Redelivered || len(r.Jobs) == 0 || len(r.Jobs) >= p.New || !w.Free() {
+				continue
+			}
+			if b := s.first(w); b != nil && slices.Contains(p.Spare, b.class().ID) && !waits(b.class()) {
+				s.give(w, p, r)
+				more = true
+			}
+		}
+	}
+	for i, p := range polls {
+		if w := s.find(p); w != nil && len(results[i].Jobs) > 0 {
+			results[i].Session = w.WorkerSession
+			results[i].Session.Used = max(p.Used, w.Used)
+		}
+	}
+	return results
+}
+
+// first returns the build that w would get; nil if there is none.
+func (s *fakeStore) first(w *fakeWorker) *fakeBuild {
+	for _, b := range s.pending {
+		if class := b.class(); w.Takes(&class) {
+			return b
+		}
+	}
+	return nil
+}
+
+// give gives w the first build that it can take, if there is one.
+func (s *fakeStore) give(w *fakeWorker, p store.Poll, r *store.PollResult) {
+	if b := s.claim(w); b != nil {
+		b.attempt++
+		w.Used = max(p.Used, w.Used)
+		w.Handed = max(w.Handed, w.Used) + 1024
+		b.handed = w.Handed
+		w.holds, w.Held = append(w.holds, b), w.Held+1
+		s.handed[b.id]++
+		r.Jobs, r.Handed = append(r.Jobs, b.job()), b.handed
+	}
 }
 
 // begin notes a batch and checks that no worker is in two.
@@ -171,17 +229,11 @@ func (s *fakeStore) assign(p store.Poll) (r store.PollResult) {
 		return store.PollResult{Outcome: store.PollInvalidToken, Session: w.WorkerSession}
 	}
 	known := max(p.Used, w.Used)
-	if b := w.unheard(p); b != nil {
-		r.Job, r.Redelivered, r.Handed = b.job(), true, b.handed
-	} else if w.Free() {
-		if b := s.claim(w); b != nil {
-			b.attempt++
-			w.Used, w.Handed = known, max(w.Handed, known)+1024
-			b.handed = w.Handed
-			w.holds, w.Held = append(w.holds, b), w.Held+1
-			s.handed[b.id]++
-			r.Job, r.Handed = b.job(), b.handed
-		}
+	for _, b := range w.unheard(p) {
+		r.Jobs, r.Redelivered, r.Handed = append(r.Jobs, b.job()), true, b.handed
+	}
+	if len(r.Jobs) == 0 && w.Free() {
+		s.give(w, p, &r)
 	}
 	r.Session = w.WorkerSession
 	r.Session.Used = known
@@ -229,6 +281,13 @@ func (s *fakeStore) finish(id string) {
 }
 
 func (s *fakeStore) LowerWatermark(int64) {}
+
+// Elsewhere returns what s.elsewhere says.
+func (s *fakeStore) Elsewhere(context.Context, []uint32, int) ([]store.WorkerSession, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.elsewhere, s.err
+}
 
 func (s *fakeStore) Recount(_ context.Context, limit int, known []store.WorkerSession, _ []int32) (store.Recount, error) {
 	s.mu.Lock()

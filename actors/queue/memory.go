@@ -19,6 +19,8 @@ type memory struct {
 	waiting  list.List             // polls for the next batch
 	profiles map[*profile]struct{} // their parked polls are those of workers with a free slot
 	full     list.List             // parked polls of workers without a free slot
+	locked   list.List             // postponed polls
+	several  several
 	pending  pending
 	caches   caches
 	batches  []*batch // running
@@ -60,6 +62,7 @@ func (m *memory) arrive(p *poll, now time.Time) {
 	}
 	s.next = p
 	s.polled(p, now)
+	m.several.asked(p, now)
 	if s.batched == nil {
 		m.judge(p, now)
 	}
@@ -284,11 +287,12 @@ func (m *memory) take(limit int) *batch {
 		b.polls = append(b.polls, p)
 		b.work = append(b.work, store.Poll{
 			Worker: s.Number, WorkerID: cmp.Or(p.req.WorkerID, s.ID), Instance: p.req.Instance, Shown: p.req.Token.Counter, Used: max(s.Used, p.req.Token.Counter),
-			Parked: p.wasParked, Handed: p.handed, Active: p.req.Active, Reconcile: p.req.Reconcile,
+			Parked: p.wasParked, Handed: p.handed, Active: p.req.Active, Reconcile: p.req.Reconcile, Max: p.req.Max,
 			Session: s.WorkerSession, Known: s.known && !s.stale,
 		})
 		p.state, s.batched, s.next, s.stale = batched, p, nil, false
 	}
+	m.allowMore(b)
 	for _, other := range m.batches {
 		other.crowded, b.crowded = true, true
 	}
@@ -306,10 +310,10 @@ func (m *memory) parkedPolls() (n int) {
 }
 
 // doubtful reports whether the pending builds should be counted again soon: there is an
-// undefined class, or the count of a class is in doubt while a poll that could take a build of
+// undefined class, polls may be parked elsewhere for all that is known, or the count of a class is in doubt while a poll that could take a build of
 // it is parked.
 func (m *memory) doubtful() bool {
-	return len(m.pending.undefined) > 0 ||
+	return len(m.pending.undefined) > 0 || m.several.unsure ||
 		slices.ContainsFunc(m.pending.classes, func(c *class) bool { return c.doubt && m.oldest(c, nil, "") != nil })
 }
 
@@ -341,9 +345,11 @@ func (m *memory) takeBack(b *batch, now time.Time) {
 		case store.PollFailed:
 		}
 		switch {
-		case r.Job != nil && !r.Redelivered:
-			m.pending.claimed(r.Job.ClassID)
-		case r.Outcome == store.PollServed && r.Job == nil && r.Session.Free():
+		case len(r.Jobs) > 0:
+			for _, job := range newJobs(r) {
+				m.pending.claimed(job.ClassID)
+			}
+		case r.Outcome == store.PollServed && r.Session.Free():
 			foundNone[p.session.profile] = true
 		}
 		s := p.session
@@ -393,7 +399,8 @@ func (m *memory) postpone(p *poll, now time.Time) {
 	}
 	m.unwake(p)
 	p.locked++
-	p.state, p.session.next = postponed, p
+	p.put(&m.locked, postponed)
+	p.session.next = p
 	m.postponed = append(m.postponed, p)
 }
 

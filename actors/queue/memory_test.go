@@ -72,7 +72,7 @@ func nothing(worker string, takes ...store.Platform) store.PollResult {
 
 // gives is the answer with a build.
 func gives(worker, build string, p store.Platform) store.PollResult {
-	r := store.PollResult{Session: row(worker), Job: &store.Job{BuildID: build, Platform: p, ClassID: store.PlainClass(p), Attempt: 1}, Handed: 2000}
+	r := store.PollResult{Session: row(worker), Jobs: store.Jobs{{BuildID: build, Platform: p, ClassID: store.PlainClass(p), Attempt: 1}}, Handed: 2000}
 	r.Session.Held, r.Session.Handed = 1, 2000
 	return r
 }
@@ -573,7 +573,7 @@ func TestMemoryWakes(t *testing.T) {
 		s.changed(s.byID["stranger"])
 		require.Equal(s, waiting, p.state)
 		s.takesBack(s.take(9), gives("w", "x", store.IOS))
-		require.NotNil(s, s.answered(p).Job)
+		require.NotNil(s, s.answered(p).Jobs.First())
 	})
 
 	onStage(t, "an empty look beside another batch is in doubt", func(s *stage) {

@@ -85,6 +85,7 @@ func (m *model) chance(what string) bool { return rapid.Bool().Draw(m.t, what) }
 // polls lets w poll at n. What it waited for before is given up: the connection
 // is cut, which its controller may notice.
 func (m *model) polls(w *modelWorker, n *node, wait time.Duration) {
+	w.req.Max = rapid.IntRange(0, 3).Draw(m.t, "max")
 	if w.poll != nil && m.chance("the old controller notices") {
 		w.at.leave(w.poll, false, m.now)
 	}
@@ -105,8 +106,9 @@ func (m *model) hears(w *modelWorker) {
 				}
 				continue
 			}
-			if a.Job != nil {
-				name := fmt.Sprint(a.Job.BuildID, a.Job.Attempt)
+			require.LessOrEqual(m.t, len(a.Jobs), max(w.req.Max, 1))
+			for _, job := range a.Jobs {
+				name := fmt.Sprint(job.BuildID, job.Attempt)
 				row := m.db.workers[w.id]
 				if w.since[name] && !w.byID && row != nil && row.Slots > 1 {
 					m.t.Fatalf("worker %s was given build %s again although its token tells that it has heard of it", w.id, name)
@@ -128,15 +130,35 @@ func (m *model) hears(w *modelWorker) {
 // commit ends the transaction of a new batch of n.
 func (m *model) commit(n *node, size int) {
 	b := n.take(size)
-	b.results = make([]store.PollResult, len(b.work))
-	for i, p := range b.work {
-		if m.disturbed && m.chance("the row is locked") {
-			b.results[i] = store.PollResult{Outcome: store.PollLocked}
+	m.others(n, b)
+	b.results = m.db.assignAll(b.work, func() bool { return m.disturbed && m.chance("the row is locked") })
+	n.committed = append(n.committed, b)
+}
+
+// others checks that no poll of b may get a second build of a class for which another poll of n
+// waits or is parked, or did at the other controller when n counted last.
+func (m *model) others(n *node, b *batch) {
+	for _, p := range b.work {
+		if len(p.Spare) == 0 {
 			continue
 		}
-		b.results[i] = m.db.assign(p)
+		var waiting []*modelWorker
+		for _, w := range m.workers {
+			if row := m.db.workers[w.id]; w.poll != nil && w.at == n && row != nil && row.Number != p.Worker && w.poll.state != ended && w.poll.state != blocked && !slices.Contains(b.polls, w.poll) {
+				waiting = append(waiting, w)
+			}
+		}
+		for _, c := range n.pending.classes {
+			for _, w := range waiting {
+				s := w.poll.session
+				full := w.poll.state == parked && w.poll.takes == nil
+				require.False(m.t, !full && slices.Contains(p.Spare, c.ID) && s.known && s.Takes(&c.Class), "worker %s waits for class %d", w.id, c.ID)
+			}
+			for _, s := range n.several.elsewhere {
+				require.False(m.t, slices.Contains(p.Spare, c.ID) && s.Takes(&c.Class), "another controller")
+			}
+		}
 	}
-	n.committed = append(n.committed, b)
 }
 
 // unlocks ends the pauses of n's postponed polls.
@@ -167,7 +189,13 @@ func (m *model) looks(n *node) {
 	heartbeats := n.due(m.now, time.Second)
 	r, err := m.db.Recount(m.t.Context(), 100, known, nil)
 	require.NoError(m.t, err)
-	n.looks = append(n.looks, recounted{Recount: r, seen: n.pending.seen(), at: m.now, heartbeats: heartbeats})
+	look := recounted{Recount: r, seen: n.pending.seen(), at: m.now, heartbeats: heartbeats, here: n.here(m.now)}
+	for _, w := range m.workers { // as their rows would say
+		if row := m.db.workers[w.id]; w.poll != nil && w.at != n && w.poll.state == parked && row != nil {
+			look.elsewhere = append(look.elsewhere, row.WorkerSession)
+		}
+	}
+	n.looks = append(n.looks, look)
 }
 
 func (m *model) takesOver(n *node) {
@@ -182,6 +210,7 @@ func (m *model) takesOver(n *node) {
 		n.gone(number)
 	}
 	n.pending.recount(r.Pending, r.seen, 100, m.now)
+	n.learnElsewhere(r)
 	n.recorded(r.heartbeats, written, r.at)
 }
 
@@ -349,7 +378,7 @@ func TestTokensAndSessionsOverTwoControllers(t *testing.T) {
 			},
 			"poll at once": func(t *rapid.T) {
 				w, n := m.any(), m.node()
-				m.polls(w, n, 0)
+				m.polls(w, n, rapid.SampledFrom([]time.Duration{0, 0, time.Minute}).Draw(t, "wait"))
 				if n.waiting.Len() > 0 && len(n.batches) == 0 {
 					m.commit(n, 256)
 					m.answers(n, 0)

@@ -68,6 +68,7 @@ type fleet struct {
 	builds      *postgres.Builds
 	controllers []*controller
 	wait        time.Duration
+	max         int // how many builds a poll asks for
 	stop        context.CancelCauseFunc
 	ctx         context.Context
 	running     sync.WaitGroup
@@ -105,15 +106,16 @@ func (f *fleet) work(w storetest.RegisteredWorker, n int) {
 	req := w.Request()
 	for ; f.ctx.Err() == nil; n++ {
 		c := f.controllers[n%len(f.controllers)]
+		req.Max = f.max
 		reply, err := c.queue.Poll(f.ctx, req, f.wait)
 		if err != nil {
 			f.failed(err)
 			continue
 		}
 		req = c.next(f, req, reply)
-		if reply.Job != nil {
-			f.holds(reply.Job.BuildID, w.ID)
-			f.finish(reply.Job, w.ID)
+		for _, job := range reply.Jobs {
+			f.holds(job.BuildID, w.ID)
+			f.finish(job, w.ID)
 		}
 	}
 }
@@ -216,6 +218,32 @@ func TestTwoControllers(t *testing.T) {
 	f.check(db.Pool, count)
 }
 
+// Workers with several slots that ask for as many builds get each once, at two controllers, and
+// one that is alone needs fewer polls than it gets builds.
+func TestPollsForSeveralBuilds(t *testing.T) {
+	t.Parallel()
+	for pollers, count := range map[int]int{1: 200, 12: 300} {
+		db := storetest.New(t)
+		one, two := newController(t, db.DB), newController(t, db.DB)
+		f := newFleet(t, db.DB, time.Second, one, two)
+		f.max = 4
+		for i := range count {
+			storetest.Build(t, db.DB, func(s *store.Submission) { s.Platform = []store.Platform{store.IOS, store.Android}[i%2] })
+		}
+		for range pollers {
+			f.join(storetest.Worker(t, db.DB, func(r *store.Registration) { r.Slots = 4 }))
+		}
+		f.finishes(count)
+		f.leave()
+		f.check(db.Pool, count)
+		a, b := one.queue.Stats(), two.queue.Stats()
+		require.EqualValues(t, count, a.Assigned+b.Assigned, "each hand-out counts")
+		if pollers == 1 {
+			require.Less(t, a.Polls+b.Polls, a.Assigned+b.Assigned)
+		}
+	}
+}
+
 // A batch of one controller has locked a build that it then does not hand out, because its
 // worker's row is locked elsewhere. Meanwhile the other controller has passed over the
 // build. It hears of the build as soon as that is free again, long before its next count.
@@ -242,7 +270,7 @@ func TestABuildThatWasLockedInVainWakesTheOtherController(t *testing.T) {
 		storetest.Build(t, db.DB)
 		reply, err := one.queue.Poll(t.Context(), req, 0)
 		require.NoError(t, err)
-		require.NotNil(t, reply.Job)
+		require.NotNil(t, reply.Jobs.First())
 		req = one.next(t, req, reply)
 	}
 	all := workers(t, db.DB, 3)
@@ -284,7 +312,7 @@ func TestABuildThatWasLockedInVainWakesTheOtherController(t *testing.T) {
 
 	require.NoError(t, held.Rollback(t.Context()))
 	begun := time.Now()
-	require.NotNil(t, (<-results[0]).Job)
+	require.NotNil(t, (<-results[0]).Jobs.First())
 	soon, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	n, err := listener.WaitForNotification(soon)
@@ -292,7 +320,7 @@ func TestABuildThatWasLockedInVainWakesTheOtherController(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "job:available ios", n.Payload)
 	two.bus.PublishRemote(pubsub.JobAvailable, "ios", 0)
-	require.NotNil(t, (<-results[2]).Job)
+	require.NotNil(t, (<-results[2]).Jobs.First())
 	t.Logf("woken after %s", time.Since(begun))
 	require.Less(t, time.Since(begun), 5*time.Second, "a count, or an old one, would come later")
 }
@@ -329,8 +357,8 @@ func TestABuildThatComesBeforeOthersIsClaimedByTheOtherController(t *testing.T) 
 		t.Helper()
 		reply, err := two.queue.Poll(t.Context(), storetest.Worker(t, db.DB).Request(), 0)
 		require.NoError(t, err)
-		require.NotNil(t, reply.Job)
-		return reply.Job.BuildID
+		require.NotNil(t, reply.Jobs.First())
+		return reply.Jobs.First().BuildID
 	}
 	var flood []store.Build
 	for range 6 {

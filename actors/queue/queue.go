@@ -23,6 +23,10 @@ type Store interface {
 	// Recount counts pending builds by class, up to limit each, and returns which rows differ
 	// from known. more are numbers of further classes to count.
 	Recount(ctx context.Context, limit int, known []store.WorkerSession, more []int32) (store.Recount, error)
+	// Elsewhere returns what workers can take whose polls are parked at other controllers: their
+	// platforms and labels, up to limit different ones. here are numbers of workers that poll at
+	// this one.
+	Elsewhere(ctx context.Context, here []uint32, limit int) ([]store.WorkerSession, error)
 	// LowerWatermark makes the next Assign include position, at which a build became pending.
 	LowerWatermark(position int64)
 	// RecordPresence writes heartbeats and returns the workers whose heartbeats need not be written

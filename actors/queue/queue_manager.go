@@ -46,13 +46,18 @@ type (
 type recounted struct {
 	known []store.WorkerSession // sessions to compare with their rows
 	store.Recount
-	err         error
-	seen        seen             // when the read began
-	classes     []int32          // to be counted
-	at          time.Time        // when the read began
-	heartbeats  []store.Presence // to be written
-	written     []uint32         // workers whose heartbeats need not be written again
-	presenceErr error            // why heartbeats could not be written
+	err        error
+	seen       seen             // when the read began
+	classes    []int32          // to be counted
+	at         time.Time        // when the read began
+	heartbeats []store.Presence // to be written
+	// here are workers that poll here, if polls elsewhere are to be read; nil if not. elsewhere
+	// is what was read, elsewhereErr why it could not be.
+	here         []uint32
+	elsewhere    []store.WorkerSession
+	elsewhereErr error
+	written      []uint32 // workers whose heartbeats need not be written again
+	presenceErr  error    // why heartbeats could not be written
 }
 
 const (
@@ -222,10 +227,11 @@ func (m *manager) serve(c *otp.Ctx, b *batch) {
 		defer cancel()
 		b.serve(ctx, q)
 		for i := range b.results {
-			if r := &b.results[i]; r.Job != nil && !r.Redelivered {
+			r := &b.results[i]
+			for _, job := range newJobs(r) {
 				q.bus.Publish(pubsub.BuildAssigned, Assigned{
-					BuildID: r.Job.BuildID, WorkerID: r.Session.ID, Platform: r.Job.Platform, Attempt: r.Job.Attempt,
-					Priority: r.Job.Priority, Waited: time.Since(r.Job.SubmittedAt),
+					BuildID: job.BuildID, WorkerID: r.Session.ID, Platform: job.Platform, Attempt: job.Attempt,
+					Priority: job.Priority, Waited: time.Since(job.SubmittedAt),
 				})
 			}
 		}
@@ -289,7 +295,9 @@ func (m *manager) outage(c *otp.Ctx, cause error) {
 func (m *manager) input() recounted {
 	now := time.Now()
 	known := m.known(now) // before due, because it also records that parked workers are present
-	return recounted{known: known, seen: m.pending.seen(), classes: m.pending.ids(), at: now, heartbeats: m.due(now, time.Duration(m.q.presence.Load()))}
+	return recounted{
+		known: known, seen: m.pending.seen(), classes: m.pending.ids(), at: now, heartbeats: m.due(now, time.Duration(m.q.presence.Load())), here: m.here(now),
+	}
 }
 
 // read returns the work of a read of the database.
@@ -306,6 +314,9 @@ func (m *manager) read() func(context.Context) (recounted, error) {
 func (q *Queue) read(ctx context.Context, r recounted) recounted {
 	if r.Recount, r.err = q.db.Recount(ctx, q.cfg.Limit+1, r.known, r.classes); r.err == nil {
 		r.err = q.tokens.Learn(r.Installation, r.Now)
+	}
+	if r.err == nil && r.here != nil {
+		r.elsewhere, r.elsewhereErr = q.db.Elsewhere(ctx, r.here, maxElsewhere+1)
 	}
 	if r.err == nil && len(r.heartbeats) > 0 {
 		r.written, r.presenceErr = q.db.RecordPresence(ctx, r.heartbeats)
@@ -326,11 +337,15 @@ func (m *manager) recounted(c *otp.Ctx, r recounted, _ error) (next time.Duratio
 			m.gone(number)
 		}
 		m.pending.recount(r.Pending, r.seen, m.q.cfg.Limit+1, now)
+		m.learnElsewhere(r)
 		m.outage(c, nil)
 	case isOutage(r.err):
 		m.outage(c, r.err)
 	default:
 		logger.WithLevel(levelOf(r.err)).Err(r.err).Msg("counting pending builds failed")
+	}
+	if r.elsewhereErr != nil && !isOutage(r.elsewhereErr) {
+		logger.WithLevel(levelOf(r.elsewhereErr)).Err(r.elsewhereErr).Msg("polls at other controllers not read")
 	}
 	switch {
 	case r.err != nil:

@@ -129,15 +129,15 @@ func (b *bench) gotJob(a *asked, build string) {
 	b.Helper()
 	require.True(b, a.done())
 	require.NoError(b, a.err)
-	require.NotNil(b, a.reply.Job)
-	require.Equal(b, build, a.reply.Job.BuildID)
+	require.NotNil(b, a.reply.Jobs.First())
+	require.Equal(b, build, a.reply.Jobs.First().BuildID)
 }
 
 func (b *bench) gotNothing(a *asked) {
 	b.Helper()
 	require.True(b, a.done())
 	require.NoError(b, a.err)
-	require.Nil(b, a.reply.Job)
+	require.Nil(b, a.reply.Jobs.First())
 }
 
 func TestPoll(t *testing.T) {

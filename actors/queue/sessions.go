@@ -33,6 +33,8 @@ type session struct {
 	// is true if the worker polls again but the row may say that it does not.
 	closed                  time.Time
 	closedWritten, returned bool
+	// elsewhere is true if another controller has answered the worker since its last poll here.
+	elsewhere bool
 	// reads is how often a batch has read the row; asked is reads when the last recount that
 	// included the session began.
 	reads, asked int
@@ -131,7 +133,7 @@ func (m *memory) learn(p *poll, r *store.PollResult, now time.Time) {
 	if p.req.Instance != "" {
 		s.instance = p.req.Instance
 	}
-	if r.Job != nil && !r.Redelivered {
+	if len(newJobs(r)) > 0 {
 		s.written = now
 	}
 	m.file(s)
@@ -224,6 +226,7 @@ func (m *memory) corrected(row store.WorkerSession) {
 	}
 	if row.Used > s.Used {
 		s.instance = "" // the worker may have registered in another process
+		s.elsewhere = true
 	}
 	row.Used = max(row.Used, s.Used)
 	s.WorkerSession = row
@@ -251,6 +254,7 @@ func (s *session) polled(p *poll, now time.Time) {
 	s.wait = p.wait
 	s.returned = s.returned || !s.closed.IsZero() || now.Sub(s.seen) > closedGrace
 	s.closed, s.closedWritten = time.Time{}, false
+	s.elsewhere = false
 }
 
 // due returns the heartbeats to write. Those of a worker whose process names itself are written

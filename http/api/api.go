@@ -298,24 +298,49 @@ type Job struct {
 
 // PollReply answers GET and POST /api/workers/poll.
 type PollReply struct {
-	Job         *Job   `json:"job"`
+	// Job is the first of the builds, null if there is none.
+	Job *Job `json:"job"`
+	// Jobs are all of them, if the poll asked for several and there is one.
+	Jobs        []Job  `json:"jobs,omitempty"`
 	AccessToken string `json:"access_token"`
 	// QueueSize is the number of pending builds that this worker could take.
 	QueueSize int `json:"queue_size"`
 }
 
-// NewPollReply converts the result of a poll. image is the base image's id.
-func NewPollReply(r store.PollReply, image string) PollReply {
+// All returns the builds of a reply, also of that of an earlier controller.
+func (r *PollReply) All() []Job {
+	if len(r.Jobs) == 0 && r.Job != nil {
+		return []Job{*r.Job}
+	}
+	return r.Jobs
+}
+
+// NewJob converts a build that is handed out. image is the base image's id.
+func NewJob(j *store.Job, image string) Job {
+	at := "/api/builds/" + j.BuildID
+	job := Job{
+		ID: j.BuildID, Platform: string(j.Platform), SourceURL: at + "/source", BaseImageID: image,
+		SubmittedAt: FormatTime(j.SubmittedAt), Attempt: j.Attempt,
+	}
+	if j.HasCerts {
+		job.CertsURL = optional(at + "/certs")
+	}
+	return job
+}
+
+// NewPollReply converts the result of a poll. several is true if that asked for more than one
+// build.
+func NewPollReply(r store.PollReply, several bool, image string) PollReply {
 	reply := PollReply{AccessToken: r.Token, QueueSize: r.QueueSize}
-	if j := r.Job; j != nil {
-		at := "/api/builds/" + j.BuildID
-		reply.Job = &Job{
-			ID: j.BuildID, Platform: string(j.Platform), SourceURL: at + "/source", BaseImageID: image,
-			SubmittedAt: FormatTime(j.SubmittedAt), Attempt: j.Attempt,
-		}
-		if j.HasCerts {
-			reply.Job.CertsURL = optional(at + "/certs")
-		}
+	if len(r.Jobs) == 0 {
+		return reply
+	}
+	jobs := make([]Job, len(r.Jobs))
+	for i, j := range r.Jobs {
+		jobs[i] = NewJob(j, image)
+	}
+	if reply.Job = &jobs[0]; several {
+		reply.Jobs = jobs
 	}
 	return reply
 }

@@ -220,9 +220,12 @@ type PollIn struct {
 	Wait string `query:"wait" type:"number" min:"0" max:"60"`
 	// Active lists the builds that the worker has, separated by commas. Others that it
 	// should have are handed out again.
-	Active   *string `query:"active"`
-	Token    string  `header:"X-Worker-Token"`
-	Instance string  `header:"X-Worker-Instance" type:"ID"`
+	Active *string `query:"active"`
+	// Max is how many builds the worker can begin now. It gets more than one only while no
+	// other worker's poll waits for them.
+	Max      int    `query:"max" min:"1" max:"256"`
+	Token    string `header:"X-Worker-Token"`
+	Instance string `header:"X-Worker-Instance" type:"ID"`
 }
 
 // UnregisterIn is the input of UnregisterWorker.

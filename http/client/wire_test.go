@@ -30,6 +30,7 @@ func TestWireSamples(t *testing.T) {
 		"job":                &api.Job{},
 		"poll_reply":         &api.PollReply{},
 		"unregistered":       &api.Unregistered{},
+		"poll_reply_several": &api.PollReply{},
 		"uploaded":           &api.Uploaded{},
 		"uploaded_next":      &api.Uploaded{},
 		"health":             &api.Health{},

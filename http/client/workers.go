@@ -30,6 +30,9 @@ type Poll struct {
 	// Active lists the builds that the worker runs; nil says nothing. A build that it
 	// holds but does not list is handed out again.
 	Active []string
+	// Max is how many builds the worker can begin now; less than 2 asks for one. The end of a
+	// build brings one, whatever Max is.
+	Max int
 }
 
 // Poll returns a job, or none, and the next token. A repeat after a lost reply sends
@@ -41,6 +44,9 @@ func (c *Client) Poll(ctx context.Context, p Poll) (api.PollReply, error) {
 	in := api.PollIn{Token: p.Token, Instance: p.Instance, Active: p.active()}
 	if p.Token == "" {
 		in.WorkerID = p.WorkerID
+	}
+	if p.Max > 1 {
+		in.Max = p.Max
 	}
 	if wait := int(p.Wait / time.Second); wait > 0 {
 		in.Wait = strconv.Itoa(wait)

@@ -29,7 +29,7 @@ const (
 const workerDrained = `(w.draining OR w.critical AND @spare OR w.rests_until > now() OR w.quarantine IS NOT NULL AND w.held > 0)`
 
 // rowColumns are the columns of type row.
-const rowColumns = `w.number, w.id, w.used, w.handed, w.held, w.slots, w.platforms, w.labels, ` + workerDrained + `, coalesce(w.instance, ''), w.status = 'offline'`
+const rowColumns = `w.number, w.id, w.used, w.handed, w.held, w.slots, w.platforms, w.labels, ` + workerDrained + `, coalesce(w.instance, ''), w.status = 'offline', w.quarantine IS NOT NULL`
 
 // sqlReadWorkers reads workers that the controller does not remember. If no worker has the
 // number of a poll without a token, the worker is looked up by its id.
@@ -304,7 +304,7 @@ func (q *Queue) lock(ctx context.Context, c *pgx.Conn, turns []*turn, p pass) (*
 
 // columns returns the targets of rowColumns.
 func (w *row) columns() []any {
-	return []any{&w.Number, &w.ID, &w.Used, &w.Handed, &w.Held, &w.Slots, &w.Platforms, &w.Labels, &w.Drained, &w.instance, &w.offline}
+	return []any{&w.Number, &w.ID, &w.Used, &w.Handed, &w.Held, &w.Slots, &w.Platforms, &w.Labels, &w.Drained, &w.instance, &w.offline, &w.trial}
 }
 
 func scanWorkers(rows pgx.Rows, workers map[uint32]*row) error {
@@ -349,7 +349,7 @@ func (q *Queue) write(ctx context.Context, c *pgx.Conn, d *decision) error {
 	if n := len(d.handOuts); n > 0 {
 		builds, workers, counters := make([]int64, n), make([]string, n), make([]int64, n)
 		for i, o := range d.handOuts {
-			builds[i], workers[i], counters[i] = o.seq, o.to.ID, int64(o.to.Handed)
+			builds[i], workers[i], counters[i] = o.seq, o.to.ID, int64(o.number)
 		}
 		batch.Queue(sqlAssignBuilds, builds, workers, counters).Exec(func(pgconn.CommandTag) error {
 			d.stored = true

@@ -355,8 +355,31 @@ func plan(all []store.Class, turns []*turn) []*claim {
 			claims = append(claims, &claim{classSet: t.takes, wanted: 1})
 		}
 	}
+	planMore(claims, turns)
 	slices.SortStableFunc(claims, func(a, b *claim) int { return len(a.ids) - len(b.ids) })
 	return claims[:min(len(claims), maxSets)]
+}
+
+// planMore makes claims lock the second and further builds of polls that may get several, up to
+// MaxBatch builds in all. A claim that shares a class with another one does not: it could leave
+// none for the first build of a poll of the other.
+func planMore(claims []*claim, turns []*turn) {
+	room := MaxBatch - len(turns)
+	for _, t := range turns {
+		more := min(t.New, t.Session.Slots-t.Session.Held) - 1
+		i := slices.IndexFunc(claims, func(c *claim) bool { return c.key == t.takes.key })
+		if more <= 0 || i < 0 || slices.ContainsFunc(claims, func(c *claim) bool { return c != claims[i] && c.overlaps(t.takes) }) {
+			continue
+		}
+		more = min(more, room)
+		room -= more
+		claims[i].wanted += more
+	}
+}
+
+// overlaps reports whether a class is in both sets.
+func (s classSet) overlaps(o classSet) bool {
+	return slices.ContainsFunc(s.ids, func(id int32) bool { return slices.Contains(o.ids, id) })
 }
 
 // alike reports whether the workers of both polls can take the same builds.

@@ -63,12 +63,12 @@ func TestAssignServesAllButLockedWorkers(t *testing.T) {
 			continue
 		}
 		require.Equal(t, store.PollServed, r.Outcome)
-		require.NotNil(t, r.Job)
+		require.NotNil(t, r.Jobs.First())
 	}
 	require.Equal(t, busy, locked)
 	release()
 	for _, i := range busy {
-		require.NotNil(t, clients[i].poll().Job)
+		require.NotNil(t, clients[i].poll().Jobs.First())
 	}
 }
 

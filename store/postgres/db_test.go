@@ -163,8 +163,8 @@ func TestALostAnswerToACommitIsSaidToBeUnknown(t *testing.T) {
 	require.Equal(t, store.Pending, b.find(s.ID).State, "it stands too")
 
 	other := b.worker()
-	other.finishes(other.poll().Job.BuildID) // prepares the statements
-	cut("Build completed successfully")      // in the second round trip, with the commit
+	other.finishes(other.poll().Jobs.First().BuildID) // prepares the statements
+	cut("Build completed successfully")               // in the second round trip, with the commit
 	_, err = b.builds.Finish(t.Context(), success(build.ID, w.id))
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 	require.True(t, must(b.builds.Finish(t.Context(), success(build.ID, w.id)))(t), "the worker's second try is the identical repeat")
@@ -187,8 +187,8 @@ func TestALostAnswerToABatchLosesNothing(t *testing.T) {
 	for _, r := range b.assign(polls()...) {
 		require.Equal(t, store.PollServed, r.Outcome)
 		require.True(t, r.Redelivered)
-		require.True(t, builds[r.Job.BuildID])
-		delete(builds, r.Job.BuildID)
+		require.True(t, builds[r.Jobs.First().BuildID])
+		delete(builds, r.Jobs.First().BuildID)
 	}
 	require.Empty(t, builds)
 }

@@ -36,6 +36,7 @@ type row struct {
 	store.WorkerSession
 	instance string // of the process that holds the worker; "" if it gave no id
 	offline  bool
+	trial    bool // the worker is quarantined, so it gets one build at most
 }
 
 // lockedBuild is a locked row of builds.
@@ -76,7 +77,9 @@ func (h *held) claimOf(takes classSet) *claim {
 type handOut struct {
 	*lockedBuild
 	to     *row
+	number uint64            // the worker's counter for it
 	answer *store.PollResult // of the worker's poll
+	nr     int               // the index in answer.Jobs
 	from   *claim            // that locked the build
 }
 
@@ -93,9 +96,10 @@ type decision struct {
 }
 
 // decide gives builds to polls of different workers. A poll is served only if no other
-// process holds the worker and no later poll has superseded it. It gets a build again that
+// process holds the worker and no later poll has superseded it. It gets the builds again that
 // the worker may not have received; or else, if a slot is free, the first pending build of
-// the classes that the worker can take.
+// the classes that the worker can take. When each poll has got its build, those that may get
+// more get another one each, and so on.
 func decide(turns []*turn, h *held) decision {
 	d := decision{results: make([]*store.PollResult, len(turns))}
 	for i, t := range turns {
@@ -112,26 +116,28 @@ func decide(turns []*turn, h *held) decision {
 			if !h.asked[w.ID] {
 				continue
 			}
-			if b := t.repeated(w, h.repeats); b != nil {
-				if b.restart {
-					d.repeated = append(d.repeated, b.seq)
-				}
-				d.serve(i, w, &store.PollResult{Job: &b.Job, Handed: b.handed, Redelivered: true})
+			if d.repeat(i, t, w, h.repeats) {
 				continue
 			}
 		}
-		takes := t.takes
-		if takes.key == "" || !slices.Equal(w.Platforms, t.Session.Platforms) || !maps.Equal(w.Labels, t.Session.Labels) {
-			takes = setOf(h.classes, &w.WorkerSession)
+		if t.takes.key == "" || !slices.Equal(w.Platforms, t.Session.Platforms) || !maps.Equal(w.Labels, t.Session.Labels) {
+			t.takes = setOf(h.classes, &w.WorkerSession)
 		}
-		switch c := h.claimOf(takes); {
-		case !w.Free() || len(takes.ids) == 0 || c != nil && len(c.builds) == 0 && c.whole:
+		switch c := h.claimOf(t.takes); {
+		case !w.Free() || len(t.takes.ids) == 0 || c != nil && len(c.builds) == 0 && c.whole:
 			d.serve(i, w, &store.PollResult{})
 		case c != nil && len(c.builds) > 0:
+			d.serve(i, w, &store.PollResult{})
 			d.handOut(i, w, c)
 		}
 	}
+	d.handOutMore(turns, h)
 	d.exchange()
+	for i, t := range turns {
+		if r := d.results[i]; r != nil && r.Outcome == store.PollServed {
+			r.Session = h.workers[t.Worker].WorkerSession
+		}
+	}
 	for _, c := range h.claims {
 		for i := range c.builds {
 			class := store.Class{ID: c.builds[i].ClassID, Platform: c.builds[i].Platform}
@@ -159,18 +165,28 @@ func judge(t *turn, w *row) store.PollOutcome {
 	return store.PollServed
 }
 
-// repeated returns the build that worker w gets again: the earliest that was handed out to
-// it and that it may not have received; nil if there is none.
-func (t *turn) repeated(w *row, builds []lockedBuild) *lockedBuild {
-	for i := range builds {
-		b := &builds[i]
+// repeat gives worker w the builds again that it may not have received, in the order of their
+// hand-outs, as many as it asks for. It returns false if there is none. The token of the answer
+// carries the number of the last one, so the next poll gets the others.
+func (d *decision) repeat(i int, t *turn, w *row, builds []lockedBuild) bool {
+	r := &store.PollResult{Redelivered: true}
+	for k := range builds {
+		b := &builds[k]
 		switch {
+		case len(r.Jobs) == max(t.Max, 1):
 		case b.worker != w.ID, t.Reconcile && slices.Contains(t.Active, b.BuildID):
 		case t.Shown == 0 || b.handed > t.Shown || t.Reconcile || w.Slots == 1:
-			return b
+			if b.restart {
+				d.repeated = append(d.repeated, b.seq)
+			}
+			r.Jobs, r.Handed = append(r.Jobs, &b.Job), b.handed
 		}
 	}
-	return nil
+	if len(r.Jobs) == 0 {
+		return false
+	}
+	d.serve(i, w, r)
+	return true
 }
 
 // handOutStep is by how much a hand-out raises the worker's counter. It exceeds what polls
@@ -180,18 +196,52 @@ const handOutStep = 1024
 
 // handOut gives the first build of c to worker w, which sent the poll at index i.
 func (d *decision) handOut(i int, w *row, c *claim) {
-	b := &c.builds[0]
+	b, r := &c.builds[0], d.results[i]
 	c.builds = c.builds[1:]
-	since := b.SubmittedAt
+	b.PendingSince = b.SubmittedAt
 	if b.Attempt > 0 {
-		since = b.updated
+		b.PendingSince = b.updated
 	}
 	b.Attempt++
 	b.Priority = priorityAt(b.position)
 	w.Held++
 	w.Handed = max(w.Handed, w.Used) + handOutStep
-	d.serve(i, w, &store.PollResult{Job: &b.Job, Handed: w.Handed, PendingSince: since})
-	d.handOuts = append(d.handOuts, handOut{b, w, d.results[i], c})
+	if len(r.Jobs) == 0 && !w.offline { // serve has written an offline one
+		d.written = append(d.written, w)
+	}
+	r.Jobs, r.Handed = append(r.Jobs, &b.Job), w.Handed
+	d.handOuts = append(d.handOuts, handOut{b, w, w.Handed, r, len(r.Jobs) - 1, c})
+}
+
+// handOutMore gives second and further builds to the polls that may have them, in turns. None
+// of a class is given while a poll of this batch that could take it is not decided yet.
+func (d *decision) handOutMore(turns []*turn, h *held) {
+	if !slices.ContainsFunc(turns, func(t *turn) bool { return t.New > 1 }) {
+		return
+	}
+	var undecided []int32
+	for i, t := range turns {
+		if d.results[i] != nil {
+			continue
+		}
+		if t.takes.key == "" { // its session says that it has no free slot, or it may get one again
+			t.takes = setOf(h.classes, &t.Session)
+		}
+		undecided = append(undecided, t.takes.ids...)
+	}
+	for more := true; more; {
+		more = false
+		for i, t := range turns {
+			w, r := h.workers[t.Worker], d.results[i]
+			if r == nil || r.Redelivered || len(r.Jobs) == 0 || len(r.Jobs) >= t.New || w.trial || !w.Free() {
+				continue
+			}
+			if c := h.claimOf(t.takes); len(c.builds) > 0 && slices.Contains(t.Spare, c.builds[0].ClassID) && !slices.Contains(undecided, c.builds[0].ClassID) {
+				d.handOut(i, w, c)
+				more = true
+			}
+		}
+	}
 }
 
 // exchange swaps the builds of two workers that can take the same classes if one of them got
@@ -205,20 +255,18 @@ func (d *decision) exchange() {
 		for j := range d.handOuts {
 			if b := &d.handOuts[j]; b.from == a.from && b.worker != a.to.ID && a.worker != b.to.ID {
 				a.lockedBuild, b.lockedBuild = b.lockedBuild, a.lockedBuild
-				a.answer.Job, b.answer.Job = b.answer.Job, a.answer.Job
-				a.answer.PendingSince, b.answer.PendingSince = b.answer.PendingSince, a.answer.PendingSince
+				a.answer.Jobs[a.nr], b.answer.Jobs[b.nr] = &a.Job, &b.Job
 				break
 			}
 		}
 	}
 }
 
-// serve sets the result of the poll at index i of worker w. The worker's row is written if
-// it gets a new build or was offline.
+// serve sets the result of the poll at index i of worker w. An offline worker is written, so that
+// it no longer is.
 func (d *decision) serve(i int, w *row, r *store.PollResult) {
-	r.Session = w.WorkerSession
 	d.results[i] = r
-	if w.offline || r.Job != nil && !r.Redelivered {
+	if w.offline {
 		d.written = append(d.written, w)
 	}
 }

@@ -93,8 +93,8 @@ func TestDecide(t *testing.T) {
 			require.NotNil(t, r)
 			require.Equal(t, c.out, r.Outcome)
 			got := ""
-			if r.Job != nil {
-				got = r.Job.BuildID
+			if r.Jobs.First() != nil {
+				got = r.Jobs.First().BuildID
 			}
 			require.Equal(t, c.want, got)
 			require.Equal(t, c.want == again, r.Redelivered)
@@ -120,11 +120,14 @@ func TestDecideKeepsThePromises(t *testing.T) {
 		h.claims[1].builds = pendingBuilds(store.Android, slices.Repeat([]int64{4}, n.Draw(t, "android"))...)
 		h.claims[2].builds = pendingBuilds(store.IOS, slices.Repeat([]int64{5}, n.Draw(t, "all"))...)
 		order, left, seq := map[string][]string{}, map[string]int{}, int64(0)
-		for _, c := range h.claims {
+		for k, c := range h.claims {
 			c.whole = yes("whole")
 			for i := range c.builds {
 				seq++
 				b := &c.builds[i]
+				if k == 2 && yes("for android") {
+					b.Platform, b.ClassID = store.Android, store.AndroidClass
+				}
 				b.seq, b.BuildID, b.Attempt = seq, fmt.Sprint("b", seq), rapid.IntRange(0, 2).Draw(t, "attempt")
 				b.worker = rapid.SampledFrom([]string{"", "w0", "w1", "w2"}).Draw(t, "last worker")
 				order[c.key] = append(order[c.key], b.BuildID)
@@ -135,9 +138,9 @@ func TestDecideKeepsThePromises(t *testing.T) {
 		var turns []*turn
 		before := map[string]row{}
 		for i := range n.Draw(t, "workers") {
-			w := &row{offline: yes("offline"), instance: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "holder")}
+			w := &row{offline: yes("offline"), trial: rapid.IntRange(0, 3).Draw(t, "trial") == 0, instance: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "holder")}
 			w.Number, w.ID, w.Drained = uint32(i+1), fmt.Sprint("w", i), rapid.IntRange(0, 3).Draw(t, "drained") == 0
-			w.Slots, w.Used, w.Handed = rapid.IntRange(1, 3).Draw(t, "slots"), rapid.Uint64Range(1, 9).Draw(t, "used"), rapid.Uint64Range(1, 9).Draw(t, "handed")
+			w.Slots, w.Used, w.Handed = rapid.IntRange(1, 5).Draw(t, "slots"), rapid.Uint64Range(1, 9).Draw(t, "used"), rapid.Uint64Range(1, 9).Draw(t, "handed")
 			w.Held = rapid.IntRange(0, w.Slots).Draw(t, "held")
 			w.Platforms = rapid.SampledFrom([][]store.Platform{nil, {store.IOS}, {store.Android}, {store.Android, store.IOS}, {"amiga"}}).Draw(t, "takes")
 			w.Labels = rapid.SampledFrom([]store.Labels{nil, nil, {"gpu": ""}, {"gpu": "1", "pool": "a"}}).Draw(t, "labels")
@@ -146,6 +149,7 @@ func TestDecideKeepsThePromises(t *testing.T) {
 			}
 			p := store.Poll{Worker: w.Number, Shown: rapid.Uint64Range(0, 10).Draw(t, "shown"), Instance: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "process")}
 			p.Used, p.Parked, p.Handed, p.Reconcile = max(p.Shown, rapid.Uint64Range(0, 12).Draw(t, "known")), yes("parked"), w.Handed, yes("reconcile")
+			p.Max, p.New, p.Spare = rapid.IntRange(0, 5).Draw(t, "max"), rapid.IntRange(0, 5).Draw(t, "new"), rapid.SampledFrom([][]int32{nil, {store.IOSClass}, {store.AndroidClass, store.IOSClass, 20}}).Draw(t, "spare")
 			if p.Reconcile {
 				p.Active = rapid.SliceOf(rapid.SampledFrom([]string{fmt.Sprint("r", i, 0), fmt.Sprint("r", i, 1)})).Draw(t, "listed")
 			}
@@ -158,21 +162,60 @@ func TestDecideKeepsThePromises(t *testing.T) {
 
 		d := decide(turns, h)
 
-		given := map[string]bool{}
+		given, got := map[string]bool{}, map[string][]handOut{}
 		for _, o := range d.handOuts {
 			was := before[o.to.ID]
 			require.False(t, given[o.BuildID], "P2: one build, two workers")
-			given[o.BuildID] = true
+			given[o.BuildID], got[o.to.ID] = true, append(got[o.to.ID], o)
 			require.False(t, was.Drained)
-			require.LessOrEqual(t, o.to.Held, was.Slots)
-			require.Equal(t, was.Held+1, o.to.Held)
-			require.GreaterOrEqual(t, o.to.Handed, max(was.Handed, o.to.Used)+handOutStep)
 			c := claimFor(&was)
 			left[c.key]++
 			if o.worker == o.to.ID {
 				for _, other := range d.handOuts {
-					require.True(t, other.from != c || other.worker == o.to.ID, "another of them could go to the worker that had this one")
+					require.True(t, other.from != c || other.to == o.to || other.worker == o.to.ID, "another of them could go to the worker that had this one")
 				}
+			}
+		}
+		undecided := map[int32]bool{}
+		for i, p := range turns {
+			if d.results[i] == nil {
+				for _, id := range p.takes.ids {
+					undecided[id] = true
+				}
+			}
+		}
+		for i, p := range turns {
+			w := h.workers[p.Worker]
+			if w == nil {
+				continue
+			}
+			was, all, last := before[w.ID], got[w.ID], uint64(0)
+			require.Equal(t, was.Held+len(all), w.Held)
+			require.LessOrEqual(t, w.Held, was.Slots)
+			for k, o := range all {
+				require.GreaterOrEqual(t, o.number, max(was.Handed, w.Used, last)+handOutStep, "each has its own number, which tells from all before")
+				last = o.number
+				require.Equal(t, k, o.nr)
+				if k > 0 {
+					require.Less(t, k, p.New)
+					require.False(t, w.trial, "one at a time for a quarantined worker")
+					require.Contains(t, p.Spare, o.ClassID)
+					require.False(t, undecided[o.ClassID], "a poll that could take it is not decided")
+				}
+			}
+			c := claimFor(&was)
+			for j, other := range turns {
+				o := h.workers[other.Worker]
+				if len(all) < 2 || o == nil || claimFor(o) != c || !o.Free() || d.results[j] == nil || d.results[j].Outcome != store.PollServed || d.results[j].Redelivered {
+					continue
+				}
+				require.NotEmpty(t, got[o.ID], "each gets its first before one gets a second")
+				if len(other.Spare) == 3 && !o.trial && len(got[o.ID]) < other.New {
+					require.LessOrEqual(t, len(all), len(got[o.ID])+1, "in turns")
+				}
+			}
+			if len(all) > 0 && len(c.builds) > 0 && slices.Contains(p.Spare, c.builds[0].ClassID) && !undecided[c.builds[0].ClassID] && !w.trial {
+				require.True(t, len(all) >= p.New || !w.Free(), "it may have more, and there is more: %d of %d", len(all), d.results[i].Session.Held)
 			}
 		}
 		for _, c := range h.claims {
@@ -198,7 +241,7 @@ func TestDecideKeepsThePromises(t *testing.T) {
 			require.Equal(t, superseded && !rival && p.Parked, r.Outcome == store.PollSuperseded)
 			require.Equal(t, superseded && !rival && !p.Parked, r.Outcome == store.PollInvalidToken)
 			if r.Outcome != store.PollServed {
-				require.Nil(t, r.Job, "P2: a superseded token or another process gets nothing")
+				require.Empty(t, r.Jobs, "P2: a superseded token or another process gets nothing")
 				continue
 			}
 			require.Equal(t, max(was.Used, p.Used), r.Session.Used)
@@ -211,18 +254,28 @@ func TestDecideKeepsThePromises(t *testing.T) {
 					due = append(due, b.BuildID)
 				}
 			}
+			var jobs []string
+			for _, j := range r.Jobs {
+				jobs = append(jobs, j.BuildID)
+			}
 			switch {
 			case len(due) > 0:
 				require.True(t, r.Redelivered)
-				require.Equal(t, due[0], r.Job.BuildID, "the earliest hand-out that it may not have heard of")
+				require.Equal(t, due[:min(len(due), max(p.Max, 1))], jobs, "the earliest hand-outs that it may not have heard of")
 				require.Equal(t, was.Held, r.Session.Held)
-			case r.Job != nil:
-				require.True(t, given[r.Job.BuildID])
-				require.Equal(t, r.Session.Handed, r.Handed)
+				require.Empty(t, got[w.ID])
+			case len(jobs) > 0:
+				require.False(t, r.Redelivered)
+				require.Len(t, got[w.ID], len(jobs))
+				for k, o := range got[w.ID] {
+					require.Equal(t, o.BuildID, jobs[k])
+				}
+				require.Equal(t, r.Session.Handed, r.Handed, "the number of the last one")
 			default:
+				require.Empty(t, got[w.ID])
 				require.True(t, !was.Free() || len(setOf(h.classes, &was.WorkerSession).ids) == 0 || !waits(&was), "a free worker gets nothing only if nothing is pending")
 			}
-			if was.offline || r.Job != nil && !r.Redelivered {
+			if was.offline || len(r.Jobs) > 0 && !r.Redelivered {
 				require.Contains(t, d.written, w)
 				written++
 			}

@@ -236,7 +236,7 @@ func TestTheReleaseBeforeChangesPriorities(t *testing.T) {
 	b.exec(`UPDATE builds SET priority = 4 WHERE id = '` + second.ID + `'`) // as 0.1.0 does
 	got := w.poll()
 	require.Equal(t, second.ID, jobID(got), fmt.Sprint(got))
-	require.Equal(t, 4, got.Job.Priority)
+	require.Equal(t, 4, got.Jobs.First().Priority)
 	require.Equal(t, first.ID, jobID(w.poll()))
 }
 

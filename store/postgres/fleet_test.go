@@ -45,7 +45,7 @@ func TestDrainedWorkerGetsNothing(t *testing.T) {
 			w := b.worker(slots(c.slots))
 			w.drains(true)
 			r := w.lost(c.edit(w))
-			require.Nil(b.t, r.Job)
+			require.Nil(b.t, r.Jobs.First())
 			require.False(b.t, r.Session.Free(), "a parked poll is not to be woken for nothing")
 			require.Equal(b.t, store.Pending, b.find(build.ID).State)
 			w.drains(false)

@@ -276,10 +276,10 @@ func (c *client) gets(id string, edit ...func(*store.Poll)) store.PollResult {
 }
 
 func jobID(r store.PollResult) string {
-	if r.Job == nil {
+	if r.Jobs.First() == nil {
 		return ""
 	}
-	return r.Job.BuildID
+	return r.Jobs.First().BuildID
 }
 
 func (c *client) heartbeat(build string) store.Heartbeat {

@@ -39,16 +39,22 @@ func isDataError(err error) bool {
 }
 
 // assignAlone continues with a poll that failed with cause when it was served alone. If the
-// database refused the build, it isolates the build and serves the poll again.
+// database refused the build, it isolates the build and serves the poll again. If it refused one
+// of several, the poll gets one at a time from now on.
 func (q *Queue) assignAlone(ctx context.Context, t *turn, cause error) error {
 	for range MaxBatch {
-		if t.refused == nil {
-			break
+		switch {
+		case t.refused != nil:
+			if err := q.isolate(ctx, *t.refused, cause); err != nil {
+				return err
+			}
+			t.refused = nil
+		case t.New > 1:
+			t.New = 1
+		default:
+			fail([]*turn{t}, cause)
+			return nil
 		}
-		if err := q.isolate(ctx, *t.refused, cause); err != nil {
-			return err
-		}
-		t.refused = nil
 		if cause = q.serve(ctx, []*turn{t}); !isDataError(cause) {
 			return cause
 		}

@@ -49,8 +49,8 @@ func TestABadBuildDoesNotBlockThoseBehindIt(t *testing.T) {
 			var got []string
 			for _, r := range b.assign(polls...) {
 				require.Equal(b.t, store.PollServed, r.Outcome)
-				if r.Job != nil {
-					got = append(got, r.Job.BuildID)
+				if r.Jobs.First() != nil {
+					got = append(got, r.Jobs.First().BuildID)
 				}
 			}
 			require.Equal(b.t, []string{good1.ID, good2.ID}, got)

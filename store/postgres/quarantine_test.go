@@ -348,7 +348,7 @@ func TestTwoControllersGiveAWorkerOneTrialBuild(t *testing.T) {
 			n := 0
 			for range 20 {
 				r, err := q.Assign(t.Context(), []store.Poll{{WorkerID: w.id, Reconcile: true, Active: []string{build.ID}}})
-				if err == nil && r[0].Job != nil && r[0].Job.BuildID != build.ID {
+				if err == nil && r[0].Jobs.First() != nil && r[0].Jobs.First().BuildID != build.ID {
 					n++
 				}
 			}

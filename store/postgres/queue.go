@@ -109,6 +109,30 @@ func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSess
 	return r, nil
 }
 
+// sqlElsewhere finds workers that have a free slot and whose polls wait, as far as their rows say:
+// these are written at least every 30 s. The workers $1 poll at this controller.
+const sqlElsewhere = `/* elsewhere */
+SELECT DISTINCT w.platforms, w.labels FROM workers w
+WHERE w.status <> 'offline' AND w.poll_wait > 0 AND w.held < w.slots AND ` + workerPolls + ` AND NOT ` + workerDrained + `
+	AND NOT EXISTS (SELECT FROM unnest(@here::bigint[]) h WHERE h = w.number)
+LIMIT @limit`
+
+// Elsewhere returns the platforms and labels of workers whose polls are parked at other
+// controllers, up to limit different ones. here are the numbers of workers that poll at this one.
+func (q *Queue) Elsewhere(ctx context.Context, here []uint32, limit int) (workers []store.WorkerSession, err error) {
+	numbers := make([]int64, len(here))
+	for i, n := range here {
+		numbers[i] = int64(n)
+	}
+	var s store.WorkerSession
+	err = q.db.read("reading polls at other controllers").each(ctx, []any{&s.Platforms, &s.Labels}, func() error {
+		workers = append(workers, s)
+		s = store.WorkerSession{}
+		return nil
+	}, sqlElsewhere, pgx.NamedArgs{"here": numbers, "limit": limit, "spare": q.cfg.SpareCritical})
+	return workers, err
+}
+
 // LowerWatermark makes the next Assign include position, at which a build became pending through
 // another controller.
 func (q *Queue) LowerWatermark(position int64) { q.db.head.lower(position) }

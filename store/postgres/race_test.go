@@ -50,9 +50,9 @@ func TestTenWorkersOneBuild(t *testing.T) {
 				defer mu.Unlock()
 				for j, r := range results {
 					part[j].shown = next(r)
-					if r.Job != nil {
+					if r.Jobs.First() != nil {
 						won = append(won, part[j])
-						if r.Job.BuildID != build.ID {
+						if r.Jobs.First().BuildID != build.ID {
 							t.Errorf("round %d: wrong build", round)
 						}
 					}

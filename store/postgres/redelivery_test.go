@@ -60,7 +60,7 @@ func TestRedelivery(t *testing.T) {
 			got := w.gets(want, c.poll(w, first.ID)...)
 			require.Equal(b.t, c.again, got.Redelivered)
 			if c.again {
-				require.Equal(b.t, 1, got.Job.Attempt, "the same attempt")
+				require.Equal(b.t, 1, got.Jobs.First().Attempt, "the same attempt")
 				require.Equal(b.t, []string{"Build submitted", "Assigned to worker " + w.id}, b.logs(first.ID))
 			}
 		})

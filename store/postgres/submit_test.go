@@ -47,7 +47,7 @@ func TestSubmitKeepsEverything(t *testing.T) {
 	require.Equal(t, &certs, got.Certs)
 	require.True(t, got.TokenHash.Equal(s.TokenHash))
 	require.Equal(t, []string{"Build submitted"}, b.logs(s.ID))
-	require.True(t, b.worker().gets(s.ID).Job.HasCerts)
+	require.True(t, b.worker().gets(s.ID).Jobs.First().HasCerts)
 
 	require.Equal(t, store.Conflict, codeOf(b.builds.Submit(t.Context(), s)))
 	require.Equal(t, store.NotFound, codeOf(b.builds.Find(t.Context(), "none")))
@@ -126,7 +126,7 @@ func TestQueueLimitIsExact(t *testing.T) {
 	w := b.worker(slots(100))
 	var held []string
 	for range 100 {
-		held = append(held, w.poll().Job.BuildID)
+		held = append(held, w.poll().Jobs.First().BuildID)
 	}
 	fill()
 	require.EqualValues(t, limit+1+len(held), accepted.Load(), "what was claimed makes room")

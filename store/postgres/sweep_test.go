@@ -51,7 +51,7 @@ func TestSweepRequeuesASilentBuildWhereItStood(t *testing.T) {
 	require.Equal(t, "No sign of life from worker "+w.id+": attempt 1 is lost, build is pending again", b.logs(build.ID)[2])
 	require.Equal(t, store.Idle, w.find().Status, "the worker itself polls")
 
-	require.Equal(t, 2, b.worker().gets(build.ID).Job.Attempt)
+	require.Equal(t, 2, b.worker().gets(build.ID).Jobs.First().Attempt)
 	b.worker().gets(later.ID)
 }
 

@@ -74,7 +74,7 @@ func TestATokenTellsWhichHandOutsItsHolderHasHeardOf(t *testing.T) {
 	r = w.gets(two.ID)
 	require.True(t, r.Redelivered)
 	require.Equal(t, second.Handed, r.Handed)
-	require.Equal(t, 1, r.Job.Attempt)
+	require.Equal(t, 1, r.Jobs.First().Attempt)
 	w.gets("")
 }
 
