@@ -106,8 +106,16 @@ func (c *Controller) poll(w http.ResponseWriter, r *http.Request) {
 // give returns the reply to a poll of a worker. The caller makes its token the worker's.
 func (c *Controller) give(w *Worker, r *http.Request) api.PollReply {
 	repeated := r.Header.Get(api.HeaderWorkerToken) == w.before
-	job := c.next(w, repeated, strings.Split(r.URL.Query().Get("active"), ","))
-	return api.PollReply{Job: job, AccessToken: store.NewBuildToken()[:32]}
+	most, _ := strconv.Atoi(r.URL.Query().Get("max"))
+	reply := api.PollReply{AccessToken: store.NewBuildToken()[:32]}
+	jobs := c.next(w, repeated, strings.Split(r.URL.Query().Get("active"), ","), max(most, 1))
+	if len(jobs) == 0 {
+		return reply
+	}
+	if reply.Job = &jobs[0]; most > 0 && !c.earlier {
+		reply.Jobs = jobs
+	}
+	return reply
 }
 
 // withNext adds the worker's next build to a reply, if the request asks for that.
@@ -130,36 +138,42 @@ func (c *Controller) count(n int) {
 	c.counted = make(chan struct{})
 }
 
-// next assigns a build to a worker. If the reply with an earlier build may be lost, it
-// returns that build again until the worker acknowledges it.
-func (c *Controller) next(w *Worker, repeated bool, active []string) *api.Job {
+// next assigns up to most builds to a worker. If the reply with earlier builds may be lost, it
+// returns these again until the worker acknowledges them.
+func (c *Controller) next(w *Worker, repeated bool, active []string, most int) (jobs []api.Job) {
 	held := 0
+	if c.earlier {
+		most = 1
+	}
 	for _, id := range c.order {
 		b := c.builds[id]
 		if b.WorkerID != w.ID || !b.State.Held() {
 			continue
 		}
 		held++
-		if b.State == store.Assigned && (repeated || !slices.Contains(active, id)) {
-			return c.job(b)
+		if b.State == store.Assigned && (repeated || !slices.Contains(active, id)) && len(jobs) < most {
+			jobs = append(jobs, c.job(b))
 		}
 	}
-	if held >= w.Slots || w.Draining {
-		return nil
+	if len(jobs) > 0 || w.Draining {
+		return jobs
 	}
 	for _, id := range c.order {
 		b := c.builds[id]
+		if len(jobs) == most || held+len(jobs) >= w.Slots {
+			break
+		}
 		if b.State == store.Pending && (len(w.Platforms) == 0 || slices.Contains(w.Platforms, b.Platform)) {
 			b.State, b.WorkerID = store.Assigned, w.ID
 			b.Attempt++
-			return c.job(b)
+			jobs = append(jobs, c.job(b))
 		}
 	}
-	return nil
+	return jobs
 }
 
-func (c *Controller) job(b *Build) *api.Job {
-	job := &api.Job{ID: b.ID, Platform: b.Platform, SourceURL: "/api/builds/" + b.ID + "/source", Attempt: b.Attempt, BaseImageID: c.image}
+func (c *Controller) job(b *Build) api.Job {
+	job := api.Job{ID: b.ID, Platform: b.Platform, SourceURL: "/api/builds/" + b.ID + "/source", Attempt: b.Attempt, BaseImageID: c.image}
 	if b.Certs != nil {
 		url := "/api/builds/" + b.ID + "/certs"
 		job.CertsURL = &url

@@ -62,7 +62,7 @@ func (w *Worker) draining() bool {
 }
 
 // exhausted reports whether the worker's report is critical, or its disk nearly full. It then
-// takes builds one at a time, as it finds that it can run them.
+// polls for one build at a time.
 func (w *Worker) exhausted(ctx context.Context) bool {
 	w.mu.Lock()
 	unfit := w.health.unfit != nil || len(w.stuck) == w.cfg.Concurrency

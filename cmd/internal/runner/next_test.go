@@ -144,6 +144,50 @@ func TestTheTokenIsInOneRequestAtATime(t *testing.T) {
 	require.Equal(t, 1, b.Workers()[0].Registrations)
 }
 
+// A worker with several free slots gets a build for each with one poll, also if its reply is lost.
+func TestAPollFillsTheFreeSlots(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		disk  int64
+		lost  bool
+		first []string // how many builds the first polls ask for
+	}{
+		"one poll":     {first: []string{"4"}},
+		"a lost reply": {lost: true, first: []string{"4", "4"}},
+		"out of disk":  {disk: 1 << 58, first: []string{"", "", "", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, slow, func(cfg *Config) { cfg.Concurrency, cfg.Resources.Disk = 4, c.disk })
+			var mu sync.Mutex
+			var asked []string
+			b.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, "/poll") {
+					return false
+				}
+				mu.Lock()
+				asked = append(asked, r.URL.Query().Get("max"))
+				first := len(asked) == 1
+				mu.Unlock()
+				if first && c.lost {
+					b.Answer(httptest.NewRecorder(), r)
+					panic(http.ErrAbortHandler)
+				}
+				return false
+			})
+			ids := b.submits(t, 4)
+			b.start(t)
+			for _, id := range ids {
+				b.pids(t, id)
+				require.Equal(t, 1, b.Build(id).Attempt)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			require.Equal(t, c.first, asked, "with all slots taken it does not poll")
+		})
+	}
+}
+
 // A worker asks for a next build only if nothing speaks against it.
 func TestWhoAsksForTheNextBuild(t *testing.T) {
 	t.Parallel()

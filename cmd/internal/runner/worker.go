@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -196,70 +197,81 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 		w.awaitRepair(polling, err)
 	}
 	for {
-		var owner *Owner
+		var free []*Owner
 		select {
-		case owner = <-slots:
+		case owner := <-slots:
+			free = append(free, owner)
 		case <-polling.Done():
 			return
 		}
-		a := w.take(ctx, polling)
-		if polling.Err() != nil && a == nil {
+		for len(slots) > 0 { // nobody else takes from it
+			free = append(free, <-slots)
+		}
+		for _, a := range w.take(ctx, polling, len(free)) {
+			owner := free[0]
+			free = free[1:]
+			builds.Go(func() {
+				defer w.vacate(polling, slots, owner)
+				for ; a != nil; a = a.next {
+					a.owner = owner
+					w.build(ctx, a)
+					w.release(a)
+				}
+			})
+		}
+		if polling.Err() != nil {
 			return
 		}
-		if a == nil {
+		for _, owner := range free {
 			slots <- owner
-			continue
 		}
-		builds.Go(func() {
-			defer w.vacate(polling, slots, owner)
-			for ; a != nil; a = a.next {
-				a.owner = owner
-				w.build(ctx, a)
-				w.release(a)
-			}
-		})
 	}
 }
 
-// take polls until there is a build. It returns nil if that can't be run now, or polling has
-// ended.
-func (w *Worker) take(ctx, polling context.Context) *assignment {
+// take polls until there are builds, at most n. It returns none if they can't be run now, or
+// polling has ended.
+func (w *Worker) take(ctx, polling context.Context, n int) (all []*assignment) {
 	select {
 	case w.asking <- struct{}{}:
 	case <-polling.Done():
 		return nil
 	}
 	defer func() { <-w.asking }()
-	job := w.next(polling)
-	if job == nil {
+	jobs := w.next(polling, n)
+	if len(jobs) == 0 {
 		return nil
 	}
-	w.know(w.id, job.BaseImageID)
+	w.know(w.id, jobs[0].BaseImageID) // they all have the controller's
 	if err := w.cfg.Command.Check(ctx, w.image); err != nil {
 		w.awaitRepair(polling, err)
 		return nil
 	}
-	a := w.accept(ctx, *job)
-	if a == nil { // already running: the controller believes that its reply was lost
+	for _, job := range jobs[:min(len(jobs), n)] {
+		if a := w.accept(ctx, job); a != nil {
+			all = append(all, a)
+		}
+	}
+	if len(all) == 0 { // already running: the controller believes that its reply was lost
 		_ = backoff.Pause(polling, w.cfg.Backoff.Wait(0))
 	}
-	return a
+	return all
 }
 
-// next polls until there is a job, or ctx ends (nil). No failure ends it: a
+// next polls until there are jobs, or ctx ends (none). No failure ends it: a
 // controller that refuses us may be under repair.
-func (w *Worker) next(ctx context.Context) *api.Job {
+func (w *Worker) next(ctx context.Context, n int) []api.Job {
 	for failures, idle := 0, 0; ; {
 		asked := time.Now()
-		reply, err := w.poll(ctx)
-		if err == nil && reply.Job != nil && !store.ValidID(reply.Job.ID) {
-			w.log.Error().Str("build", reply.Job.ID).Msg("job with an invalid id")
-			err, reply.Job = errors.New("bad job"), nil
+		reply, err := w.poll(ctx, n)
+		jobs := reply.All()
+		if i := slices.IndexFunc(jobs, func(j api.Job) bool { return !store.ValidID(j.ID) }); err == nil && i >= 0 {
+			w.log.Error().Str("build", jobs[i].ID).Msg("job with an invalid id")
+			err = errors.New("bad job")
 		}
 		switch {
-		case err == nil && reply.Job != nil:
+		case err == nil && len(jobs) > 0:
 			w.keep(reply.AccessToken)
-			return reply.Job
+			return jobs
 		case err == nil:
 			w.keep(reply.AccessToken)
 			failures = 0
@@ -282,13 +294,18 @@ func (w *Worker) next(ctx context.Context) *api.Job {
 	}
 }
 
-// poll asks for a build, unless the last registration was not answered: that may still be
-// executed, and would then take the build away.
-func (w *Worker) poll(ctx context.Context) (api.PollReply, error) {
+// poll asks for n builds, unless the last registration was not answered: that may still be
+// executed, and would then take the builds away.
+func (w *Worker) poll(ctx context.Context, n int) (api.PollReply, error) {
 	if w.unanswered {
 		return api.PollReply{}, errUnregistered
 	}
-	return w.api.Poll(ctx, client.Poll{Token: w.shown(), WorkerID: w.id, Instance: w.state.instance, Wait: w.cfg.PollWait, Active: w.running()})
+	if n > 1 && w.exhausted(ctx) {
+		n = 1
+	}
+	return w.api.Poll(ctx, client.Poll{
+		Token: w.shown(), WorkerID: w.id, Instance: w.state.instance, Wait: w.cfg.PollWait, Active: w.running(), Max: n,
+	})
 }
 
 // recover handles a failed poll: it waits, or registers until that is answered, which may be
