@@ -87,6 +87,28 @@ func TestMemoryAllowsMore(t *testing.T) {
 	})
 }
 
+// Each build of an answer counts, and the answer's token is that of the last one.
+func TestMemoryTakesBackSeveral(t *testing.T) {
+	t.Parallel()
+	onStage(t, "", func(s *stage) {
+		s.counts(5)
+		p := s.polls("w", 0)
+		r := gives("w", "one", store.IOS)
+		two := *r.Jobs[0]
+		two.BuildID = "two"
+		r.Jobs, r.Handed = append(r.Jobs, &two), 3024
+		s.takesBack(s.take(9), r)
+		require.Equal(s, 3, s.pending.known(ios).n)
+		a := s.answered(p)
+		require.Equal(s, store.Jobs{r.Jobs[0], &two}, a.Jobs)
+		require.EqualValues(s, 3024, a.next.Counter)
+		r.Redelivered = true
+		s.polls("w", 0)
+		s.takesBack(s.take(9), r)
+		require.Equal(s, 3, s.pending.known(ios).n, "what is repeated was no longer pending")
+	})
+}
+
 // fills makes a worker's parked poll one without a free slot.
 func (s *stage) fills(worker string) {
 	session := s.byID[worker]

@@ -182,6 +182,116 @@ func TestKilledBetweenCommitAndReply(t *testing.T) {
 	}
 }
 
+// A controller is killed right after it has committed hand-outs that come with the ends of builds,
+// and several of one poll. What is repeated with the same token, at any controller, brings each
+// build once more.
+func TestKilledBetweenCommitAndReplyWithTheNextBuilds(t *testing.T) {
+	t.Parallel()
+	kills, fleet := needs.Repeat(3, 25), 3
+	env := takttest.NewEnv(t)
+	owner := env.StartController("owner", "TAKT_QUEUE_LIMIT=2000")
+	conn, err := pgx.Connect(t.Context(), owner.DatabaseURL())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
+	_, err = conn.Exec(t.Context(), notifyHandOuts)
+	require.NoError(t, err)
+	start := func() *process.Controller { return env.StartController("victim", owner.Shared()...) }
+	victim := start()
+	source := takttest.Zip(t, map[string]string{"order.txt": "x"})
+	send := func(line, token, body string) net.Conn {
+		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", victim.Address)
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: takt\r\nX-API-Key: %s\r\nX-Worker-Token: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+			line, owner.APIKey, token, len(body), body)
+		require.NoError(t, err)
+		return c
+	}
+	// handOuts waits for n hand-outs, kills the victim and starts another one.
+	handOuts := func(n int, asked ...net.Conn) *process.Controller {
+		for range n {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), takttest.Patience, fmt.Errorf("fewer than %d handed out", n))
+			_, err := conn.WaitForNotification(ctx)
+			require.NoError(t, err, "%v", context.Cause(ctx))
+			cancel()
+		}
+		victim.Kill()
+		for _, c := range asked {
+			require.NoError(t, c.Close()) // unread
+		}
+		victim = start()
+		return victim
+	}
+	fails := func(c *process.Controller, build string, in api.FailBuildIn) api.Uploaded {
+		in.Body = api.FailBuild{BuildID: build, Error: "enough"}
+		return takttest.Call(t, c, api.FailHeldBuild, in)
+	}
+
+	workers, has := make([]*takttest.Worker, fleet), make([]string, fleet)
+	for i := range workers {
+		workers[i] = takttest.Register(t, owner, 1)
+		takttest.Submit(t, owner, source)
+		has[i] = workers[i].Poll(t).ID
+	}
+	require.NoError(t, conn.Ping(t.Context())) // reads the notifications
+	for range fleet {
+		_, err := conn.WaitForNotification(t.Context())
+		require.NoError(t, err)
+	}
+	for round := range kills {
+		var asked []net.Conn
+		for i, w := range workers {
+			takttest.Submit(t, owner, source)
+			asked = append(asked, send("/api/workers/fail?next=1", w.Token, `{"build_id":"`+has[i]+`"}`))
+		}
+		next := []*process.Controller{handOuts(fleet, asked...), owner}[round%2]
+		got := map[string]bool{}
+		for i, w := range workers {
+			reply := fails(next, has[i], api.FailBuildIn{NextIn: api.NextIn{Next: "1", Token: w.Token}})
+			require.NotNil(t, reply.Job, "round %d: the hand-out was lost", round)
+			require.Equal(t, 1, reply.Job.Attempt)
+			require.False(t, got[reply.Job.ID])
+			got[reply.Job.ID] = true
+			w.Token, has[i] = reply.AccessToken, reply.Job.ID
+		}
+	}
+	for _, id := range has {
+		fails(owner, id, api.FailBuildIn{})
+	}
+
+	wide, most := takttest.Register(t, owner, 4), 0
+	for round := range kills {
+		reply, err := victim.Client.Poll(t.Context(), client.Poll{Token: wide.Token, Wait: 2 * time.Second, Max: 4})
+		require.NoError(t, err) // meanwhile the victim learns that nobody waits elsewhere
+		require.Nil(t, reply.Job)
+		wide.Token = reply.AccessToken
+		for range 4 {
+			takttest.Submit(t, victim, source)
+		}
+		next := []*process.Controller{handOuts(1, send("/api/workers/poll?wait=60&max=4", wide.Token, "")), owner}[round%2]
+		rows, err := conn.Query(t.Context(), `SELECT id FROM builds WHERE worker_id = $1 AND state = 'assigned' ORDER BY handed`, wide.ID)
+		require.NoError(t, err)
+		held, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		most = max(most, len(held))
+		for again := []string{}; len(again) < 4; { // the first reply has all of those
+			reply, err := next.Client.Poll(t.Context(), client.Poll{Token: wide.Token, Max: 4})
+			require.NoError(t, err)
+			for _, j := range reply.All() {
+				require.Equal(t, 1, j.Attempt)
+				again = append(again, j.ID)
+				fails(next, j.ID, api.FailBuildIn{})
+			}
+			require.Equal(t, held, again[:min(len(again), len(held))], "round %d: all of them, the oldest first", round)
+			wide.Token = reply.AccessToken
+		}
+		for range 3 { // the other hand-outs
+			_, err := conn.WaitForNotification(t.Context())
+			require.NoError(t, err)
+		}
+	}
+	require.Equal(t, 4, most, "of one poll, unless the machine is very slow")
+}
+
 // Two controllers of this release start at once on the database that release 0.1.0 left, where
 // one build waits and mac-mini-3 is building another. That worker goes on with its build, by
 // requests as it sent them to 0.1.0.
