@@ -12,6 +12,9 @@
 //	                      ▼             ▼
 //	                   waiting ──▶ batch ──▶ answered; what found nothing parks
 //
+// A poll may ask for several builds. It gets a second one of a class only while no other poll
+// waits for the class, here or at another controller as far as the database shows.
+//
 // HeartbeatMonitor (handle: [Monitor]) takes builds from workers that no longer send heartbeats
 // for them, takes silent workers offline, and fails builds that no known worker can take. It
 // does so only after this controller could have received heartbeats for one whole build timeout.
