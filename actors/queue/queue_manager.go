@@ -159,7 +159,7 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 	case warmed:
 		m.caches.finished(msg.worker, msg.cache, time.Now())
 	case freed:
-		m.changed(m.byID[msg.worker])
+		m.freed(m.byID[msg.worker])
 	case pubsub.Event:
 		m.notified(c, msg)
 	case lingered:

@@ -170,6 +170,21 @@ func (m *memory) changed(s *session) {
 	m.forgetIdle(s)
 }
 
+// freed records that a build of s has ended. Its row is not read for that: the batch of the
+// worker's next poll locks it anyway, and a wrong number of held builds, for example after a
+// repeated result, is found by the next recount. An end may change more of a worker that gets no
+// builds. s may be nil.
+func (m *memory) freed(s *session) {
+	if s == nil || !s.known || s.stale || s.batched != nil || s.Held == 0 || s.Drained {
+		m.changed(s)
+		return
+	}
+	s.Held--
+	if s.next != nil && s.next.state == parked {
+		m.recall(s.next)
+	}
+}
+
 // forgetIdle removes s if it has no polls.
 func (m *memory) forgetIdle(s *session) {
 	if s.batched == nil && s.next == nil {
