@@ -45,7 +45,7 @@ func (p *Proc) finish(stuck bool) {
 	if p.name != "" {
 		p.freeName(false)
 	}
-	p.cancel(reason)
+	p.endContext(reason)
 	if p.supervisor != nil {
 		p.supervisor.orphan(reason)
 	}

@@ -40,6 +40,7 @@ type Proc struct {
 	done   chan struct{}   // closed when it is dead
 	ctx    context.Context // the process's own, handed to its callbacks
 	cancel context.CancelCauseFunc
+	own    taskContext // ctx of a process of RunTask, which has no cancel
 	over   atomic.Bool // phase >= ending, readable without the lock
 	killed atomic.Bool // by Kill; set under the lock
 	shown  bool        // its name is visible; guarded by the names' mutex
@@ -135,7 +136,7 @@ func (p *Proc) Kill() {
 	}
 	p.endLocked(ErrKilled)
 	p.mu.Unlock()
-	p.cancel(ErrKilled)
+	p.endContext(ErrKilled)
 	p.wake(ErrKilled)
 }
 
@@ -199,7 +200,15 @@ func (p *Proc) wake(reason error) {
 		p.server.box.poke()
 		return
 	}
-	p.cancel(reason)
+	p.endContext(reason)
+}
+
+func (p *Proc) endContext(cause error) {
+	if p.cancel == nil {
+		p.own.end(cause)
+		return
+	}
+	p.cancel(cause)
 }
 
 // protect runs f. If f panics or ends the goroutine, crashed is called before the

@@ -60,9 +60,9 @@ func RunTask(ctx context.Context, sup Target, label fmt.Stringer, onEnd func(), 
 		sys: s.p.sys, id: s.p.sys.nextID.Add(1), task: label, parent: s, born: time.Now(),
 		phase: running, begun: true, onEnd: onEnd, done: make(chan struct{}),
 	}
-	p.ctx, p.cancel = context.WithCancelCause(ctx)
+	p.own.parent = ctx
+	p.ctx = &p.own
 	if err := s.admit(p); err != nil {
-		p.cancel(err)
 		return false, err
 	}
 	returned := false
