@@ -161,6 +161,9 @@ func (l *Limiter) Do(ctx context.Context, who store.Share, f func() error) error
 	return f()
 }
 
+// Waited reports whether the unit was not free at once.
+func (u *Unit) Waited() bool { return u.ready != nil }
+
 // Release gives the unit back, unless it was cut.
 func (u *Unit) Release() {
 	l := u.l
