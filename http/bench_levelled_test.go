@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -35,15 +37,7 @@ func (r bare) Do(ctx context.Context, w store.Work, fn func(context.Context) err
 // connections: with load levelling, with request processes only, and with neither,
 // in turns. It reports rates as shares of each other.
 func BenchmarkLevelled(b *testing.B) {
-	sys := otp.New(otp.Options{Logger: zerolog.Nop()})
-	bus := pubsub.New()
-	requests := request.New(sys, heijunka.Names()...)
-	h := heijunka.New(sys, heijunka.Deps{Run: requests.Run, Bus: bus, Settings: postgres.NewHeijunka(postgres.New())}, heijunka.Config{})
-	_, err := sys.StartRoot(b.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{
-		bus.Spec(), {ID: "request_sup", Supervisor: func() otp.SupSpec { return otp.SupSpec{Children: request.Specs(heijunka.Names()...)} }},
-	}})
-	require.NoError(b, err)
-	b.Cleanup(func() { sys.Shutdown(context.Background()) })
+	h, requests := benchLevelling(b)
 	on, process, off := benchServer(b, h), benchServer(b, bare{requests}), benchServer(b, inline{})
 
 	for b.Loop() {
@@ -57,6 +51,56 @@ func BenchmarkLevelled(b *testing.B) {
 		b.ReportMetric(middleOf(rates), "polls/s")
 	}
 }
+
+// benchLevelling returns load levelling as takt has it, and request processes without it.
+func benchLevelling(b *testing.B) (*heijunka.Heijunka, request.Requests) {
+	b.Helper()
+	sys := otp.New(otp.Options{Logger: zerolog.Nop()})
+	bus := pubsub.New()
+	requests := request.New(sys, heijunka.Names()...)
+	_, err := sys.StartRoot(b.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{
+		bus.Spec(), {ID: "request_sup", Supervisor: func() otp.SupSpec { return otp.SupSpec{Children: request.Specs(heijunka.Names()...)} }},
+	}})
+	require.NoError(b, err)
+	b.Cleanup(func() { sys.Shutdown(context.Background()) })
+	return heijunka.New(sys, heijunka.Deps{Run: requests.Run, Bus: bus, Settings: postgres.NewHeijunka(postgres.New())}, heijunka.Config{}), requests
+}
+
+// BenchmarkShare is takt's own share of a request, without net/http: what a poll and the trivial
+// route of takt-bench allocate.
+func BenchmarkShare(b *testing.B) {
+	h, _ := benchLevelling(b)
+	i := &instant{}
+	s, _ := newServer(b, takthttp.Deps{Builds: i, Queue: i, Requests: h, Logger: zerolog.Nop()}, func(c *takthttp.Config) { c.PollRate = -1 })
+	handler := s.Handler()
+	for name, r := range map[string]*http.Request{
+		"poll":    httptest.NewRequest("GET", "/api/workers/poll", nil),
+		"trivial": httptest.NewRequest("POST", "/api/builds/x/heartbeat", nil),
+	} {
+		ctx, cancel := context.WithCancel(b.Context()) // as net/http has it
+		defer cancel()
+		r = r.WithContext(ctx)
+		r.Header.Set("X-API-Key", apiKey)
+		r.Header.Set("X-Worker-Token", tokensOf(b).Issue(store.WorkerToken{Worker: 7}))
+		r.Body = http.NoBody
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				w := discarded{http.Header{}}
+				handler.ServeHTTP(w, r)
+			}
+		})
+	}
+}
+
+// discarded is a reply that nobody reads.
+type discarded struct{ header http.Header }
+
+func (d discarded) Header() http.Header            { return d.header }
+func (discarded) WriteHeader(int)                  {}
+func (discarded) Write(p []byte) (int, error)      { return len(p), nil }
+func (discarded) SetWriteDeadline(time.Time) error { return nil }
+func (discarded) SetReadDeadline(time.Time) error  { return nil }
 
 func benchServer(b *testing.B, requests edge.Requests) (addr string) {
 	b.Helper()

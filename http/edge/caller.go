@@ -2,6 +2,8 @@ package edge
 
 import (
 	"context"
+	"net/http"
+	"sync"
 
 	"github.com/labstack/echo/v4"
 
@@ -113,15 +115,18 @@ func (c Caller) KeyName() string {
 }
 
 type (
-	// callerKey and sessionKey are context keys of a Caller and a *Session.
+	// callerKey and sessionKey are context keys of a *callerSource and a *Session.
 	callerKey  struct{}
 	sessionKey struct{}
 )
 
 // CallerOf returns who sent the request that a handler's context belongs to.
 func CallerOf(ctx context.Context) Caller {
-	c, _ := ctx.Value(callerKey{}).(Caller)
-	return c
+	if from, ok := ctx.Value(callerKey{}).(*callerSource); ok {
+		from.once.Do(from.find)
+		return from.caller
+	}
+	return Caller{}
 }
 
 // Bear stores the session's named key in its request, so that streams end when the key does.
@@ -139,8 +144,25 @@ func WithSession(ctx context.Context, s *Session) context.Context {
 // WithCaller returns a context from which [CallerOf] returns who sent the request.
 // [Server.Answer] calls it; streams that need the caller call it themselves.
 func (s *Server) WithCaller(ctx context.Context, c echo.Context) context.Context {
-	r := c.Request()
-	caller := Caller{Remote: RemoteHost(r), Addr: Remote(r, s.Config.TrustedProxies).String(), RequestID: RequestID(c)}
+	from := &callerSource{server: s, request: c.Request(), caller: Caller{RequestID: RequestID(c), Key: KeyOf(c)}}
+	if from.caller.Session, _ = ctx.Value(sessionKey{}).(*Session); from.caller.Session != nil {
+		from.caller.Key = from.caller.Session.named
+	}
+	return context.WithValue(ctx, callerKey{}, from)
+}
+
+// callerSource finds out who sent a request when that is first needed, because most handlers
+// never ask. It has nothing of the echo.Context, which the next request uses.
+type callerSource struct {
+	server  *Server
+	request *http.Request
+	once    sync.Once
+	caller  Caller
+}
+
+func (f *callerSource) find() {
+	s, r, caller := f.server, f.request, &f.caller
+	caller.Remote, caller.Addr = RemoteHost(r), Remote(r, s.Config.TrustedProxies).String()
 	if key := Header(r.Header, HeaderAPI); key != "" {
 		caller.APIKey = s.Keys.API.Is(key)
 	}
@@ -148,12 +170,6 @@ func (s *Server) WithCaller(ctx context.Context, c echo.Context) context.Context
 		caller.AdminKey = s.Keys.Admin.Is(key) || s.Keys.Named(key).May(store.ScopeAdmin)
 		caller.WrongAdminKey = !caller.AdminKey
 	}
-	if caller.Session, _ = ctx.Value(sessionKey{}).(*Session); caller.Session != nil {
-		caller.Key = caller.Session.named
-	} else {
-		caller.Key = KeyOf(c)
-	}
-	return context.WithValue(ctx, callerKey{}, caller)
 }
 
 // namedKey is the name under which a request's [store.NamedKey] is kept in its echo.Context.

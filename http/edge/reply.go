@@ -151,7 +151,7 @@ func (s *Server) replyList(ctx context.Context, c echo.Context, l List) error {
 			w.Header()["Content-Type"] = s.jsonType
 			w.WriteHeader(http.StatusOK)
 		}
-		if err := writePieces(w, b); err != nil {
+		if err := writePieces(w, b, false); err != nil {
 			return http.ErrAbortHandler // the client has left or does not read
 		}
 		b = b[:0]
@@ -195,14 +195,18 @@ func (s *Server) ReplyBytes(c echo.Context, status int, contentType []string, b 
 	if c.Request().Method == http.MethodHead {
 		return
 	}
-	_ = writePieces(w, b) // fails if the client has left or does not read
+	_ = writePieces(w, b, true) // fails if the client has left or does not read
 }
 
-// writePieces writes b and gives the client time for each piece.
-func writePieces(w *echo.Response, b []byte) error {
+// writePieces writes b and gives the client time for each piece; for the first one WriteHeader has
+// just done so if moved is true.
+func writePieces(w *echo.Response, b []byte, moved bool) error {
 	for len(b) > 0 {
 		piece := b[:min(len(b), replyPiece)]
-		moveWriteDeadline(http.NewResponseController(w.Writer))
+		if !moved {
+			moveWriteDeadline(w.Writer)
+		}
+		moved = false
 		if _, err := w.Write(piece); err != nil {
 			return err
 		}
@@ -220,8 +224,8 @@ const (
 
 // moveWriteDeadline gives a client replyTimeout to read what is written next. Files and
 // streams set their own deadlines.
-func moveWriteDeadline(conn *http.ResponseController) {
-	_ = conn.SetWriteDeadline(time.Now().Add(replyTimeout)) // fails on a dead connection only
+func moveWriteDeadline(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(replyTimeout)) // fails on a dead connection only
 }
 
 // Each applies f to every element of list. For an empty list it returns [], not null.

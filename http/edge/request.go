@@ -28,9 +28,8 @@ func (s *Server) wrap(r *Route, method string) echo.HandlerFunc {
 		m.running.Inc()
 		defer func() { m.ended(c.Request().Context(), c.Response(), time.Since(start)) }()
 		body := s.watchBody(c, r)
-		conn := http.NewResponseController(c.Response().Writer)
 		c.Response().Before(func() {
-			moveWriteDeadline(conn)
+			moveWriteDeadline(c.Response().Writer)
 			if s.draining.Load() {
 				c.Response().Header().Set("Connection", "close")
 			}

@@ -127,7 +127,8 @@ func New(deps Deps, cfg Config) *Server {
 	s.conns = newConnections(cfg, s.trusted, s.metrics.connections.Inc)
 	s.misused = deps.Misused
 	s.Wrong = &wrongKeys{delayed: s.Limit(RuleWrongKeys), most: cfg.WrongKeys, log: s.Log, count: s.metrics.wrongKeys, report: deps.Report}
-	s.echo.HTTPErrorHandler = func(err error, c echo.Context) {
+	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { // of no route, see wrap
+		moveWriteDeadline(c.Response().Writer)
 		if s.NoRoute == nil || !s.NoRoute(c, err) {
 			s.writeError(c, err)
 		}
@@ -260,7 +261,7 @@ func (s *Server) Handler() http.Handler {
 		}
 		h[keyRequestID] = []string{requestIDFor(r)}
 		if allowCrossOrigin(h, r) {
-			moveWriteDeadline(http.NewResponseController(w))
+			moveWriteDeadline(w)
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
