@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"takt/store"
 	"takt/store/batching"
@@ -29,7 +30,7 @@ const (
 const workerDrained = `(w.draining OR w.critical AND @spare OR w.rests_until > now() OR w.quarantine IS NOT NULL AND w.held > 0)`
 
 // rowColumns are the columns of type row.
-const rowColumns = `w.number, w.id, w.used, w.handed, w.held, w.slots, w.platforms, w.labels, ` + workerDrained + `, coalesce(w.instance, ''), w.status = 'offline', w.quarantine IS NOT NULL`
+const rowColumns = `w.number, w.id, w.used, w.handed, w.held, w.slots, w.platforms, w.labels, ` + workerDrained + `, coalesce(w.instance, ''), w.status = 'offline', w.quarantine IS NOT NULL, w.ctid AS version`
 
 // sqlReadWorkers reads workers that the controller does not remember. If no worker has the
 // number of a poll without a token, the worker is looked up by its id.
@@ -59,7 +60,7 @@ const (
 	sqlLockWorkers = `/* lock_workers */
 SELECT w.* FROM unnest(@numbers::bigint[]) AS p(worker) CROSS JOIN LATERAL (SELECT ` + rowColumns + newest + forUs + `) w`
 
-	claimColumns = `seq, position, id, platform, class, attempt, has_certs, submitted_at, updated_at, coalesce(worker_id, last_worker_id, ''), handed`
+	claimColumns = `seq, position, id, platform, class, attempt, has_certs, submitted_at, updated_at, coalesce(worker_id, last_worker_id, ''), handed, ctid AS version`
 
 	sqlLockRepeats = `/* lock_repeats */
 SELECT ` + claimColumns + `, last_seen_at IS NULL OR started_at > now() - interval '2 min' FROM builds WHERE worker_id = ANY ($1) AND state = 'assigned' ORDER BY handed, seq FOR NO KEY UPDATE SKIP LOCKED`
@@ -68,14 +69,15 @@ SELECT ` + claimColumns + `, last_seen_at IS NULL OR started_at > now() - interv
 	forUs   = ` FOR NO KEY UPDATE SKIP LOCKED`
 )
 
-// The second round trip writes what was decided.
+// The second round trip writes what was decided. It finds rows by their versions, which don't
+// change while the transaction has them locked.
 const (
 	sqlAssignBuilds = `/* assign_builds */
 WITH b AS (
 	UPDATE builds SET state = 'assigned', worker_id = a.worker, attempt = attempt + 1, handed = a.hand_out,
 		started_at = now(), last_seen_at = NULL, updated_at = now(), log_lines = log_lines + 1
-	FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS a(build, worker, hand_out)
-	WHERE seq = a.build
+	FROM unnest($1::tid[], $2::text[], $3::bigint[]) AS a(version, worker, hand_out)
+	WHERE builds.ctid = a.version
 	RETURNING seq, log_lines, worker_id, attempt
 )
 INSERT INTO build_logs (build, number, message, kind, worker, attempt)
@@ -86,8 +88,7 @@ FROM b`
 	sqlAssignWorkers = `/* assign_workers */
 UPDATE workers SET used = p.used, handed = p.handed, held = p.held, last_seen_at = now(),
 	status = CASE WHEN p.held > 0 THEN 'building' ELSE 'idle' END
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::int[]) AS p(worker, used, handed, held) CROSS JOIN LATERAL (SELECT w.ctid` + newest + `) w
-WHERE workers.ctid = w.ctid`
+FROM unnest($1::tid[], $2::bigint[], $3::bigint[], $4::int[]) AS p(version, used, handed, held) WHERE workers.ctid = p.version`
 
 	// sqlRepeatBuilds restarts the build timeout of builds that are handed out again, because
 	// their workers may learn of them only now. It does so once, and again within two minutes
@@ -304,8 +305,26 @@ func (q *Queue) lock(ctx context.Context, c *pgx.Conn, turns []*turn, p pass) (*
 
 // columns returns the targets of rowColumns.
 func (w *row) columns() []any {
-	return []any{&w.Number, &w.ID, &w.Used, &w.Handed, &w.Held, &w.Slots, &w.Platforms, &w.Labels, &w.Drained, &w.instance, &w.offline, &w.trial}
+	return []any{&w.Number, &w.ID, &w.Used, &w.Handed, &w.Held, &w.Slots, (*platformArray)(&w.Platforms), &w.Labels, &w.Drained, &w.instance, &w.offline, &w.trial, &w.version}
 }
+
+// platformArray is scanned without reflection.
+type platformArray []store.Platform
+
+// SetDimensions implements pgtype.ArraySetter.
+func (a *platformArray) SetDimensions(dimensions []pgtype.ArrayDimension) error {
+	*a = nil
+	if len(dimensions) > 0 {
+		*a = make(platformArray, dimensions[0].Length)
+	}
+	return nil
+}
+
+// ScanIndex implements pgtype.ArraySetter.
+func (a *platformArray) ScanIndex(i int) any { return (*string)(&(*a)[i]) }
+
+// ScanIndexType implements pgtype.ArraySetter.
+func (*platformArray) ScanIndexType() any { return new(string) }
 
 func scanWorkers(rows pgx.Rows, workers map[uint32]*row) error {
 	var w row
@@ -319,7 +338,7 @@ func scanWorkers(rows pgx.Rows, workers map[uint32]*row) error {
 
 // columns returns the targets of claimColumns.
 func (b *lockedBuild) columns() []any {
-	return []any{&b.seq, &b.position, &b.BuildID, &b.Platform, &b.ClassID, &b.Attempt, &b.HasCerts, &b.SubmittedAt, &b.updated, &b.worker, &b.handed}
+	return []any{&b.seq, &b.position, &b.BuildID, &b.Platform, &b.ClassID, &b.Attempt, &b.HasCerts, &b.SubmittedAt, &b.updated, &b.worker, &b.handed, &b.version}
 }
 
 func scanRepeat(row pgx.CollectableRow) (b lockedBuild, err error) {
@@ -347,9 +366,9 @@ func (q *Queue) write(ctx context.Context, c *pgx.Conn, d *decision) error {
 	}
 	batch := &pgx.Batch{}
 	if n := len(d.handOuts); n > 0 {
-		builds, workers, counters := make([]int64, n), make([]string, n), make([]int64, n)
+		builds, workers, counters := make([]pgtype.TID, n), make([]string, n), make([]int64, n)
 		for i, o := range d.handOuts {
-			builds[i], workers[i], counters[i] = o.seq, o.to.ID, int64(o.number)
+			builds[i], workers[i], counters[i] = o.version, o.to.ID, int64(o.number)
 		}
 		batch.Queue(sqlAssignBuilds, builds, workers, counters).Exec(func(pgconn.CommandTag) error {
 			d.stored = true
@@ -357,11 +376,11 @@ func (q *Queue) write(ctx context.Context, c *pgx.Conn, d *decision) error {
 		})
 	}
 	if n := len(d.written); n > 0 {
-		numbers, used, handed, held := make([]int64, n), make([]int64, n), make([]int64, n), make([]int, n)
+		versions, used, handed, held := make([]pgtype.TID, n), make([]int64, n), make([]int64, n), make([]int, n)
 		for i, w := range d.written {
-			numbers[i], used[i], handed[i], held[i] = int64(w.Number), int64(w.Used), int64(w.Handed), w.Held
+			versions[i], used[i], handed[i], held[i] = w.version, int64(w.Used), int64(w.Handed), w.Held
 		}
-		batch.Queue(sqlAssignWorkers, numbers, used, handed, held)
+		batch.Queue(sqlAssignWorkers, versions, used, handed, held)
 	}
 	if len(d.repeated) > 0 {
 		batch.Queue(sqlRepeatBuilds, d.repeated)

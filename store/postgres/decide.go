@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"takt/store"
 )
 
@@ -36,13 +38,15 @@ type row struct {
 	store.WorkerSession
 	instance string // of the process that holds the worker; "" if it gave no id
 	offline  bool
-	trial    bool // the worker is quarantined, so it gets one build at most
+	trial    bool       // the worker is quarantined, so it gets one build at most
+	version  pgtype.TID // where the row is while it is locked
 }
 
 // lockedBuild is a locked row of builds.
 type lockedBuild struct {
 	store.Job
 	seq, position int64
+	version       pgtype.TID // where the row is while it is locked
 	updated       time.Time
 	// worker is the holder of an assigned build; for a pending build, the last holder of it
 	// or of the build that it retries. handed is the counter of the hand-out to the holder.
