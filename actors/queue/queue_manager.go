@@ -65,6 +65,10 @@ const (
 	showEvery = 100 * time.Millisecond
 	// linger is how long polls wait at most for further polls while a batch is running.
 	linger = 5 * time.Millisecond
+	// Up to alone polls share one batch. It waits for those that were just answered for at most
+	// returning, unless they are few.
+	alone, few = 96, 16
+	returning  = 2 * time.Millisecond
 	// doubtDelay is how soon builds are counted again when a count is in doubt.
 	doubtDelay = 100 * time.Millisecond
 	// firstRead bounds the read of the database in Init.
@@ -118,7 +122,7 @@ type manager struct {
 // outage it starts without a count, and reads go on.
 func (m *manager) Init(c *otp.Ctx) error {
 	m.memory = newMemory(m.q.cfg.MaxParked, &m.q.gauge)
-	m.pace = batching.Pace{Parallel: m.q.cfg.Batches, Most: m.q.cfg.BatchSize, Linger: linger}
+	m.pace = batching.Pace{Parallel: m.q.cfg.Batches, Most: m.q.cfg.BatchSize, Linger: linger, Return: returning, Alone: alone, Few: few}
 	m.q.bus.Listen(c, pubsub.QueuePosition, pubsub.JobAvailable, pubsub.WorkerChanged, pubsub.ListenerResumed)
 	ctx, cancel := context.WithTimeoutCause(c.Context(), firstRead, errTransactionTooSlow)
 	defer cancel()

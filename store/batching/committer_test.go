@@ -232,6 +232,28 @@ func TestPace(t *testing.T) {
 			{ended: 10, waiting: 5, wait: back},
 			{waiting: 5, late: true, n: 5},
 		}},
+		"up to 96 share one batch, and a single one waits in vain but once": {batching.Pace{Parallel: 2, Most: 256, Linger: linger, Return: back, Alone: 96, Few: 16}, []step{
+			{waiting: 1, n: 1},
+			{waiting: 63, wait: 4 * linger},
+			{ended: 1, waiting: 63, n: 63},
+			{ended: 63, waiting: 5, wait: back},
+			{waiting: 60, n: 60},
+			{ended: 60, waiting: 1, wait: back},
+			{waiting: 1, late: true, n: 1},
+			{ended: 1, waiting: 1, n: 1},
+		}},
+		"a slow one does not hold up others": {batching.Pace{Parallel: 2, Most: 256, Linger: linger, Return: back, Alone: 96, Few: 16}, []step{
+			{waiting: 50, n: 50}, {waiting: 3, wait: 4 * linger}, {waiting: 3, late: true, n: 3}, {waiting: 3},
+		}},
+		"few take two": {batching.Pace{Parallel: 2, Most: 256, Linger: linger, Return: back, Alone: 96, Few: 16}, []step{
+			{waiting: 1, n: 1}, {waiting: 1, n: 1}, {waiting: 1},
+		}},
+		"few don't wait for those that were just answered": {batching.Pace{Parallel: 2, Most: 256, Return: back, Alone: 96, Few: 16}, []step{
+			{waiting: 9, n: 9}, {ended: 9, waiting: 3, n: 3},
+		}},
+		"more than 96 take two": {batching.Pace{Parallel: 2, Most: 256, Linger: linger, Return: back, Alone: 96, Few: 16}, []step{
+			{waiting: 200, n: 200}, {waiting: 100, wait: linger}, {waiting: 160, n: 160},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

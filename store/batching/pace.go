@@ -22,6 +22,10 @@ type Pace struct {
 	// another batch runs. Return is the same while none runs, because callers that were
 	// just answered soon bring their next item. Both default to 0.
 	Linger, Return time.Duration
+	// More than Few and up to Alone items all share one batch, because each batch costs the
+	// database much besides its items. A second one starts only if the first takes longer than
+	// four times Linger. Few items don't wait for Return. Both default to 0.
+	Few, Alone int
 
 	running int // batches
 	items   int // in them
@@ -32,14 +36,21 @@ type Pace struct {
 // keeps. If that is 0 and wait is not, it is asked again when more items wait, when a batch
 // has ended, or after wait with late set.
 func (p *Pace) Next(waiting int, late bool) (n int, wait time.Duration) {
-	parallel, most := cmp.Or(p.Parallel, 1), cmp.Or(p.Most, math.MaxInt)
 	p.crowd = max(p.crowd, p.items+waiting)
-	if waiting == 0 || p.running >= parallel {
+	parallel, most := p.parallel(), cmp.Or(p.Most, math.MaxInt)
+	switch {
+	case waiting == 0 || p.running >= cmp.Or(p.Parallel, 1):
 		return 0, 0
+	case p.running >= parallel && !late:
+		return 0, 4 * p.Linger
 	}
 	share := (p.crowd + parallel - 1) / parallel
 	if wait = p.Return; p.running > 0 {
 		wait = p.Linger
+	} else if p.crowd <= p.Few {
+		wait = 0
+	} else if late && waiting < share/2 { // in vain
+		p.crowd = waiting
 	}
 	if wait > 0 && !late && waiting < min(most, share*7/8) {
 		return 0, wait
@@ -60,8 +71,16 @@ func (p *Pace) Join(waiting, n int) (more int) {
 
 // limit is how many items a batch takes now.
 func (p *Pace) limit() int {
-	most, parallel := cmp.Or(p.Most, math.MaxInt), cmp.Or(p.Parallel, 1)
+	most, parallel := cmp.Or(p.Most, math.MaxInt), p.parallel()
 	return min(most, max((p.crowd+parallel-1)/parallel, cmp.Or(p.Least, most)))
+}
+
+// parallel is how many batches may run at once now.
+func (p *Pace) parallel() int {
+	if p.Few < p.crowd && p.crowd <= p.Alone {
+		return 1
+	}
+	return cmp.Or(p.Parallel, 1)
 }
 
 // Ended notes that a batch of n items has ended.
