@@ -77,8 +77,8 @@ func BenchmarkShare(b *testing.B) {
 		"poll":    httptest.NewRequest("GET", "/api/workers/poll", nil),
 		"trivial": httptest.NewRequest("POST", "/api/builds/x/heartbeat", nil),
 	} {
-		ctx, cancel := context.WithCancel(b.Context()) // as net/http has it
-		defer cancel()
+		ctx, cancel := context.WithCancelCause(b.Context()) // net/http has one, too
+		defer cancel(nil)
 		r = r.WithContext(ctx)
 		r.Header.Set("X-API-Key", apiKey)
 		r.Header.Set("X-Worker-Token", tokensOf(b).Issue(store.WorkerToken{Worker: 7}))

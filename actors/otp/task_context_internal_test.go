@@ -19,6 +19,8 @@ func TestTaskContextIsLikeADerivedOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parent, endParent := context.WithCancelCause(context.WithValue(base, key{}, 1))
 		model, endModel := context.WithCancelCause(parent)
+		defer endParent(nil)
+		defer endModel(nil)
 		c := &taskContext{parent: parent}
 		var below context.Context
 		ended := false
@@ -34,9 +36,9 @@ func TestTaskContextIsLikeADerivedOne(t *testing.T) {
 			case "wait":
 				_ = c.Done()
 			case "derive":
-				var cancel context.CancelFunc
-				below, cancel = context.WithCancel(c)
-				defer cancel()
+				var cancel context.CancelCauseFunc
+				below, cancel = context.WithCancelCause(c)
+				defer cancel(nil)
 			}
 		}
 		require.Equal(t, model.Err(), c.Err())
