@@ -89,7 +89,7 @@ func (b *Builds) Find(ctx context.Context, id string) (store.Build, error) {
 	case err == nil:
 		return *l.build, nil
 	}
-	return store.Build{}, op.failure(err)
+	return store.Build{}, op.shared(ctx, err)
 }
 
 // lookup is a call of Find. build is nil if there is none.

@@ -15,6 +15,7 @@ import (
 
 	"takt/store"
 	"takt/store/backoff"
+	"takt/store/batching"
 )
 
 // opTimeout bounds a method, including the wait for a connection and further tries. A few
@@ -350,6 +351,17 @@ func (o operation) failure(err error) error {
 		return fmt.Errorf("%s: %w", o.doing, err)
 	}
 	return nil
+}
+
+// shared translates the error of a batch that o shares with others, or of the wait for it.
+func (o operation) shared(ctx context.Context, err error) error {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(err, batching.ErrUnknown):
+		err = unknown(err)
+	case err != nil && errors.Is(err, cause) && !gone(ctx):
+		err = unavailable(err)
+	}
+	return o.failure(err)
 }
 
 // exec runs a statement and returns how many rows it affected.

@@ -85,7 +85,7 @@ UPDATE workers SET held = e.held, completed = completed + e.done, failed = faile
 	attempts = e.attempts, quarantine = nullif(e.quarantine, ''), quarantines = e.backoffs,
 	rests_until = CASE WHEN e.rest > interval '0' THEN now() + e.rest ELSE rests_until END,
 	last_seen_at = CASE WHEN e.seen THEN now() ELSE last_seen_at END,
-	status = CASE WHEN e.held > 0 THEN 'building' WHEN status = 'offline' AND e.held = workers.held THEN 'offline' ELSE 'idle' END
+	status = CASE WHEN NOT e.seen THEN status WHEN e.held > 0 THEN 'building' WHEN status = 'offline' AND e.held = workers.held THEN 'offline' ELSE 'idle' END
 FROM unnest($1::text[], $2::int[], $3::int[], $4::int[], $5::text[], $6::text[], $7::int[], $8::interval[], $9::bool[])
 	AS e(worker, held, done, lost, attempts, quarantine, backoffs, rest, seen)
 WHERE id = e.worker`
@@ -202,6 +202,11 @@ func (rows *ends) write(batch *pgx.Batch) {
 		}
 		batch.Queue(sqlEndWorkers, ids, held, done, lost, attempts, quarantines, backoffs, rests, seen)
 	}
+	for _, w := range rows.written {
+		if !w.seen && w.rest > 0 { // other controllers remember that it is able
+			batch.Queue(sqlNotify, fmt.Sprint("worker:changed ", w.number))
+		}
+	}
 }
 
 // recordTogether records results in one transaction, not with a caller's context, because all
@@ -283,12 +288,19 @@ const filesAtOnce = 8
 
 // place gives the files of accepted results their names and makes them durable. If that
 // fails, the result is refused and the others are not. It waits for all, because a rename that
-// ends after the locks were released could replace the file of a newer attempt.
+// ends after the locks were released could replace the file of a newer attempt. For the same
+// reason it begins none after ctx, which ends before the database releases the locks of a
+// process that stood still. The clock says that, because the timer of ctx may be late then.
 func (b *Builds) place(ctx context.Context, accepted []*ending) {
 	begun := time.Now()
+	deadline, _ := ctx.Deadline()
 	for _, e := range accepted {
 		for _, f := range e.files {
-			if e.err == nil {
+			switch {
+			case e.err != nil:
+			case time.Now().After(deadline):
+				e.err = unavailable(errSlow)
+			default:
 				e.err = f.Rename()
 			}
 		}

@@ -3,13 +3,11 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/trace"
 
 	"takt/store"
-	"takt/store/batching"
 )
 
 // Finish records a result. The files of a success get their names within the transaction; if
@@ -41,7 +39,7 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, files ...store.Stag
 	op := b.db.write("finishing build " + r.BuildID)
 	free, err := b.ending.take(ctx, r.BuildID)
 	if err != nil {
-		return false, op.failure(err)
+		return false, op.shared(ctx, err)
 	}
 	defer free()
 	e := &ending{Result: r, request: trace.SpanContextFromContext(ctx), alone: b.slowDisk.Load()}
@@ -49,9 +47,7 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, files ...store.Stag
 		e.files = files
 	}
 	if !e.alone {
-		if err = op.failure(b.endings.Stay(ctx, e)); errors.Is(err, batching.ErrUnknown) {
-			err = unknown(err)
-		}
+		err = op.shared(ctx, b.endings.Stay(ctx, e))
 	}
 	if err == nil && e.alone {
 		err = b.recordEnds(ctx, op, []*ending{e})

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -268,17 +267,17 @@ func (b *Builds) beatTogether(some []*beat) error {
 func (b *Builds) record(ctx context.Context, op operation, s *beat) (relation, error) {
 	free, err := b.heard.take(ctx, s.BuildID)
 	if err != nil {
-		return s.st, op.failure(err)
+		return relation{}, op.shared(ctx, err)
 	}
 	defer free()
 	s.request = trace.SpanContextFromContext(ctx)
-	if err = op.failure(b.beats.Do(ctx, s)); errors.Is(err, batching.ErrUnknown) {
-		err = unknown(err)
-	}
-	if err == nil && s.lost {
+	if err = op.shared(ctx, b.beats.Do(ctx, s)); err == nil && s.lost {
 		err = op.run(ctx, func(ctx context.Context, c *pgx.Conn) error { return b.recordAlone(ctx, c, s) })
 	}
-	return s.st, err
+	if err != nil { // s may still be in a batch
+		return relation{}, err
+	}
+	return s.st, nil
 }
 
 // recordAlone writes one heartbeat if it is permitted. It waits for locks.

@@ -46,8 +46,8 @@ func (b *Builds) Submit(ctx context.Context, s store.Submission, files ...store.
 	a := &addition{Submission: s, class: class, unnumbered: class.ID == 0, request: trace.SpanContextFromContext(ctx)}
 	if s.Once != nil || s.RetryOf != "" { // may wait for another submission, so it has a transaction of its own
 		err = b.insert(ctx, op, []*addition{a})
-	} else if err = op.failure(b.additions.Do(ctx, a)); errors.Is(err, batching.ErrUnknown) {
-		err = unknown(err)
+	} else {
+		err = op.shared(ctx, b.additions.Do(ctx, a))
 	}
 	if err == nil {
 		err = op.failure(a.err)
