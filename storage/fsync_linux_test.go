@@ -38,6 +38,7 @@ func TestWhatIsNotSyncedIsRefused(t *testing.T) {
 	defer func() { require.NoError(t, l.Close()) }()
 	put(t, l, "builds/b/one", []byte("1"))
 	two := must(l.Create(t.Context(), 10, "", strings.NewReader("2")))(t)
+	three := must(l.Create(t.Context(), 10, "", strings.NewReader("3")))(t)
 	if err := refuseFsync(); err != nil {
 		t.Skip(err) // the test outside says what this means
 	}
@@ -46,6 +47,9 @@ func TestWhatIsNotSyncedIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, unix.EIO, "the content")
 	_, err = commit(t.Context(), two, "builds/b/two")
 	require.ErrorIs(t, err, unix.EIO, "the name")
+	_, err = three.Stage(t.Context(), "builds/c/three")
+	require.ErrorIs(t, err, unix.EIO, "its directory, before it is renamed")
+	three.Discard()
 	require.Empty(t, temporaries(t, dir))
 }
 

@@ -162,6 +162,23 @@ func TestUploadIsCommittedOnce(t *testing.T) {
 	u.Abort(t.Context())
 	_, err = l.Open(name)
 	require.NoError(t, err, "the name may belong to another upload")
+	u = create()
+	require.Error(t, u.Rename(), "not staged")
+	must(u.Stage(t.Context(), "builds/def/x"))(t)
+	require.DirExists(t, filepath.Join(dir, "builds", "def"), "made before any lock is held")
+	require.NoError(t, os.Remove(filepath.Join(dir, "builds", "def")), "as the janitor does")
+	for range 2 {
+		require.NoError(t, u.Rename())
+		require.FileExists(t, filepath.Join(dir, "builds", "def", "x"))
+	}
+	u.Abort(t.Context())
+	require.FileExists(t, filepath.Join(dir, "builds", "def", "x"), "renamed, so the name may belong to another upload")
+	require.Error(t, u.Commit(t.Context()), "aborted")
+	u = create()
+	must(u.Stage(t.Context(), "builds/def/x"))(t)
+	require.NoError(t, u.Rename())
+	require.NoError(t, u.Commit(t.Context()))
+	require.NoError(t, u.Rename(), "again")
 	for what, end := range map[string]func(*Upload){"discarded": (*Upload).Discard, "aborted": func(u *Upload) { u.Abort(t.Context()) }} {
 		u = create()
 		must(u.Stage(t.Context(), name))(t)

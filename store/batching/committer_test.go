@@ -75,6 +75,7 @@ func TestNobodyIsToldAnythingUntrue(t *testing.T) {
 		n := rapid.IntRange(1, 80).Draw(r, "callers")
 		come := rapid.SliceOfN(rapid.IntRange(0, 40), n, n).Draw(r, "come after ms")
 		leave := rapid.SliceOfN(rapid.IntRange(1, 30), n, n).Draw(r, "leave after ms")
+		stay := rapid.SliceOfN(rapid.Bool(), n, n).Draw(r, "stay")
 		closed := rapid.IntRange(1, 200).Draw(r, "closed after ms")
 		outage := rapid.IntRange(1, 10).Draw(r, "outage at batch")
 		d := &disk{done: map[int]int{}, faulty: map[int]bool{}, took: time.Duration(rapid.IntRange(0, 15).Draw(r, "commit takes ms")) * time.Millisecond}
@@ -96,7 +97,11 @@ func TestNobodyIsToldAnythingUntrue(t *testing.T) {
 					faketime.Pass(time.Duration(come[i]) * time.Millisecond)
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(leave[i])*time.Millisecond)
 					defer cancel()
-					errs[i] = c.Do(ctx, i)
+					do := c.Do
+					if stay[i] {
+						do = c.Stay
+					}
+					errs[i] = do(ctx, i)
 					after[i] = d.has(i)
 				})
 			}
@@ -115,6 +120,7 @@ func TestNobodyIsToldAnythingUntrue(t *testing.T) {
 			case err == nil:
 				require.Equal(r, 1, after[i], "item %d is durable, once, before its caller is told", i)
 			case errors.Is(err, batching.ErrUnknown):
+				require.False(r, stay[i], "item %d was in a batch: its caller waits for the end", i)
 				require.LessOrEqual(r, d.has(i), 1)
 			default:
 				require.Zero(r, d.has(i), "item %d was refused: %v", i, err)

@@ -130,7 +130,7 @@ func (b *fixture) through() (cut func(text string)) {
 	b.t.Helper()
 	armed := &atomic.Pointer[string]{}
 	cfg := b.Pool.Config()
-	cfg.MaxConns = 1
+	cfg.MaxConns, b.conns = 1, 1
 	dial := cfg.ConnConfig.DialFunc
 	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)

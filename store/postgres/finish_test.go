@@ -122,16 +122,6 @@ func TestFinishRules(t *testing.T) {
 	}
 }
 
-func TestFinishTakesAllBackWhenTheFileCannotBePlaced(t *testing.T) {
-	t.Parallel()
-	b, build, w := holding(t)
-	full := store.NewError(store.DiskFull, "Disk full")
-	_, err := b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error { return full }))
-	require.ErrorIs(t, err, full)
-	require.Equal(t, store.Assigned, b.find(build.ID).State)
-	w.finishes(build.ID)
-}
-
 // P2: of results and cancellations at once exactly one counts.
 func TestOneEndCounts(t *testing.T) {
 	t.Parallel()

@@ -24,6 +24,7 @@ type fixture struct {
 	workers *postgres.Workers
 	queue   *postgres.Queue
 	except  []string // invariants that the test breaks by its tricks
+	conns   int32    // that the handle has at most
 }
 
 func setup(t *testing.T) *fixture {
@@ -34,6 +35,7 @@ func setup(t *testing.T) *fixture {
 		builds:  postgres.NewBuilds(db.DB, postgres.BuildsConfig{}),
 		workers: postgres.NewWorkers(db.DB),
 		queue:   postgres.NewQueue(db.DB, postgres.QueueConfig{}),
+		conns:   db.Pool.Config().MaxConns,
 	}
 	t.Cleanup(func() {
 		if !t.Failed() {

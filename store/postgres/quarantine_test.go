@@ -1,10 +1,13 @@
 package postgres_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
@@ -174,7 +177,7 @@ func TestBuildsThatCompleteElsewhereQuarantineTheWorkerOnWhichTheyFailed(t *test
 		Quarantine:  store.QuarantineRule{Faults: 3, Attempts: 5},
 		Quarantined: func(worker, why string, status store.WorkerStatus) { calls = append(calls, call{worker, why, status}) },
 	})
-	w, healthy := b.worker(), b.worker()
+	w, healthy := b.worker(slots(2)), b.worker()
 	fails := func(c *client) string {
 		t.Helper()
 		build := b.build()
@@ -199,11 +202,25 @@ func TestBuildsThatCompleteElsewhereQuarantineTheWorkerOnWhichTheyFailed(t *test
 	completes(healthy, fails(w))
 	require.Empty(t, w.quarantine())
 	require.Empty(t, calls)
-	last := fails(w)
+	last, held := fails(w), b.build()
+	w.gets(held.ID)
+	b.exec(`UPDATE workers SET status = 'offline' WHERE id = $1`, w.id)
+	conn := must(pgx.ConnectConfig(t.Context(), b.Config))(t)
+	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
+	must(conn.Exec(t.Context(), `LISTEN takt`))(t)
 	completes(healthy, last)
+	told, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for want := fmt.Sprint("worker:changed ", w.number); ; {
+		if n := must(conn.WaitForNotification(told))(t); n.Payload == want {
+			break
+		}
+	}
 	why := "3 of the last 5 attempts ended by this worker's own fault or failed here and completed on another worker. The last one (completed elsewhere): build " + last
 	require.Equal(t, why, w.quarantine())
-	require.Equal(t, []call{{w.id, why, store.Idle}}, calls)
+	require.Equal(t, []call{{w.id, why, store.Offline}}, calls)
+	require.Equal(t, store.Offline, w.find().Status, "it sent nothing")
+	w.finishes(held.ID)
 	require.Empty(t, healthy.quarantine())
 	require.Equal(t, time.Minute, w.rests())
 	build := b.build()
