@@ -1,11 +1,13 @@
 package http_test
 
 import (
+	"context"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,6 +166,33 @@ func TestMovingUploadIsASignOfLife(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, pipe.Close())
 	require.Equal(t, 200, (<-ended).status)
+}
+
+// watchedBuilds counts look-ups and heartbeats of builds.
+type watchedBuilds struct {
+	takthttp.Builds
+	found, heard *atomic.Int32
+}
+
+func (c watchedBuilds) Find(ctx context.Context, id string) (store.Build, error) {
+	c.found.Add(1)
+	return c.Builds.Find(ctx, id)
+}
+
+func (c watchedBuilds) RecordHeartbeat(ctx context.Context, s store.Heartbeat) (store.HeartbeatReply, error) {
+	c.heard.Add(1)
+	return c.Builds.RecordHeartbeat(ctx, s)
+}
+
+func TestAShortUploadReadsItsBuildOnce(t *testing.T) {
+	t.Parallel()
+	var found, heard atomic.Int32
+	b := setupWith(t, func(d *takthttp.Deps) { d.Builds = watchedBuilds{d.Builds, &found, &heard} })
+	s, w := b.assigned()
+	found.Store(0)
+	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
+	require.EqualValues(t, 1, found.Load())
+	require.Zero(t, heard.Load(), "the build was assigned a moment ago")
 }
 
 func TestFileOfAnUncertainResultIsKept(t *testing.T) {

@@ -117,34 +117,11 @@ func TestAControllerFrozenInTransactionsHoldsUpNoOtherWorker(t *testing.T) {
 	for i, w := range held {
 		require.Equal(t, failing[i], w.Poll(t).ID)
 	}
-	db, err := pgx.Connect(t.Context(), owner.DatabaseURL())
-	require.NoError(t, err)
-	defer db.Close(t.Context()) // a test's connection
-	for _, sql := range []string{
-		`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(2); RETURN NEW; END $$`,
-		`CREATE TRIGGER slow BEFORE UPDATE ON builds FOR EACH ROW WHEN (NEW.state = 'failed') EXECUTE FUNCTION slow()`,
-	} {
-		_, err := db.Exec(t.Context(), sql)
-		require.NoError(t, err)
-	}
-	finishing := func(state string) func() bool {
-		return func() bool {
-			var n int
-			err := db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE state = $1 AND query LIKE '/* finish */%'`, state).Scan(&n)
-			return err == nil && n == len(held)
-		}
-	}
 	failed := make(chan error, len(held))
-	for _, id := range failing {
-		go func() {
-			_, err := client.Call(t.Context(), second.Client, api.FailHeldBuild, api.FailBuildIn{Body: api.FailBuild{BuildID: id, Error: "on purpose"}})
-			failed <- err
-		}()
-	}
-	takttest.Eventually(t, "the results are being written", finishing("active"))
-	require.NoError(t, syscall.Kill(second.PID(), syscall.SIGSTOP))
-	defer func() { _ = syscall.Kill(second.PID(), syscall.SIGCONT) }()
-	takttest.Eventually(t, "the second's transactions are idle", finishing("idle in transaction"))
+	inside := frozenInResults(t, owner, second, len(held), func(i int) {
+		_, err := client.Call(t.Context(), second.Client, api.FailHeldBuild, api.FailBuildIn{Body: api.FailBuild{BuildID: failing[i], Error: "on purpose"}})
+		failed <- err
+	})
 
 	given := make(chan string, len(held))
 	for _, w := range held {
@@ -171,7 +148,7 @@ func TestAControllerFrozenInTransactionsHoldsUpNoOtherWorker(t *testing.T) {
 		slowest = max(slowest, time.Since(begun))
 	}
 	t.Logf("the slowest poll of another worker took %s", slowest.Round(time.Millisecond))
-	require.True(t, finishing("idle in transaction")(), "the rows were locked all the time")
+	require.Equal(t, len(held), inside(), "the rows were locked all the time")
 	require.NoError(t, syscall.Kill(second.PID(), syscall.SIGCONT))
 	var want, got []string
 	for range held {
@@ -182,6 +159,65 @@ func TestAControllerFrozenInTransactionsHoldsUpNoOtherWorker(t *testing.T) {
 		require.NoError(t, <-failed)
 	}
 	require.ElementsMatch(t, want, got)
+}
+
+// locked locks the table of workers, in which others may read, and calls send for each of n
+// results. It returns when some of these wait, in as many transactions.
+func locked(t *testing.T, c *process.Controller, n, transactions int, send func(i int)) (release func()) {
+	t.Helper()
+	lock := takttest.Connect(t, c)
+	_, err := lock.Exec(t.Context(), `BEGIN; LOCK TABLE workers IN EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	db := takttest.Connect(t, c)
+	for i := range n {
+		go send(i)
+		takttest.Eventually(t, "results wait", func() bool {
+			waiting := inStatement(t, db, "active", "try_enders")
+			return waiting >= min(i+1, transactions)
+		})
+	}
+	return func() {
+		_, err = lock.Exec(t.Context(), `ROLLBACK`)
+		require.NoError(t, err)
+	}
+}
+
+// inStatement returns how many sessions in a state have sent a statement last.
+func inStatement(t *testing.T, db *pgx.Conn, state, statement string) (n int) {
+	t.Helper()
+	err := db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE state = $1 AND query LIKE '/* ' || $2 || ' */%'`, state, statement).Scan(&n)
+	require.NoError(t, err)
+	return n
+}
+
+// frozenInResults stops c with SIGSTOP when it has locked the rows of n results, each sent by
+// send, in as many transactions. inside returns how many of these are still open. Others
+// before them prepare the statements.
+func frozenInResults(t *testing.T, owner, c *process.Controller, n int, send func(i int)) (inside func() int) {
+	t.Helper()
+	var warm []string
+	w := takttest.Register(t, owner, n)
+	for range n {
+		takttest.Submit(t, owner, takttest.Zip(t, map[string]string{"order.txt": "x"}))
+		warm = append(warm, w.Poll(t).ID)
+	}
+	ended := make(chan error, n)
+	release := locked(t, owner, n, n, func(i int) {
+		_, err := client.Call(t.Context(), c.Client, api.FailHeldBuild, api.FailBuildIn{Body: api.FailBuild{BuildID: warm[i], Error: "on purpose"}})
+		ended <- err
+	})
+	release()
+	for range n {
+		require.NoError(t, <-ended)
+	}
+	release = locked(t, owner, n, n, send)
+	require.NoError(t, syscall.Kill(c.PID(), syscall.SIGSTOP))
+	t.Cleanup(func() { _ = syscall.Kill(c.PID(), syscall.SIGCONT) })
+	release()
+	db := takttest.Connect(t, owner)
+	inside = func() int { return inStatement(t, db, "idle in transaction", "try_ends") }
+	takttest.Eventually(t, "the rows are locked", func() bool { return inside() == n })
+	return inside
 }
 
 // takt is stopped while its PostgreSQL stands still, with requests in flight: it ends within
