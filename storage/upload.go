@@ -39,8 +39,8 @@ type Upload struct {
 	took      time.Duration // to make it durable
 	sole      bool          // no other upload gets its name, because the build is new
 	staged    store.File    // set by Stage; without a name before and after Abort
-	renamed   bool         // it has its local name
-	fresh     bool         // and perhaps a new directory
+	renamed   bool          // it has its local name
+	fresh     bool          // and perhaps a new directory
 	committed bool
 }
 
