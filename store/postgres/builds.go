@@ -99,7 +99,7 @@ type lookup struct {
 }
 
 // lookupsAtOnce is how statements find builds: each the builds of many requests.
-var lookupsAtOnce = batching.Pace{Parallel: 2, Most: 64}
+var lookupsAtOnce = batching.Pace{Parallel: 2, Most: 96, Few: 4, Alone: 96, Linger: 5 * time.Millisecond}
 
 // findTogether reads builds in one statement, not with a caller's context, because all share
 // it.

@@ -47,7 +47,7 @@ type ender struct {
 }
 
 // endingsAtOnce is how transactions record results: each the results of many workers.
-var endingsAtOnce = batching.Pace{Parallel: 2, Most: 64}
+var endingsAtOnce = batching.Pace{Parallel: 2, Most: 96, Few: 4, Alone: 96, Linger: 5 * time.Millisecond, Return: time.Millisecond}
 
 const (
 	// lockEnders and lockEnds lock the workers, then the builds, in the order of every

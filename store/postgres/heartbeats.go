@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/trace"
@@ -203,7 +204,7 @@ type beat struct {
 }
 
 // beatsAtOnce is how statements record heartbeats: each those of many workers.
-var beatsAtOnce = batching.Pace{Parallel: 2, Most: 64}
+var beatsAtOnce = batching.Pace{Parallel: 2, Most: 96, Few: 4, Alone: 96, Linger: 5 * time.Millisecond, Return: time.Millisecond}
 
 // arguments returns the arguments of sqlRecordBeat.
 func arguments(some []*beat) map[string]any {

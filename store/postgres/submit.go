@@ -77,7 +77,7 @@ type addition struct {
 }
 
 // additionsAtOnce is how transactions add builds: each the builds of many submissions.
-var additionsAtOnce = batching.Pace{Parallel: 2, Most: 64}
+var additionsAtOnce = batching.Pace{Parallel: 2, Most: 96, Few: 4, Alone: 96, Linger: 5 * time.Millisecond, Return: time.Millisecond}
 
 // addTogether adds builds in one transaction, not with a caller's context, because all
 // share it.
