@@ -276,7 +276,11 @@ func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, fil
 	if cache := b.Labels.Cache(); cache != "" {
 		h.queue.Warm(r.WorkerID, cache)
 	}
-	h.queue.Freed(r.WorkerID)
+	if !repeat && b.State.Held() {
+		h.queue.Freed(r.WorkerID)
+	} else {
+		h.queue.Able(r.WorkerID)
+	}
 	if !repeat {
 		u := store.BuildUpdate{
 			BuildID: b.ID, State: store.Failed, Platform: b.Platform, WorkerID: r.WorkerID,

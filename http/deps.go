@@ -86,6 +86,7 @@ type Queue interface {
 	Enqueued(b store.Build)
 	Requeued(refs []store.BuildRef)
 	Freed(workerID string)
+	Able(workerID string)
 	Warm(workerID, cache string)
 	// Full reports whether a submit would be refused now, so that its body need not be
 	// read. It returns false if in doubt, because Submit decides.

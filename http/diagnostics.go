@@ -59,7 +59,7 @@ func (h *diagnostics) report(ctx context.Context, in map[string]json.RawMessage)
 	}
 	h.trim(ctx, r.WorkerID)
 	if r.Status != store.Critical {
-		h.queue.Freed(r.WorkerID) // the worker may get builds again
+		h.queue.Able(r.WorkerID) // the worker may get builds again
 	}
 	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: w.ID, Status: w.Status, Draining: w.Draining})
 	return api.PostedDiagnostic{ID: r.ID, Status: "stored"}, nil

@@ -23,6 +23,7 @@ type queue struct {
 	woken  chan struct{} // closed and replaced when a build is enqueued
 	parked int           // polls that have parked
 	freed  []string
+	able   []string
 	warm   []string
 }
 
@@ -103,6 +104,12 @@ func (q *queue) Freed(worker string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.freed = append(q.freed, worker)
+}
+
+func (q *queue) Able(worker string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.able = append(q.able, worker)
 }
 
 func (q *queue) Warm(worker, cache string) {
@@ -228,6 +235,7 @@ func (i *instant) RecordHeartbeat(context.Context, store.Heartbeat) (store.Heart
 	return store.HeartbeatReply{}, nil
 }
 func (i *instant) Freed(string) {}
+func (i *instant) Able(string)  {}
 func (i *instant) Finish(ctx context.Context, r store.Result, files ...store.Staged) (bool, error) {
 	i.build.Result, i.build.State = r.File, store.Completed
 	return false, commitAll(ctx, files)

@@ -71,7 +71,7 @@ func TestWorkersAreDrainedAndResumed(t *testing.T) {
 	require.Nil(t, p.Job, "a new registration does not end it")
 	r := b.send("POST", "/api/workers/"+w.ID+"/resume", key(), "")
 	require.False(t, decode[api.Worker](t, r).Draining)
-	require.Contains(t, b.queue.freed, w.ID, "its parked poll may be woken again")
+	require.Contains(t, b.queue.able, w.ID, "its parked poll may be woken again")
 	require.Equal(t, next.ID, b.poll(p.AccessToken).Job.ID)
 }
 

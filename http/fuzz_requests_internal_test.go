@@ -63,6 +63,7 @@ func (host) Register(context.Context, store.Registration) (store.Registered, err
 }
 
 func (believer) Freed(string)              {}
+func (believer) Able(string)               {}
 func (believer) Requeued([]store.BuildRef) {}
 
 func (believer) Finish(ctx context.Context, r store.Result, files ...store.Staged) (bool, error) {

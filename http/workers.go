@@ -247,7 +247,7 @@ func (h *workers) setDraining(ctx context.Context, in api.WorkerOrder, action, s
 			return err
 		}
 		if !draining {
-			h.queue.Freed(id) // its parked poll may be woken again
+			h.queue.Able(id) // its parked poll may be woken again
 		}
 		h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{
 			WorkerID: id, Status: status, Draining: draining, Step: store.Step{What: step, TraceID: tracing.ID(ctx)},

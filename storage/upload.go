@@ -324,6 +324,9 @@ func (u *Upload) syncName() error {
 func (l *Local) makeDir(name string) error {
 	dir := path.Dir(name)
 	err := l.root.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = l.root.MkdirAll(dir, 0o700)
+	}
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return nil

@@ -61,6 +61,8 @@ const (
 	// neededEvery is how often a controller without a client checks whether one is needed,
 	// besides the calls of Check.
 	neededEvery = time.Minute
+	// failedCheck is the time until a check that failed is repeated.
+	failedCheck = 5 * time.Second
 )
 
 // Work is what River does for a subsystem.
@@ -187,9 +189,13 @@ func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(w
 			}
 			continue
 		}
-		if !j.needed(ctx) {
+		if needed, err := j.needed(ctx); !needed {
 			suspend("") // it waits for work, not for the end of an outage
-			_ = backoff.PauseUntil(ctx, j.every, j.check)
+			every := j.every
+			if err != nil {
+				every = min(every, failedCheck)
+			}
+			_ = backoff.PauseUntil(ctx, every, j.check)
 			continue
 		}
 		client, err := j.start(ctx, hard, p.Pool, log)
@@ -210,17 +216,19 @@ func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(w
 	return nil
 }
 
-// needed reports whether a subsystem needs a client. A check that fails is repeated.
-func (j *Jobs) needed(ctx context.Context) bool {
+// needed reports whether a subsystem needs a client.
+func (j *Jobs) needed(ctx context.Context) (yes bool, err error) {
 	for _, w := range j.work {
 		if w.Needed == nil {
-			return true
+			return true, nil
 		}
-		if yes, err := w.Needed(ctx); err == nil && yes {
-			return true
+		if yes, failed := w.Needed(ctx); failed == nil && yes {
+			return true, nil
+		} else if failed != nil {
+			err = failed
 		}
 	}
-	return false
+	return false, err
 }
 
 // serve runs a client until its pool is replaced or ctx ends.

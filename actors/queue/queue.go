@@ -175,8 +175,11 @@ func (q *Queue) Warm(workerID, cache string) {
 	}
 }
 
-// Freed reports that a worker may have a free slot again. It never blocks.
+// Freed reports that a build that a worker held has ended. It never blocks.
 func (q *Queue) Freed(workerID string) { otp.Cast(q.ref, freed{workerID}) }
+
+// Able reports that a worker may get builds again. It never blocks.
+func (q *Queue) Able(workerID string) { otp.Cast(q.ref, able{workerID}) }
 
 // Full reports whether a submit would be refused now, so that its body need not be read. If
 // it can't tell, it returns false, and the submit itself decides. It reads the database

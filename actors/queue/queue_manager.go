@@ -35,7 +35,8 @@ type (
 		prefer  store.Require
 		last    string // the last worker that had these builds, or those that they retry
 	}
-	freed  struct{ worker string }        // the worker may have a free slot again
+	freed  struct{ worker string }        // a build that the worker held has ended
+	able   struct{ worker string }        // the worker may get builds again
 	warmed struct{ worker, cache string } // the worker has a warm cache
 
 	showNow  struct{} // timer: publish queue:updated
@@ -111,11 +112,13 @@ type manager struct {
 
 	reads    otp.Job[recounted] // reads of the database
 	pace     batching.Pace
-	noLinger func()  // cancels the timer of lingered; nil if none is set
-	lingered bool    // that timer has just fired
-	showing  bool    // the timer of showNow is set
-	shown    Updated // what was published last
-	now      Updated // see depth
+	noLinger func() // cancels the timer of lingered; nil if none is set
+	lingered bool   // that timer has just fired
+	// lingersTo is when it fires.
+	lingersTo time.Time
+	showing   bool    // the timer of showNow is set
+	shown     Updated // what was published last
+	now       Updated // see depth
 }
 
 // Init counts the pending builds, so that memory can answer the first polls. During an
@@ -164,6 +167,8 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 		m.caches.finished(msg.worker, msg.cache, time.Now())
 	case freed:
 		m.freed(m.byID[msg.worker])
+	case able:
+		m.changed(m.byID[msg.worker])
 	case pubsub.Event:
 		m.notified(c, msg)
 	case lingered:
@@ -176,6 +181,18 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 	}
 }
 
+// linger sets the timer of lingered to wait from now, unless it fires before that; 0 ends it.
+func (m *manager) linger(c *otp.Ctx, wait time.Duration) {
+	at := time.Now().Add(wait)
+	if m.noLinger != nil && (wait == 0 || at.Before(m.lingersTo)) {
+		m.noLinger()
+		m.noLinger = nil
+	}
+	if wait > 0 && m.noLinger == nil {
+		m.noLinger, m.lingersTo = c.SendAfter(wait, lingered{}), at
+	}
+}
+
 // step does what the new messages allow: wake parked polls, serve batches, set timers.
 func (m *manager) step(c *otp.Ctx) {
 	g := m.gauge
@@ -183,11 +200,10 @@ func (m *manager) step(c *otp.Ctx) {
 	for {
 		n, wait := m.pace.Next(m.waiting.Len(), m.lingered)
 		if n == 0 {
-			if wait > 0 && m.noLinger == nil {
-				m.noLinger = c.SendAfter(wait, lingered{})
-			}
+			m.linger(c, wait)
 			break
 		}
+		m.linger(c, 0)
 		m.serve(c, m.take(n))
 	}
 	m.lingered = false

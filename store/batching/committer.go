@@ -43,6 +43,7 @@ type Committer[T any] struct {
 	waiting []*entry[T]
 	late    bool        // the oldest waiting item has waited long enough
 	timer   *time.Timer // sets late
+	due     time.Time   // when it does
 	closed  bool
 	running sync.WaitGroup
 }
@@ -149,8 +150,11 @@ func (c *Committer[T]) step() {
 	for {
 		n, wait := c.pace.Next(len(c.waiting), c.late)
 		if n == 0 {
-			if wait > 0 && c.timer == nil {
-				c.timer = time.AfterFunc(wait, c.overdue)
+			if due := time.Now().Add(wait); wait > 0 && (c.timer == nil || due.Before(c.due)) {
+				if c.timer != nil {
+					c.timer.Stop()
+				}
+				c.timer, c.due = time.AfterFunc(wait, c.overdue), due
 			}
 			return
 		}

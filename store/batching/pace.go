@@ -58,7 +58,7 @@ func (p *Pace) Next(waiting int, late bool) (n int, wait time.Duration) {
 	n = min(waiting, p.limit())
 	p.running++
 	p.items += n
-	p.crowd = max(p.items+waiting-n, p.crowd-p.crowd/8)
+	p.crowd = max(p.items+waiting-n, p.crowd-(p.crowd+7)/8)
 	return n, 0
 }
 

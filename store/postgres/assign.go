@@ -370,9 +370,9 @@ func (q *Queue) write(ctx context.Context, c *pgx.Conn, d *decision) error {
 		for i, o := range d.handOuts {
 			builds[i], workers[i], counters[i] = o.version, o.to.ID, int64(o.number)
 		}
-		batch.Queue(sqlAssignBuilds, builds, workers, counters).Exec(func(pgconn.CommandTag) error {
+		batch.Queue(sqlAssignBuilds, builds, workers, counters).Exec(func(tag pgconn.CommandTag) error {
 			d.stored = true
-			return nil
+			return written(tag, n)
 		})
 	}
 	if n := len(d.written); n > 0 {
@@ -380,7 +380,7 @@ func (q *Queue) write(ctx context.Context, c *pgx.Conn, d *decision) error {
 		for i, w := range d.written {
 			versions[i], used[i], handed[i], held[i] = w.version, int64(w.Used), int64(w.Handed), w.Held
 		}
-		batch.Queue(sqlAssignWorkers, versions, used, handed, held)
+		batch.Queue(sqlAssignWorkers, versions, used, handed, held).Exec(func(tag pgconn.CommandTag) error { return written(tag, n) })
 	}
 	if len(d.repeated) > 0 {
 		batch.Queue(sqlRepeatBuilds, d.repeated)
@@ -403,6 +403,15 @@ func (q *Queue) write(ctx context.Context, c *pgx.Conn, d *decision) error {
 		return statementFailure(ctx, err)
 	}
 	return err
+}
+
+// written returns an error if a statement did not write all rows that are locked, which can't be:
+// then no worker may be told of a build.
+func written(tag pgconn.CommandTag, rows int) error {
+	if n := tag.RowsAffected(); n != int64(rows) {
+		return fmt.Errorf("%d of %d locked rows were written", n, rows)
+	}
+	return nil
 }
 
 // endTransaction rolls back what has failed, so that the connection can be used again.

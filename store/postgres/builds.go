@@ -92,6 +92,9 @@ func (b *Builds) Find(ctx context.Context, id string) (store.Build, error) {
 	return store.Build{}, op.shared(ctx, err)
 }
 
+// lookupTimeout bounds one try of a look-up.
+const lookupTimeout = 4 * time.Second
+
 // lookup is a call of Find. build is nil if there is none.
 type lookup struct {
 	id    string
@@ -109,10 +112,18 @@ func (b *Builds) findTogether(some []*lookup) error {
 		ids[i] = l.id
 	}
 	var found []store.Build
-	err := b.db.read("finding builds").run(context.Background(), func(ctx context.Context, c *pgx.Conn) (err error) { //nolint:forbidigo // all callers share it
-		found, err = findBuilds(ctx, c, ids)
-		return err
-	})
+	var err error
+	op := b.db.read("finding builds")
+	op.timeout = lookupTimeout
+	for range 2 { // again, because a connection that has died must not fail many requests
+		err = op.run(context.Background(), func(ctx context.Context, c *pgx.Conn) (err error) { //nolint:forbidigo // all callers share it
+			found, err = findBuilds(ctx, c, ids)
+			return err
+		})
+		if !store.IsOutage(err) {
+			break
+		}
+	}
 	for _, l := range some {
 		if i := slices.IndexFunc(found, func(b store.Build) bool { return b.ID == l.id }); i >= 0 {
 			l.build = &found[i]

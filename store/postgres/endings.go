@@ -31,7 +31,8 @@ type ending struct {
 	seq    int64 // of the build
 	blamed *ender
 	repeat bool
-	err    error // why the result was refused although others of the same transaction were recorded
+	took   time.Duration // to give its file its name
+	err    error         // why the result was refused although others of the same transaction were recorded
 }
 
 // ender is the locked row of a worker whose builds end, and how it changes.
@@ -280,7 +281,7 @@ func (b *Builds) decideEnds(rows *ends, accepted []*ending) {
 	}
 }
 
-// slowRename is how long renames of a transaction may take for the next results to share one.
+// slowRename is how long each file of a transaction may take for the next results to share one.
 const slowRename = 100 * time.Millisecond
 
 // filesAtOnce is how many files of a transaction are made durable at once.
@@ -291,10 +292,14 @@ const filesAtOnce = 8
 // ends after the locks were released could replace the file of a newer attempt. For the same
 // reason it begins none after ctx, which ends before the database releases the locks of a
 // process that stood still. The clock says that, because the timer of ctx may be late then.
+//
+// A part of a batch that the database refused for another result's data runs again with files
+// that have their names. Nobody else at this controller can have replaced them; another one that
+// shares the directory could, if its own transaction failed meanwhile.
 func (b *Builds) place(ctx context.Context, accepted []*ending) {
-	begun := time.Now()
 	deadline, _ := ctx.Deadline()
 	for _, e := range accepted {
+		begun := time.Now()
 		for _, f := range e.files {
 			switch {
 			case e.err != nil:
@@ -304,6 +309,7 @@ func (b *Builds) place(ctx context.Context, accepted []*ending) {
 				e.err = f.Rename()
 			}
 		}
+		e.took = time.Since(begun)
 	}
 	var wg sync.WaitGroup
 	turn := make(chan struct{}, filesAtOnce)
@@ -319,11 +325,13 @@ func (b *Builds) place(ctx context.Context, accepted []*ending) {
 				}
 				<-turn
 			}()
+			begun := time.Now()
 			e.err = commitFiles(trace.ContextWithSpanContext(ctx, e.request), e.files)
+			e.took += time.Since(begun)
 		})
 	}
 	wg.Wait()
-	b.slowDisk.Store(time.Since(begun) > slowRename)
+	b.slowDisk.Store(slices.ContainsFunc(accepted, func(e *ending) bool { return e.took > slowRename }))
 }
 
 // sole lets one caller at a time have a key. The zero value is ready.

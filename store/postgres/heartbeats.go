@@ -248,6 +248,16 @@ func recordBeats(ctx context.Context, q querier, statement numbered, some []*bea
 	return nil
 }
 
+// manyLines and manyBytes are more lines than share a statement, because a large one takes long.
+const manyLines, manyBytes = 1000, 256 << 10
+
+func sizeOf(lines []store.LogLine) (n int) {
+	for _, l := range lines {
+		n += len(l.Message)
+	}
+	return n
+}
+
 // beatTogether records heartbeats in one statement, not with a caller's context, because all
 // share it.
 func (b *Builds) beatTogether(some []*beat) error {
@@ -272,7 +282,10 @@ func (b *Builds) record(ctx context.Context, op operation, s *beat) (relation, e
 	}
 	defer free()
 	s.request = trace.SpanContextFromContext(ctx)
-	if err = op.shared(ctx, b.beats.Do(ctx, s)); err == nil && s.lost {
+	if s.lost = len(s.Logs) > manyLines || sizeOf(s.Logs) > manyBytes; !s.lost {
+		err = op.shared(ctx, b.beats.Do(ctx, s))
+	}
+	if err == nil && s.lost {
 		err = op.run(ctx, func(ctx context.Context, c *pgx.Conn) error { return b.recordAlone(ctx, c, s) })
 	}
 	if err != nil { // s may still be in a batch

@@ -36,9 +36,12 @@ func (w *Worker) askNext(hard context.Context, a *assignment, u *client.Upload) 
 }
 
 // takeNext accepts the build that came with the reply to the end of a. One that can't be run now
-// is not accepted: the next poll does not list it, so it gets it again.
+// is not accepted: the next poll does not list it, so it gets it again. If the worker stops or
+// drains meanwhile, unregistering gives the build back; but while other slots still work, it is
+// built, because it would wait for its timeout.
 func (w *Worker) takeNext(hard context.Context, a *assignment, reply api.Uploaded) {
-	if reply.AccessToken == "" || reply.Job != nil && !store.ValidID(reply.Job.ID) {
+	leaves := hard.Err() != nil || w.draining() && w.cfg.Concurrency == 1
+	if leaves || reply.AccessToken == "" || reply.Job != nil && !store.ValidID(reply.Job.ID) {
 		return
 	}
 	w.keep(reply.AccessToken)

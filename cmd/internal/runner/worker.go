@@ -213,8 +213,9 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 			builds.Go(func() {
 				defer w.vacate(polling, slots, owner)
 				for ; a != nil; a = a.next {
-					a.owner = owner
-					w.build(ctx, a)
+					if a.owner = owner; ctx.Err() == nil { // else unregistering gives it back
+						w.build(ctx, a)
+					}
 					w.release(a)
 				}
 			})
