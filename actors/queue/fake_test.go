@@ -13,6 +13,7 @@ import (
 // fakeStore is a database in memory that keeps the rules of store.Poll, and
 // watches that QueueManager keeps its own.
 type fakeStore struct {
+	unknown    int        // polls whose workers were not known
 	mu         sync.Mutex // guards what follows
 	workers    map[string]*fakeWorker
 	pending    []*fakeBuild  // in order
@@ -120,6 +121,9 @@ func (s *fakeStore) assignAll(polls []store.Poll, locked func() bool) []store.Po
 	results := make([]store.PollResult, len(polls))
 	waits := func(store.Class) bool { return false }
 	for i, p := range polls {
+		if !p.Known {
+			s.unknown++
+		}
 		if locked() {
 			results[i].Outcome = store.PollLocked
 		} else {

@@ -310,6 +310,25 @@ func TestParkedPoll(t *testing.T) {
 		b.gotJob(a, "y")
 	})
 
+	inBubble(t, "a worker that may get builds again still holds what it holds", Config{}, func(b *bench) {
+		b.db.worker("w")
+		b.db.submit("x", store.IOS)
+		b.gotJob(b.asks("w", 0), "x")
+		b.queue.Able("w")
+		b.gotJob(b.asks("w", 0), "x")
+	})
+
+	inBubble(t, "the end of a build makes no row be read", Config{}, func(b *bench) {
+		b.db.worker("w")
+		b.submits("x", store.IOS)
+		b.submits("y", store.IOS)
+		b.gotJob(b.asks("w", 0), "x")
+		b.db.finish("w")
+		b.queue.Freed("w")
+		b.gotJob(b.asks("w", 0), "y")
+		require.Equal(b, 1, b.db.unknown, "the worker's first poll")
+	})
+
 	inBubble(t, "events are published and come in bunches", Config{}, func(b *bench) {
 		events := make(chan pubsub.Event, 100)
 		defer b.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.QueueUpdated, pubsub.BuildAssigned)()

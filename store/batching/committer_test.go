@@ -184,6 +184,36 @@ func TestAnItemWaitsForOthersButNotLong(t *testing.T) {
 	})
 }
 
+// A wait that is over sooner replaces one that was begun while a batch ran.
+func TestAShorterWaitReplacesALongerOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		c := batching.New(batching.Config[int]{
+			Commit: func([]int) error { <-gate; return nil },
+			Pace:   batching.Pace{Parallel: 2, Linger: 5 * time.Millisecond, Return: time.Millisecond, Alone: 96},
+		})
+		done := make(chan error, 10)
+		comes := func(n int) {
+			for i := range n {
+				go func() { done <- c.Do(t.Context(), i) }()
+				synctest.Wait()
+			}
+		}
+		comes(9)
+		gate <- struct{}{} // of the first; the others share a batch
+		synctest.Wait()
+		comes(1)
+		gate <- struct{}{}
+		begun := time.Now()
+		close(gate)
+		for range cap(done) {
+			require.NoError(t, <-done)
+		}
+		require.Equal(t, time.Millisecond, time.Since(begun), "the others are not back")
+	})
+}
+
 func TestACrashFailsItsBatchOnly(t *testing.T) {
 	t.Parallel()
 	for name, crash := range map[string]func(){

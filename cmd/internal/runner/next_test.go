@@ -106,6 +106,35 @@ func TestLostRepliesWithTheNextBuild(t *testing.T) {
 	}
 }
 
+// A build that came with the end of another one is given back by a worker that leaves before it
+// has begun.
+func TestANextBuildIsGivenBackByAWorkerThatLeaves(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(b *bench){
+		"drains": func(b *bench) { b.worker.Drain() },
+		"stops":  func(b *bench) { b.stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, sometimesBad)
+			ids := b.submits(t, 2)
+			b.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, "/upload") {
+					return false
+				}
+				leave(b)
+				b.Answer(w, r)
+				return true
+			})
+			b.start(t)
+			<-b.ended
+			require.NoError(t, b.err)
+			require.Equal(t, store.Completed, b.Build(ids[0]).State)
+			require.Equal(t, store.Pending, b.Build(ids[1]).State, b.Build(ids[1]).ErrorMessage)
+		})
+	}
+}
+
 // Of polls and requests for the next build at most one is on its way.
 func TestTheTokenIsInOneRequestAtATime(t *testing.T) {
 	t.Parallel()

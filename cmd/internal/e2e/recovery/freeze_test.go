@@ -113,14 +113,17 @@ func TestAControllerFrozenInTransactionsHoldsUpNoOtherWorker(t *testing.T) {
 	second := env.StartController("second", owner.Shared()...)
 	source := takttest.Zip(t, map[string]string{"order.txt": "x"})
 	held := []*takttest.Worker{takttest.Register(t, second, 2), takttest.Register(t, second, 2)}
-	failing := []string{takttest.Submit(t, owner, source), takttest.Submit(t, owner, source)}
-	for i, w := range held {
-		require.Equal(t, failing[i], w.Poll(t).ID)
-	}
-	failed := make(chan error, len(held))
-	inside := frozenInResults(t, owner, second, len(held), func(i int) {
-		_, err := client.Call(t.Context(), second.Client, api.FailHeldBuild, api.FailBuildIn{Body: api.FailBuild{BuildID: failing[i], Error: "on purpose"}})
-		failed <- err
+	var failed chan error
+	inside := frozenInResults(t, owner, second, len(held), func() func(i int) {
+		failed = make(chan error, len(held))
+		failing := []string{takttest.Submit(t, owner, source), takttest.Submit(t, owner, source)}
+		for i, w := range held {
+			require.Equal(t, failing[i], w.Poll(t).ID)
+		}
+		return func(i int) {
+			_, err := client.Call(t.Context(), second.Client, api.FailHeldBuild, api.FailBuildIn{Body: api.FailBuild{BuildID: failing[i], Error: "on purpose"}})
+			failed <- err
+		}
 	})
 
 	given := make(chan string, len(held))
@@ -190,34 +193,29 @@ func inStatement(t *testing.T, db *pgx.Conn, state, statement string) (n int) {
 	return n
 }
 
-// frozenInResults stops c with SIGSTOP when it has locked the rows of n results, each sent by
-// send, in as many transactions. inside returns how many of these are still open. Others
-// before them prepare the statements.
-func frozenInResults(t *testing.T, owner, c *process.Controller, n int, send func(i int)) (inside func() int) {
+// frozenInResults stops c with SIGSTOP when it has locked the rows of n results, in as many
+// transactions, and returns how many of these are still open. begin prepares results and returns
+// what sends each. It is called again if c stood still before it had prepared its statements, once
+// these results are recorded.
+func frozenInResults(t *testing.T, owner, c *process.Controller, n int, begin func() (send func(i int))) (inside func() int) {
 	t.Helper()
-	var warm []string
-	w := takttest.Register(t, owner, n)
-	for range n {
-		takttest.Submit(t, owner, takttest.Zip(t, map[string]string{"order.txt": "x"}))
-		warm = append(warm, w.Poll(t).ID)
-	}
-	ended := make(chan error, n)
-	release := locked(t, owner, n, n, func(i int) {
-		_, err := client.Call(t.Context(), c.Client, api.FailHeldBuild, api.FailBuildIn{Body: api.FailBuild{BuildID: warm[i], Error: "on purpose"}})
-		ended <- err
-	})
-	release()
-	for range n {
-		require.NoError(t, <-ended)
-	}
-	release = locked(t, owner, n, n, send)
-	require.NoError(t, syscall.Kill(c.PID(), syscall.SIGSTOP))
-	t.Cleanup(func() { _ = syscall.Kill(c.PID(), syscall.SIGCONT) })
-	release()
 	db := takttest.Connect(t, owner)
 	inside = func() int { return inStatement(t, db, "idle in transaction", "try_ends") }
-	takttest.Eventually(t, "the rows are locked", func() bool { return inside() == n })
-	return inside
+	t.Cleanup(func() { _ = syscall.Kill(c.PID(), syscall.SIGCONT) })
+	for {
+		var sent sync.WaitGroup
+		sent.Add(n)
+		send := begin()
+		release := locked(t, owner, n, n, func(i int) { defer sent.Done(); send(i) })
+		require.NoError(t, syscall.Kill(c.PID(), syscall.SIGSTOP))
+		release()
+		takttest.Eventually(t, "the rows are locked", func() bool { return inside() == n || inStatement(t, db, "active", "try_enders") == 0 })
+		if inside() == n {
+			return inside
+		}
+		require.NoError(t, syscall.Kill(c.PID(), syscall.SIGCONT))
+		sent.Wait()
+	}
 }
 
 // takt is stopped while its PostgreSQL stands still, with requests in flight: it ends within

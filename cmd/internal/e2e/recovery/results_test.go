@@ -98,12 +98,17 @@ func requireOneResultEach(t *testing.T, db *pgx.Conn, n int) {
 func TestAControllerFrozenInAResultReplacesNoNewerOne(t *testing.T) {
 	t.Parallel()
 	owner, second, db := sharing(t, "TAKT_BUILD_TIMEOUT=3s", "TAKT_CHECK_INTERVAL=100ms")
-	takttest.Submit(t, owner, takttest.Zip(t, map[string]string{"order.txt": "x"}))
-	old := result(t, owner, takttest.Register(t, owner, 1), "old")
-	answered := make(chan error, 1)
-	inside := frozenInResults(t, owner, second, 1, func(int) {
-		_, err := second.Client.Upload(t.Context(), old)
-		answered <- err
+	var old client.Upload
+	var answered chan error
+	builds := 0
+	inside := frozenInResults(t, owner, second, 1, func() func(int) {
+		takttest.Submit(t, owner, takttest.Zip(t, map[string]string{"order.txt": "x"}))
+		old, answered = result(t, owner, takttest.Register(t, owner, 1), "old"), make(chan error, 1)
+		builds++
+		return func(int) {
+			_, err := second.Client.Upload(t.Context(), old)
+			answered <- err
+		}
 	})
 	takttest.Eventually(t, "the database ends the transaction", func() bool { return inside() == 0 })
 	takttest.Eventually(t, "the build is pending again", func() bool { return takttest.Status(t, owner, old.BuildID).Status == "pending" })
@@ -114,5 +119,5 @@ func TestAControllerFrozenInAResultReplacesNoNewerOne(t *testing.T) {
 	require.NoError(t, syscall.Kill(second.PID(), syscall.SIGCONT))
 	require.Contains(t, []int{503, 409}, client.StatusOf(<-answered))
 	require.Equal(t, "newer", takttest.Download(t, owner, old.BuildID))
-	requireOneResultEach(t, db, 1)
+	requireOneResultEach(t, db, builds)
 }
