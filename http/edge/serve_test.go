@@ -179,6 +179,7 @@ func TestDrainAndServeWaitNoLongerThanTheirLimit(t *testing.T) {
 				request.Send(get)
 				resp, err := http.ReadResponse(download.In, nil) //nolint:bodyclose // its connection is closed
 				require.NoError(t, err)
+				synctest.Wait() // the request has arrived, too
 				begin := time.Now()
 				end(f)
 				require.NoError(t, f.stop())
