@@ -13,7 +13,6 @@ import (
 
 	"takt/store"
 	"takt/store/batching"
-	"takt/store/tracing"
 )
 
 // ending is a result while it is recorded. Transactions that are tried again set anew what
@@ -210,17 +209,11 @@ func (rows *ends) write(batch *pgx.Batch) {
 	}
 }
 
-// recordTogether records results in one transaction, not with a caller's context, because all
-// share it.
+// recordTogether records results in one transaction.
 func (b *Builds) recordTogether(some []*ending) error {
-	requests := make([]trace.SpanContext, len(some))
-	for i, e := range some {
-		requests[i] = e.request
-	}
-	ctx, span := tracing.Together(context.Background(), "result batch", requests) //nolint:forbidigo // all callers share it
-	err := b.recordEnds(ctx, b.db.write("recording results"), some)
-	tracing.End(span, err)
-	return err
+	return together("result batch", some, func(e *ending) trace.SpanContext { return e.request }, func(ctx context.Context) error {
+		return b.recordEnds(ctx, b.db.write("recording results"), some)
+	})
 }
 
 // recordEnds records results of different builds in one transaction. It leaves those alone

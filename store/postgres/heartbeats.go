@@ -10,7 +10,6 @@ import (
 
 	"takt/store"
 	"takt/store/batching"
-	"takt/store/tracing"
 )
 
 // heartbeatInterval is the shortest time between two written heartbeats of one build, in seconds.
@@ -258,19 +257,13 @@ func sizeOf(lines []store.LogLine) (n int) {
 	return n
 }
 
-// beatTogether records heartbeats in one statement, not with a caller's context, because all
-// share it.
+// beatTogether records heartbeats in one statement.
 func (b *Builds) beatTogether(some []*beat) error {
-	requests := make([]trace.SpanContext, len(some))
-	for i, s := range some {
-		requests[i] = s.request
-	}
-	ctx, span := tracing.Together(context.Background(), "heartbeat batch", requests) //nolint:forbidigo // all callers share it
-	err := b.db.write("recording heartbeats").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		return recordBeats(ctx, c, b.beating, some)
+	return together("heartbeat batch", some, func(s *beat) trace.SpanContext { return s.request }, func(ctx context.Context) error {
+		return b.db.write("recording heartbeats").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+			return recordBeats(ctx, c, b.beating, some)
+		})
 	})
-	tracing.End(span, err)
-	return err
 }
 
 // record writes a heartbeat if it is permitted, together with others that arrive now, and

@@ -79,16 +79,22 @@ type addition struct {
 // additionsAtOnce is how transactions add builds: each the builds of many submissions.
 var additionsAtOnce = batching.Pace{Parallel: 2, Most: 96, Few: 4, Alone: 96, Linger: 5 * time.Millisecond, Return: time.Millisecond}
 
-// addTogether adds builds in one transaction, not with a caller's context, because all
-// share it.
+// addTogether adds builds in one transaction.
 func (b *Builds) addTogether(some []*addition) error {
+	return together("submit batch", some, func(a *addition) trace.SpanContext { return a.request }, func(ctx context.Context) error {
+		return b.insert(ctx, b.db.write("adding builds"), some)
+	})
+}
+
+// together does what several requests share, in a span of its own and not with a caller's context.
+func together[T any](span string, some []T, request func(T) trace.SpanContext, do func(context.Context) error) error {
 	requests := make([]trace.SpanContext, len(some))
-	for i, a := range some {
-		requests[i] = a.request
+	for i, s := range some {
+		requests[i] = request(s)
 	}
-	ctx, span := tracing.Together(context.Background(), "submit batch", requests) //nolint:forbidigo // all callers share it
-	err := b.insert(ctx, b.db.write("adding builds"), some)
-	tracing.End(span, err)
+	ctx, begun := tracing.Together(context.Background(), span, requests) //nolint:forbidigo // all callers share it
+	err := do(ctx)
+	tracing.End(begun, err)
 	return err
 }
 
