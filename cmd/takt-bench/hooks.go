@@ -100,7 +100,7 @@ func (r *run) hooks(ctx context.Context) {
 	r.add(f)
 	r.compare(comparison{
 		name: "D1", what: "the same against the trivial route of the same server", peer: "trivial",
-		theirs: host.loading(ctx, r.duration, host.trivial(connections, 400)), own: send("again"), least: .45,
+		theirs: host.loading(ctx, r.duration, host.trivial(connections, 400)), own: send("again"), least: .6,
 	})
 	checkHooks(ctx, host.db, all)
 }

@@ -39,7 +39,7 @@ func TestBenchTakesItsFigures(t *testing.T) {
 	needs.Files(t, 4096)
 	figures, duration := []string{"A2", "D1"}, "100ms"
 	if os.Getenv("TAKT_TEST_LONG") != "" {
-		figures, duration = append(figures, "A3", "A6", "A7", "A8", "A12", "A12b", "C2", "E2"), "1s"
+		figures, duration = append(figures, "A3", "A6", "A7", "A8", "A12", "A12b", "A13", "C2", "E2"), "1s"
 	}
 	takt := buildtest.Build(t)
 	for _, figure := range figures {
