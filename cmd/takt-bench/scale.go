@@ -132,27 +132,13 @@ func (s *scale) cost(ctx context.Context, c *controller, what string, units int,
 	wal, rows := c.db.number(ctx, sqlWAL), c.db.number(ctx, sqlRows)
 	got := c.loaded(ctx, s.duration, clients)
 	wal = c.db.number(ctx, sqlWAL) - wal
-	rows = c.settledRows(ctx) - rows
+	process.Pause(ctx, 11*time.Second) // idle connections report their rows after ten
+	rows = c.db.number(ctx, sqlRows) - rows
 	conns := c.db.number(ctx, `SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`)
 	n := float64(max(got.Requests*units, 1))
 	us := func(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Nanoseconds())/1000/float64(units)) }
 	s.row(what, len(clients), fmt.Sprintf("%.0f", got.Rate()*float64(units)), us(got.cpu.takt), us(got.cpu.postgres),
 		fmt.Sprintf("%.0f", float64(wal)/n), fmt.Sprintf("%.2f", float64(rows)/n), conns, c.resident()/mib)
-}
-
-// settledRows returns how many rows were written once all connections have reported theirs,
-// which idle ones do after ten seconds, and some only after a minute.
-func (c *controller) settledRows(ctx context.Context) int {
-	const few = 20 // what takt writes by itself
-	rows := c.db.number(ctx, sqlRows)
-	for range 6 {
-		last := rows
-		process.Pause(ctx, 11*time.Second)
-		if rows = c.db.number(ctx, sqlRows); rows-last < few {
-			break
-		}
-	}
-	return rows
 }
 
 // many are settings for so many parked polls that come at once. Without one takt parks as

@@ -173,7 +173,7 @@ func TestAWorkerWithABrokenEngineIsQuarantined(t *testing.T) {
 		"container engine failed: exit code 126 Error: OCI runtime error", broken.Quarantine.Reason)
 	require.Equal(t, "idle", broken.Status)
 	require.Equal(t, "pending", takttest.Status(t, c, first).State)
-	require.Contains(t, c.Output(), `"message":"worker quarantined"`)
+	takttest.Eventually(t, "its log line", func() bool { return strings.Contains(c.Output(), `"message":"worker quarantined"`) })
 	for _, line := range []string{`takt_workers{state="quarantined"} 1`, `takt_build_attempts_lost_total{reason="engine"} 1`, `takt_worker_steps_total{step="quarantined"} 1`} {
 		takttest.Eventually(t, line, func() bool {
 			text, err := c.Client.Metrics(t.Context())
