@@ -116,8 +116,8 @@ func TestAControllerFrozenInTransactionsHoldsUpNoOtherWorker(t *testing.T) {
 	var failed chan error
 	inside := frozenInResults(t, owner, second, len(held), func() func(i int) {
 		failed = make(chan error, len(held))
-		failing := []string{takttest.Submit(t, owner, source), takttest.Submit(t, owner, source)}
-		for i, w := range held {
+		failing := []string{takttest.Submit(t, second, source), takttest.Submit(t, second, source)}
+		for i, w := range held { // a poll does not wait until another controller's build is known
 			require.Equal(t, failing[i], w.Poll(t).ID)
 		}
 		return func(i int) {

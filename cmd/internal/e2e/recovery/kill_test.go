@@ -240,7 +240,7 @@ func TestKilledBetweenCommitAndReplyWithTheNextBuilds(t *testing.T) {
 	for round := range kills {
 		var asked []net.Conn
 		for i, w := range workers {
-			takttest.Submit(t, owner, source)
+			takttest.Submit(t, victim, source) // which knows of it at once; the request does not wait
 			asked = append(asked, send("/api/workers/fail?next=1", w.Token, `{"build_id":"`+has[i]+`"}`))
 		}
 		next := []*process.Controller{handOuts(fleet, asked...), owner}[round%2]
