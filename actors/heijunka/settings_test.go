@@ -169,7 +169,11 @@ func TestSettings(t *testing.T) {
 			ctx := w.Context()
 			require.NoError(w, w.h.SetBurst(ctx, false, 4*time.Minute))
 			passes(time.Minute)
-			load := w.holdAll("a", 60)
+			var load []*held
+			for range 60 { // one after the other, so that the pools get equally many, and none has a place moved
+				load = append(load, w.hold("a"))
+				synctest.Wait()
+			}
 			passes(10 * time.Second)
 			require.False(w, w.h.Status().Burst.Active)
 			require.Equal(w, store.Conflict, store.CodeOf(w.h.StopSurge()))
