@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"testing"
@@ -23,6 +24,7 @@ func FuzzContentDigest(f *testing.F) {
 // two readers do.
 func FuzzQuota(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 255, 3}, uint8(10))
+	f.Add(append(make([]byte, 40), bytes.Repeat([]byte{200, 0, 0, 0, 0, 0, 0, 0}, 10)...), uint8(9))
 	f.Fuzz(func(t *testing.T, steps []byte, rate uint8) {
 		begin := time.Now()
 		q := NewQuota("q", int(rate)+1)

@@ -57,8 +57,9 @@ type Quota struct {
 	name string
 	rate int
 
-	mu sync.Mutex // guards by
-	by recent[*rate.Limiter]
+	mu   sync.Mutex // guards what follows
+	by   recent[*rate.Limiter]
+	last time.Time // the latest time of a call
 }
 
 // NewQuota returns a quota of perSecond. If that is negative it returns nil, which admits
@@ -75,6 +76,12 @@ func NewQuota(name string, perSecond int) *Quota {
 func (q *Quota) take(key string, now time.Time) (left int, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	// A request that read the clock first may come second. A limiter would count the time between
+	// the two again.
+	if now.Before(q.last) {
+		now = q.last
+	}
+	q.last = now
 	l, ok := q.by.get(key, now)
 	if !ok {
 		l = rate.NewLimiter(rate.Limit(q.rate), q.rate)
