@@ -7,13 +7,17 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/pack"
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
@@ -40,8 +44,11 @@ func (s *stage) submit(ctx context.Context, by, order, require string) (*job, er
 	return &job{order: order, by: by, id: sub.ID}, nil
 }
 
+// heavy is a directory that the sample ignores, and its file.
+const heavy, heavySize = "node_modules/heavy", 1 << 20
+
 // pack returns the zip of the sample program made for order, so that an artifact that
-// was mixed up with another one shows.
+// was mixed up with another one shows. What the sample ignores is not in it.
 func (s *stage) pack(ctx context.Context, order string) ([]byte, error) {
 	dir, err := os.MkdirTemp(s.Dir, "source-")
 	if err == nil {
@@ -50,13 +57,29 @@ func (s *stage) pack(ctx context.Context, order string) ([]byte, error) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "order.txt"), []byte(order+"\n"), 0o600)
 	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, ".gitignore"), []byte(path.Dir(heavy)+"/\n"), 0o600)
+	}
+	if err == nil {
+		err = os.Mkdir(filepath.Join(dir, path.Dir(heavy)), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, heavy), make([]byte, heavySize), 0o600)
+	}
+	var tree *pack.Tree
+	if err == nil {
+		tree, err = pack.List(ctx, pack.Options{Dir: dir})
+	}
 	var out bytes.Buffer
 	if err == nil {
-		err = cli.PackDir(ctx, dir, &out)
+		err = tree.Write(ctx, &out, nil)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("packing the sample program: %w", err)
 	}
+	_, left := tree.LeftOut()
+	s.packed = fmt.Sprintf("%s, %s each; ignored and left out: %s, %s", pack.CountText(tree.Files()), humanize.IBytes(uint64(out.Len())),
+		pack.CountText(left.Files), humanize.IBytes(uint64(left.Bytes)))
 	return out.Bytes(), nil
 }
 
@@ -105,6 +128,7 @@ func (s *stage) buildTen(ctx context.Context) error {
 		jobs = append(jobs, j)
 	}
 	s.say("submitted    %d builds of %s: %d by nightly, of which order %d requires %s, then %d by release", builds, filepath.Base(s.sample), flood, flood, gpu, builds-flood)
+	s.say("packed       %s", s.packed)
 	// Only now, so that the order does not depend on how fast the machine is.
 	if err := s.startWorkers(ctx); err != nil {
 		return err

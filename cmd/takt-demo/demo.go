@@ -61,6 +61,7 @@ type stage struct {
 	notices    *notices
 	fleet      map[string]*process.Process // by worker name
 	began      time.Time
+	packed     string // what the source of a build has, and has not
 }
 
 // step is a part of a demo.

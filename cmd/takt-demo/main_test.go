@@ -32,6 +32,7 @@ func TestDemos(t *testing.T) {
 			t.Parallel()
 			code, out := demo(t, "--takt", takt, "--sample", "../../testdata/sample")
 			require.Zero(t, code, out)
+			require.Regexp(t, `\npacked       5 files, 1\.\d KiB each; ignored and left out: 1 file, 1\.0 MiB\n`, out)
 			require.Contains(t, out, "order 10: 78498 primes below 1000000")
 			require.Contains(t, out, "notices      10 of 10 arrived, each signature verified")
 			require.Contains(t, out, "when the last of release's builds started")

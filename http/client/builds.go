@@ -23,6 +23,8 @@ type Submit struct {
 	Labels store.Labels
 	// Require and Prefer are as in the form; may be empty.
 	Require, Prefer string
+	// Facts say where the source comes from.
+	Facts Facts
 	// IdempotencyKey makes a repeat with the same content within 24 hours return the
 	// first reply. It has 1 to 255 visible characters, see [NewIdempotencyKey]. May
 	// be empty.
@@ -59,6 +61,7 @@ func (c *Client) Submit(ctx context.Context, s Submit) (api.Submitted, error) {
 			parts = append(parts, field(name, text))
 		}
 	}
+	parts = append(parts, s.Facts.parts()...)
 	cl := of(api.SubmitBuild, api.SubmitBuildIn{IdempotencyKey: s.IdempotencyKey})
 	return upload[api.Submitted](ctx, c, cl, parts, s.Progress)
 }

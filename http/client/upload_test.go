@@ -67,11 +67,12 @@ func TestSubmitOnTheWire(t *testing.T) {
 	source := must(client.File(path))(t)
 	certs := client.Bytes([]byte("c"))
 	var done, total int64
+	clean := false
 	got := must(c.Submit(t.Context(), client.Submit{
-		Platform: store.IOS, Source: source, Certs: &certs,
+		Platform: store.IOS, Source: source, Certs: &certs, Facts: client.Facts{Commit: "0123abc", Branch: "main", Dirty: &clean},
 		Progress: func(d, n int64) { done, total = d, n },
 	}))(t)
-	require.Equal(t, []string{"source@source.zip=" + big, "certs@certs.zip=c", "platform=ios"}, seen)
+	require.Equal(t, []string{"source@source.zip=" + big, "certs@certs.zip=c", "platform=ios", "commit=0123abc", "branch=main", "dirty=false"}, seen)
 	require.Equal(t, "tok", got.AccessToken)
 	require.Equal(t, "POST", rec.last(t).Method)
 	require.Equal(t, "/api/builds", rec.last(t).URL.Path)

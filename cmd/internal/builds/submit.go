@@ -1,18 +1,15 @@
 package builds
 
 import (
-	"archive/zip"
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"os"
 	"slices"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/pack"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
@@ -26,6 +23,7 @@ type submitOptions struct {
 	download     string
 	labels       []string
 	github       string
+	source       sourceOptions
 }
 
 // Submit returns takt submit.
@@ -34,7 +32,13 @@ func Submit(env cli.Environment) *cobra.Command {
 	cmd := cli.Command(env, &cobra.Command{
 		Use: "submit --platform PLATFORM SOURCE", Short: "Submit a build", Args: cobra.ExactArgs(1),
 		Long: `Submit a build. SOURCE is a zip archive, or a directory, of which takt packs
-everything except .git.
+what git would: in a git repository the files that git tracks or would add, as they
+are now; elsewhere those that no .gitignore names. Lines of a .taktignore in SOURCE
+leave out more, or bring files back (!ios/Pods/). --dry-run lists the files and sends
+nothing, --all packs everything except .git.
+
+Commit, branch and remote, and whether files were changed since the commit, go along:
+as git says, or the variables of a CI service.
 
 Prints the build's id. The build's token is kept in the state directory, so status,
 logs and download of this build work without the API key.
@@ -48,7 +52,9 @@ separated by commas. All of them must be met:
 
 A build waits until a worker that meets --require takes it. If a worker that meets
 --prefer is waiting for work it gets the build, otherwise any other worker does.`,
-	}, func(ctx context.Context, s *cli.Session, args []string) error { return submitBuild(ctx, s, o, args[0]) })
+	}, func(ctx context.Context, s *cli.Session, args []string) error {
+		return submitBuild(ctx, s, env, o, args[0])
+	})
 	f := cmd.Flags()
 	f.StringVarP((*string)(&o.Platform), "platform", "p", "", "ios, android, or another platform that the controller accepts")
 	f.StringVar(&o.certs, "certs", "", "zip archive of certificates")
@@ -60,15 +66,16 @@ A build waits until a worker that meets --require takes it. If a worker that mee
 	f.StringVar(&o.Require, "require", "", "conditions that the worker's labels must meet, such as 'xcode>=16, !gpu'")
 	f.StringVar(&o.Prefer, "prefer", "", "conditions that the worker's labels should meet")
 	f.IntVar(&o.Priority, "priority", 0, "-10 to 10; higher is built first")
+	o.source.addFlags(f)
 	f.StringVar(&o.IdempotencyKey, "idempotency-key", "", "submits with the same key and content within 24 hours make only one build (default: a random key)")
 	return cmd
 }
 
-func submitBuild(ctx context.Context, s *cli.Session, o submitOptions, path string) error {
-	if o.Platform == "" {
+func submitBuild(ctx context.Context, s *cli.Session, env cli.Environment, o submitOptions, path string) error {
+	if o.Platform == "" && !o.source.dryRun {
 		return cli.Usage("--platform is needed, such as ios or android")
 	}
-	if !o.Platform.Valid() {
+	if o.Platform != "" && !o.Platform.Valid() {
 		return cli.Usage("--platform: %q is not a platform, such as ios or android", o.Platform)
 	}
 	if o.Priority < store.MinPriority || o.Priority > store.MaxPriority {
@@ -90,11 +97,20 @@ func submitBuild(ctx context.Context, s *cli.Session, o submitOptions, path stri
 		}
 		o.Labels[store.GitHubLabel] = o.github
 	}
-	var remove func()
-	if o.Source, remove, err = openSource(ctx, s, path); err != nil {
+	src, err := findSource(ctx, env, o.source, path)
+	if err != nil {
 		return err
 	}
-	defer remove()
+	src.warn(s)
+	if o.source.dryRun {
+		return src.show(ctx, s)
+	}
+	if err := src.open(ctx, s); err != nil {
+		return err
+	}
+	defer src.remove()
+	src.noteLeftOut(s)
+	o.Source, o.Facts = src.content, src.facts
 	if o.certs != "" {
 		certs, err := client.File(o.certs)
 		if err != nil {
@@ -106,7 +122,7 @@ func submitBuild(ctx context.Context, s *cli.Session, o submitOptions, path stri
 	if err != nil {
 		return err
 	}
-	s.Note("%s of source submitted: %s/builds/%s", humanize.IBytes(uint64(o.Source.Size)), s.Client.BaseURL(), build.ID)
+	s.Note("%s, %s of source submitted: %s/builds/%s", pack.CountText(src.tree.Files()), humanize.IBytes(uint64(o.Source.Size)), s.Client.BaseURL(), build.ID)
 	w := waiter{Session: s, id: build.ID, auth: client.BuildAuth{Token: build.AccessToken}, follow: o.follow, saves: o.download != ""}
 	if !o.wait && !o.follow && o.download == "" {
 		if why, err := s.Client.Why(ctx, w.id, w.auth); err == nil && why.Unmatched {
@@ -118,47 +134,6 @@ func submitBuild(ctx context.Context, s *cli.Session, o submitOptions, path stri
 		return err
 	}
 	return downloadResult(ctx, &w, o.download)
-}
-
-// openSource opens an archive, or packs a directory into a new one. The caller must call
-// remove at the end.
-func openSource(ctx context.Context, s *cli.Session, path string) (source client.Content, remove func(), err error) {
-	remove = func() {}
-	info, err := os.Stat(path)
-	if err != nil {
-		return source, remove, cli.AsUsage(err)
-	}
-	if info.IsDir() {
-		bar := cli.NewBar(s.Err, "packing "+path, s.JSON)
-		packed, err := cli.PackToFile(ctx, path, api.MaxSource, bar.Progress())
-		bar.Done()
-		if err != nil {
-			return source, remove, err
-		}
-		path, remove = packed, func() { _ = os.Remove(packed) }
-	} else if err := checkZip(path); err != nil {
-		return source, remove, err
-	} else if info.Size() > api.MaxSource {
-		return source, remove, fmt.Errorf("%s: %w", path, cli.TooLarge(api.MaxSource))
-	}
-	source, err = client.File(path)
-	if err != nil {
-		remove()
-		return source, func() {}, cli.AsUsage(err)
-	}
-	return source, remove, nil
-}
-
-// checkZip refuses what a worker could not unpack anyway.
-func checkZip(path string) error {
-	z, err := zip.OpenReader(path)
-	switch {
-	case errors.Is(err, zip.ErrFormat):
-		return cli.Usage("%s is no zip archive: SOURCE must be one, or a directory", path)
-	case err != nil:
-		return cli.AsUsage(err)
-	}
-	return z.Close()
 }
 
 // submitTries is the maximum number of attempts to submit a build.

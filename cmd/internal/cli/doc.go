@@ -1,7 +1,6 @@
 // Package cli contains what the commands share: how they are run ([Row] for those that make one
 // call, [Command] for the others), exit codes and error
-// texts, output for people and for programs, progress bars, the store of build tokens,
-// and the packing of source directories.
+// texts, output for people and for programs, progress bars, and the store of build tokens.
 //
 // # State
 //

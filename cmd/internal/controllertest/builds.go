@@ -34,7 +34,7 @@ func (c *Controller) create(w http.ResponseWriter, r *http.Request) (int, any) {
 	b := c.builds[c.keys[key]]
 	if b == nil {
 		b = c.submit(fields["platform"], files["source"], files["certs"])
-		b.Labels, b.Require, b.Prefer = labels, fields["require"], fields["prefer"]
+		b.Labels, b.Require, b.Prefer, b.Fields = labels, fields["require"], fields["prefer"], fields
 		b.Priority, _ = strconv.Atoi(fields["priority"])
 	} else {
 		w.Header().Set(api.HeaderReplayed, "true")

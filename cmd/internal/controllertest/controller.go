@@ -38,6 +38,7 @@ type Build struct {
 	Uploads             int // how often the end of the build was reported
 	Priority            int
 	Labels              store.Labels
+	Fields              map[string]string // of the form that submitted it
 }
 
 // Worker is a worker in the controller's memory.

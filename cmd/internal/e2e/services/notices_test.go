@@ -198,7 +198,7 @@ func TestGitHubStatuses(t *testing.T) {
 	id := env.Client(c, "notices", "create", forge.URL, "--github-token-file", token)
 	commit := "from/r-000@" + githubtest.RefsOf(t, forge.Dir("from", "r-000"))["refs/heads/main"]
 	source := filepath.Join(t.TempDir(), "source.zip")
-	require.NoError(t, os.WriteFile(source, takttest.Zip(t, nil), 0o600))
+	require.NoError(t, os.WriteFile(source, takttest.Zip(t, map[string]string{"a": "b"}), 0o600))
 	var set []githubtest.Status
 	submitted := func(state string) (build string) {
 		out := env.Client(c, "submit", "--platform", "android", "--github", commit, source)
