@@ -26,6 +26,7 @@ type submitOptions struct {
 	download     string
 	labels       []string
 	github       string
+	inputs       inputFlags
 }
 
 // Submit returns takt submit.
@@ -48,7 +49,9 @@ separated by commas. All of them must be met:
 
 A build waits until a worker that meets --require takes it. If a worker that meets
 --prefer is waiting for work it gets the build, otherwise any other worker does.`,
-	}, func(ctx context.Context, s *cli.Session, args []string) error { return submitBuild(ctx, s, o, args[0]) })
+	}, func(ctx context.Context, s *cli.Session, args []string) error {
+		return submitBuild(ctx, env, s, o, args[0])
+	})
 	f := cmd.Flags()
 	f.StringVarP((*string)(&o.Platform), "platform", "p", "", "ios, android, or another platform that the controller accepts")
 	f.StringVar(&o.certs, "certs", "", "zip archive of certificates")
@@ -59,12 +62,13 @@ A build waits until a worker that meets --require takes it. If a worker that mee
 	f.StringVar(&o.github, "github", "", "OWNER/REPO@SHA: the commit whose status shows the build (sets the label github; docs/notices.md)")
 	f.StringVar(&o.Require, "require", "", "conditions that the worker's labels must meet, such as 'xcode>=16, !gpu'")
 	f.StringVar(&o.Prefer, "prefer", "", "conditions that the worker's labels should meet")
+	o.inputs.add(f)
 	f.IntVar(&o.Priority, "priority", 0, "-10 to 10; higher is built first")
 	f.StringVar(&o.IdempotencyKey, "idempotency-key", "", "submits with the same key and content within 24 hours make only one build (default: a random key)")
 	return cmd
 }
 
-func submitBuild(ctx context.Context, s *cli.Session, o submitOptions, path string) error {
+func submitBuild(ctx context.Context, env cli.Environment, s *cli.Session, o submitOptions, path string) error {
 	if o.Platform == "" {
 		return cli.Usage("--platform is needed, such as ios or android")
 	}
@@ -89,6 +93,9 @@ func submitBuild(ctx context.Context, s *cli.Session, o submitOptions, path stri
 			return cli.Usage("--github: %q is not OWNER/REPO@SHA with the whole SHA", o.github)
 		}
 		o.Labels[store.GitHubLabel] = o.github
+	}
+	if o.Inputs, err = o.inputs.read(s, env); err != nil {
+		return err
 	}
 	var remove func()
 	if o.Source, remove, err = openSource(ctx, s, path); err != nil {
@@ -177,6 +184,9 @@ func send(ctx context.Context, s *cli.Session, in client.Submit) (api.Submitted,
 	bar.Done()
 	if err != nil {
 		return build, err
+	}
+	if flags := ignored(in.Inputs, build.Inputs); len(flags) > 0 {
+		return build, refuse(ctx, s, build.ID, flags)
 	}
 	return build, created(s, build.ID, build.AccessToken, struct {
 		api.Submitted

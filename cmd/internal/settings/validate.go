@@ -84,6 +84,9 @@ func (c *Config) validate() []error {
 			bad(name, "must be at least 1s")
 		}
 	}
+	if c.MaxBuildTimeout < time.Second || c.MaxBuildTimeout > store.MaxTimeout {
+		bad("max-build-timeout", "must be 1s to %s", store.MaxTimeout)
+	}
 	c.Heijunka.validate(bad)
 	if _, err := cli.NewLogger(io.Discard, c.Log); err != nil {
 		bad("log", "%v", err)

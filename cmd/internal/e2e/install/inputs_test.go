@@ -1,0 +1,128 @@
+package install
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/process"
+	"takt/cmd/internal/takttest"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+// beforeInputs is a commit between release 0.1.0 and this one: it has classes and labels, but no
+// inputs.
+const beforeInputs = "0e9fdba2"
+
+// TestInstallOlderControllersKeepInputs runs controllers of both older kinds beside one of this
+// release: a build with parameters goes to no worker that can't have them, whoever hands it out.
+func TestInstallOlderControllersKeepInputs(t *testing.T) {
+	installTest(t)
+	n, dir := takttest.NewPostgres(t)
+	require.NoError(t, n.Start("-c", "fsync=off", "-c", "max_connections=200"))
+	t.Cleanup(n.Stop)
+	takttest.Answer(t, n, "SELECT 'up'")
+	env := takttest.NewEnv(t)
+	now, files := env.Takt, filepath.Join(env.Dir, "files")
+	require.NoError(t, os.MkdirAll(files, 0o700))
+	start := func(name, program string, settings ...string) *process.Controller {
+		require.NoError(t, os.MkdirAll(filepath.Join(env.Dir, name), 0o700))
+		require.NoError(t, os.Symlink(files, filepath.Join(env.Dir, name, "files")))
+		env.Takt = program
+		c, err := env.Controller(t.Context(), name, slices.Concat(takttest.SharedKeys(), []string{"TAKT_DATABASE_URL=" + n.URL()}, settings)...)
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			if c.Alive() {
+				require.NoError(t, c.Stop(context.WithoutCancel(t.Context()), takttest.Patience))
+			}
+			env.LogOnFailure(name, c.Process)
+		})
+		return c
+	}
+	// In this order, because none starts on the database of a later one.
+	first := start("release-010", buildCommit(t, dir, release010))
+	second := start("before-inputs", buildCommit(t, dir, beforeInputs), "TAKT_UNMATCHED_TTL=2s", "TAKT_CHECK_INTERVAL=1s")
+	ours := start("ours", now, "TAKT_CHECK_INTERVAL=1h")
+	all := []*process.Controller{first, second, ours}
+
+	submit := func(s client.Submit) string {
+		t.Helper()
+		s.Platform, s.Source = store.IOS, client.Bytes(takttest.Zip(t, map[string]string{"a": "b"}))
+		b, err := ours.Client.Submit(t.Context(), s)
+		require.NoError(t, err)
+		return b.ID
+	}
+	register := func(c *process.Controller, capabilities string) api.Registered {
+		t.Helper()
+		r, err := c.Client.Register(t.Context(), api.Register{Name: "w", Capabilities: []byte(capabilities)})
+		require.NoError(t, err)
+		return r
+	}
+	polls := func(c *process.Controller, w *api.Registered) *api.Job {
+		t.Helper()
+		r, err := c.Client.Poll(t.Context(), client.Poll{Token: w.AccessToken})
+		require.NoError(t, err)
+		w.AccessToken = r.AccessToken
+		return r.Job
+	}
+	state := func(id string) string { return takttest.Status(t, ours, id).State }
+	const features = `"features":["env","exit","timeout"],"max_timeout":14400`
+	params := client.Submit{Inputs: store.Inputs{Params: store.Params{"BUILD_NUMBER": "42"}}}
+
+	able := register(ours, `{`+features+`}`)
+	_, err := ours.Client.SetDraining(t.Context(), able.ID, true)
+	require.NoError(t, err, "it is known, and gets nothing for now")
+	build := submit(params)
+	for _, at := range all {
+		for _, from := range all {
+			old := register(from, `{}`)
+			require.Nil(t, polls(at, &old))
+			labelled := register(from, `{"labels":{"takt.env":"1"}}`)
+			require.Nil(t, polls(at, &labelled), "a label that a worker sends is no feature")
+			if from != ours {
+				promising := register(from, `{"labels":{"takt.env":"1"},`+features+`}`)
+				require.Nil(t, polls(at, &promising), "that controller would not have told it of inputs")
+			}
+		}
+	}
+	nobodys := submit(client.Submit{Require: "gpu"})
+	takttest.Eventually(t, "a build that no worker can take fails", func() bool { return state(nobodys) == string(store.Failed) })
+	require.Equal(t, string(store.Pending), state(build), "a worker could take this one")
+	why, err := ours.Client.Why(t.Context(), build, client.BuildAuth{})
+	require.NoError(t, err)
+	require.False(t, why.Unmatched, why.Reason)
+
+	for _, c := range []*process.Controller{first, second} {
+		_, err := c.Client.Retry(t.Context(), build, client.BuildAuth{}, "", nil)
+		var refused *client.Error
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, 503, refused.Status, "%s: %v", c.URL, err)
+	}
+	require.Equal(t, "1", takttest.Answer(t, n, "SELECT count(*)::text FROM builds WHERE state = 'pending'"), "refused retries leave nothing")
+
+	_, err = ours.Client.SetDraining(t.Context(), able.ID, false)
+	require.NoError(t, err)
+	for i, at := range []*process.Controller{second, first, ours} {
+		if i > 0 {
+			build = submit(params)
+		}
+		var job *api.Job
+		takttest.Eventually(t, "the worker gets the build", func() bool { job = polls(at, &able); return job != nil })
+		require.Equal(t, build, job.ID)
+		require.Equal(t, at == ours, job.InputsURL != nil)
+		inputs, err := client.Call(t.Context(), ours.Client, api.FetchInputs, api.Holding{ID: api.BuildID(build), WorkerID: api.HolderID(able.ID)})
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"BUILD_NUMBER": "42"}, inputs.Params)
+		_, err = ours.Client.Upload(t.Context(), client.Upload{Held: client.Held{BuildID: build, WorkerID: able.ID}, ErrorMessage: "enough"})
+		require.NoError(t, err)
+	}
+	plain := submit(client.Submit{})
+	old := register(first, `{}`)
+	require.Equal(t, plain, polls(first, &old).ID, "builds without inputs go everywhere")
+}
