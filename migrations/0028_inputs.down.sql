@@ -28,8 +28,8 @@ BEGIN
 END $$;
 DROP TRIGGER IF EXISTS refuse_retry_without_inputs ON builds;
 DROP FUNCTION IF EXISTS refuse_retry_without_inputs;
-DROP TRIGGER IF EXISTS keep_from_unable_worker ON builds;
-DROP FUNCTION IF EXISTS keep_from_unable_worker;
+DROP TRIGGER IF EXISTS keep_from_010 ON builds;
+DROP FUNCTION IF EXISTS keep_from_010;
 DROP TRIGGER IF EXISTS keep_from_unmatched ON builds;
 DROP FUNCTION IF EXISTS keep_build;
 DROP TRIGGER IF EXISTS forget_features ON workers;

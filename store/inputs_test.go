@@ -162,7 +162,7 @@ func register(t *testing.T, capabilities string) store.Registration {
 
 func TestReservedLabelsFollowFromFeatures(t *testing.T) {
 	t.Parallel()
-	require.Nil(t, register(t, `{"labels":{"takt.env":"1","takt.timeout":"24"}}`).Labels, "what a worker sends does not count")
+	require.Empty(t, register(t, `{"labels":{"takt.env":"1","takt.timeout":"24"}}`).Labels, "what a worker sends does not count")
 	r := register(t, `{"labels":{"xcode":"16","takt.env":"7"},"features":["env","exit","timeout","later"],"max_timeout":14399}`)
 	require.Equal(t, store.Labels{"xcode": "16", "takt:env": "1", "takt:exit": "1", "takt:timeout": "2"}, r.Labels)
 	require.Equal(t, []string{"env", "exit", "timeout"}, r.Features)

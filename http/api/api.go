@@ -308,9 +308,8 @@ type Job struct {
 	Platform  string  `json:"platform" schema:"Platform"`
 	SourceURL string  `json:"source_url"`
 	CertsURL  *string `json:"certs_url"`
-	// InputsURL is null if the build has neither inputs nor labels. It is absent if the controller is of
-	// an earlier release.
-	InputsURL   *string `json:"inputs_url"`
+	// InputsURL is absent if the build has neither inputs nor labels.
+	InputsURL   *string `json:"inputs_url,omitempty" null:"never"`
 	BaseImageID string  `json:"baseImageId"`
 	SubmittedAt string  `json:"submitted_at" schema:"Time"`
 	// Attempt is sent back as X-Build-Attempt.

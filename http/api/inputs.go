@@ -25,7 +25,7 @@ type Limits struct {
 	// MaxAttempts is how many attempts the build has; absent if that is left to the controller.
 	MaxAttempts int `json:"max_attempts,omitempty" min:"1" max:"10"`
 	// RetryOn are the exit codes after which the build is tried again.
-	RetryOn []int `json:"retry_on,omitempty" min:"1" max:"255"`
+	RetryOn []int `json:"retry_on,omitempty" max:"16"`
 }
 
 // Inputs are what goes into a build beside its files.
@@ -133,5 +133,5 @@ func NewEnded(e store.Ended) *Ended {
 // FetchInputs is GET /api/builds/:id/inputs.
 var FetchInputs = declare[Holding, HeldInputs](holding, WorkerKey, scopeWorker, Fleet, "GET /api/builds/:id/inputs", Route{
 	ID: "fetchInputs", Summary: "Fetch parameters, secrets, limits and labels",
-	Text: "A job whose `inputs_url` is not null has some: its worker must not run the build without them.",
+	Text: "A job with an `inputs_url` has some: its worker must not run the build without them.",
 })

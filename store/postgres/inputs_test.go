@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -41,7 +42,7 @@ func TestInputsAreKeptAndDecideWhoGetsTheBuild(t *testing.T) {
 	labels, facts := b.build(func(s *store.Submission) { s.Labels = store.Labels{"cache": "pods"} }), b.build(with(store.Inputs{Facts: inputs.Facts}))
 	for _, got := range []store.Build{build, b.find(build.ID)} {
 		require.Equal(t, &inputs, got.Inputs)
-		require.Equal(t, "takt:env,takt.exit,takt.secrets,takt.timeout>=2,xcode>=16", got.Require.String())
+		require.Equal(t, "takt:env,takt:exit,takt:secrets,takt:timeout>=2,xcode>=16", got.Require.String())
 		require.Equal(t, "xcode>=16", got.Require.Public().String())
 		require.Equal(t, "parameters, retries by exit code, secrets, a time limit of 2 h", got.Require.Features())
 	}
@@ -63,9 +64,11 @@ func TestInputsAreKeptAndDecideWhoGetsTheBuild(t *testing.T) {
 	require.True(t, able.gets(build.ID).Jobs.First().HasInputs)
 	require.Equal(t, store.Labels{"xcode": "16.2"}, able.find().Labels, "reserved ones are not shown")
 
-	_, err = b.builds.Submit(t.Context(), store.Submission{
-		ID: "toolong", Platform: store.IOS, Inputs: &inputs, Require: store.StoredRequire(strings.Repeat("a", 50) + "=" + strings.Repeat("b", 60) + strings.Repeat(",x!="+strings.Repeat("c", 60), 6)),
-	})
+	long := strings.Repeat("a", 50)
+	for i := range 7 {
+		long += fmt.Sprintf(",a%d=%s", i, strings.Repeat("c", 60))
+	}
+	_, err = b.builds.Submit(t.Context(), store.Submission{ID: "toolong", Platform: store.IOS, Inputs: &inputs, Require: store.StoredRequire(long)})
 	require.Equal(t, store.InvalidArgument, store.CodeOf(err), "more than older controllers read")
 }
 
@@ -94,46 +97,29 @@ func (c *client) assign010() (build string) {
 	return build
 }
 
-func TestRelease010GivesNoBuildToAWorkerThatCantHaveItsInputs(t *testing.T) {
+// Its jobs would not say that the build has inputs, so it gives it to no worker at all.
+func TestRelease010HandsOutNoBuildThatNeedsAFeature(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		inputs store.Inputs
-		labels []string // of the worker
-		gets   bool
-	}{
-		"parameters, old worker":        {store.Inputs{Params: store.Params{"A": "1"}}, nil, false},
-		"parameters, other label":       {store.Inputs{Params: store.Params{"A": "1"}}, []string{"takt.env", "1", "takt:exit", "1"}, false},
-		"parameters, able worker":       {store.Inputs{Params: store.Params{"A": "1"}}, []string{"takt:env", "1"}, true},
-		"time limit, old worker":        {store.Inputs{Timeout: 3 * time.Hour}, nil, false},
-		"time limit, lower bound":       {store.Inputs{Timeout: 3 * time.Hour}, []string{"takt:timeout", "2"}, false},
-		"time limit, higher bound":      {store.Inputs{Timeout: 3 * time.Hour}, []string{"takt:timeout", "12"}, true},
-		"time limit, label is no limit": {store.Inputs{Timeout: 3 * time.Hour}, []string{"takt:timeout", "4h"}, false},
-		"all, one missing":              {everything(), []string{"takt:env", "1", "takt:exit", "1", "takt:timeout", "4"}, false},
-		"all, able worker":              {everything(), []string{"takt:env", "1", "takt:secrets", "1", "takt:exit", "1", "takt:timeout", "4"}, true},
-		"nothing that a worker does":    {store.Inputs{MaxAttempts: 1}, nil, true},
-	} {
-		inDatabase(t, name, func(b *fixture) {
-			build, w := b.build(with(c.inputs)), b.worker(labelled(c.labels...))
-			want := map[bool]string{true: build.ID}[c.gets]
-			b.except = append(b.except, "lines") // 0.1.0 numbers none
-			require.Equal(b.t, want, w.assign010())
-			state := map[bool]store.BuildState{true: store.Assigned, false: store.Pending}[c.gets]
-			require.Equal(b.t, state, b.find(build.ID).State, "and it is not failed")
-		})
+	b := setup(t)
+	b.except = append(b.except, "lines") // 0.1.0 numbers none
+	i := everything()
+	var need []store.Build
+	for _, one := range []store.Inputs{i, {Params: i.Params}, {Secrets: i.Secrets}, {Timeout: i.Timeout}, {RetryOn: i.RetryOn}} {
+		build := b.build(with(one), requires("gpu"))
+		require.Empty(t, b.worker(able("gpu", "1")).assign010())
+		require.Equal(t, store.Pending, b.find(build.ID).State, "and it is not failed")
+		need = append(need, build)
 	}
-	inDatabase(t, "values of a list are no conditions", func(b *fixture) {
-		b.except = append(b.except, "lines")
-		build := b.build(requires("pool in (a,takt.env,z)"))
-		require.Equal(b.t, build.ID, b.worker(labelled("pool", "a")).assign010())
-	})
-	inDatabase(t, "a build that waits for its retry", func(b *fixture) {
-		build := b.build()
-		b.exec(`UPDATE builds SET class = 0`)
-		require.Empty(b.t, b.worker(able()).assign010())
-		b.exec(`UPDATE builds SET class = 1`)
-		b.except = append(b.except, "lines")
-		require.Equal(b.t, build.ID, b.worker().assign010())
-	})
+	waits := b.build()
+	b.exec(`UPDATE builds SET class = 0 WHERE id = $1`, waits.ID)
+	require.Empty(t, b.worker(able()).assign010(), "it waits for its retry")
+	b.exec(`UPDATE builds SET state = 'cancelled', completed_at = now() WHERE state = 'pending'`)
+	for _, edit := range []func(*store.Submission){requires(""), requires("gpu"), requires("takt.env"), with(store.Inputs{MaxAttempts: 1}), with(store.Inputs{Facts: i.Facts})} {
+		build := b.build(edit)
+		require.Equal(t, build.ID, b.worker().assign010(), "as before")
+	}
+	b.exec(`UPDATE builds SET state = 'pending', completed_at = NULL WHERE id = $1`, need[0].ID)
+	b.worker(able("gpu", "1")).gets(need[0].ID)
 }
 
 // The statement of a retry of takt 0.1.0, and of 0e9fdba2 as far as it matters.
@@ -220,7 +206,7 @@ func TestOlderControllersRegisterWorkersWithoutFeatures(t *testing.T) {
 
 // failBefore is how 0e9fdba2 fails builds of classes that it believes to have no workers.
 const failBefore = `UPDATE builds SET state = 'failed', completed_at = now(), updated_at = now(), log_lines = log_lines + 1,
-	error_message = 'No worker can take this build: it needs ' || platform || CASE WHEN k.require <> '' THEN ' with ' || k.require ELSE '' END
+	error_message = 'No worker can take this build: it needs ' || builds.platform || CASE WHEN k.require <> '' THEN ' with ' || k.require ELSE '' END
 FROM build_classes k WHERE k.id = class AND state = 'pending'`
 
 func TestOlderControllersFailNoBuildWhoseClassTheyCantRead(t *testing.T) {

@@ -76,8 +76,7 @@ func TestInstallOlderControllersKeepInputs(t *testing.T) {
 	params := client.Submit{Inputs: store.Inputs{Params: store.Params{"BUILD_NUMBER": "42"}}}
 
 	able := register(ours, `{`+features+`}`)
-	_, err := ours.Client.SetDraining(t.Context(), able.ID, true)
-	require.NoError(t, err, "it is known, and gets nothing for now")
+	takttest.Call(t, ours, api.DrainWorker, api.WorkerOrder{ID: api.WorkerID(able.ID)}) // it is known, and gets nothing for now
 	build := submit(params)
 	for _, at := range all {
 		for _, from := range all {
@@ -106,23 +105,22 @@ func TestInstallOlderControllersKeepInputs(t *testing.T) {
 	}
 	require.Equal(t, "1", takttest.Answer(t, n, "SELECT count(*)::text FROM builds WHERE state = 'pending'"), "refused retries leave nothing")
 
-	_, err = ours.Client.SetDraining(t.Context(), able.ID, false)
-	require.NoError(t, err)
-	for i, at := range []*process.Controller{second, first, ours} {
-		if i > 0 {
-			build = submit(params)
-		}
-		var job *api.Job
-		takttest.Eventually(t, "the worker gets the build", func() bool { job = polls(at, &able); return job != nil })
-		require.Equal(t, build, job.ID)
-		require.Equal(t, at == ours, job.InputsURL != nil)
-		inputs, err := client.Call(t.Context(), ours.Client, api.FetchInputs, api.Holding{ID: api.BuildID(build), WorkerID: api.HolderID(able.ID)})
-		require.NoError(t, err)
-		require.Equal(t, map[string]string{"BUILD_NUMBER": "42"}, inputs.Params)
-		_, err = ours.Client.Upload(t.Context(), client.Upload{Held: client.Held{BuildID: build, WorkerID: able.ID}, ErrorMessage: "enough"})
-		require.NoError(t, err)
+	takttest.Call(t, ours, api.ResumeWorker, api.WorkerOrder{ID: api.WorkerID(able.ID)})
+	for _, at := range []*process.Controller{first, second} {
+		require.Nil(t, polls(at, &able), "their jobs would not say that the build has inputs")
 	}
+	require.Equal(t, string(store.Pending), state(build))
+	job := polls(ours, &able)
+	require.Equal(t, build, job.ID)
+	inputs := takttest.Call(t, ours, api.FetchInputs, api.Holding{ID: api.BuildID(build), WorkerID: api.HolderID(able.ID)})
+	require.Equal(t, map[string]string{"BUILD_NUMBER": "42"}, inputs.Params)
+	_, err = ours.Client.Upload(t.Context(), client.Upload{Held: client.Held{BuildID: build, WorkerID: able.ID}, ErrorMessage: "enough"})
+	require.NoError(t, err)
+
 	plain := submit(client.Submit{})
 	old := register(first, `{}`)
 	require.Equal(t, plain, polls(first, &old).ID, "builds without inputs go everywhere")
+	plain = submit(client.Submit{Require: "pool=a"})
+	labelled := register(second, `{"labels":{"pool":"a"}}`)
+	require.Equal(t, plain, polls(second, &labelled).ID)
 }
