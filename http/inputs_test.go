@@ -137,7 +137,7 @@ func TestSubmitRefusesWrongInputs(t *testing.T) {
 		"a branch":           {"branch", "a\nb", 400, store.InvalidFact, ""},
 		"a remote":           {"remote", "https://a:%zz@b", 400, store.InvalidFact, "Invalid request: remote: is no URL"},
 		"a reserved label":   {"require", "takt.env", 400, store.InvalidArgument, `Invalid request: require: "takt.env": names that begin with takt. are reserved`},
-		"too many needs":     {"require", strings.TrimPrefix(longer, ",") + ",a" + strings.Repeat("d", 50), 400, store.InvalidArgument, "Invalid request: require, with what the build's inputs need: at most 512 bytes"},
+		"too many needs":     {"require", strings.TrimPrefix(longer, ",") + ",a" + strings.Repeat("d", 58), 400, store.InvalidArgument, "Invalid request: require, with what the build's inputs need: at most 512 bytes"},
 	} {
 		parts := []part{source("x"), ios(), textPart(c.field, c.value)}
 		if c.field == "require" {

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,9 +12,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
+	"takt/store/postgres"
 )
 
 func with(i store.Inputs) func(*store.Submission) {
@@ -289,4 +292,61 @@ func TestBuildsThatNeedInputsFailIfNoWorkerCanHaveThem(t *testing.T) {
 	b.exec(`UPDATE builds SET updated_at = now() - interval '1 h'`)
 	require.Len(t, check(), 1)
 	require.Equal(t, "No worker can take this build: it needs ios with parameters,a time limit of 1 h,xcode", b.find(build.ID).ErrorMessage)
+}
+
+// statements notes the statements of a pool by their names. Only one goroutine runs some at a time.
+type statements struct{ names []string }
+
+func (s *statements) note(sql string) {
+	if name, _, ok := strings.Cut(strings.TrimPrefix(sql, "/* "), " */"); ok && name != "session" {
+		s.names = append(s.names, name)
+	}
+}
+
+func (s *statements) take() (names []string) {
+	names, s.names = s.names, nil
+	return names
+}
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	s.note(q.SQL)
+	return ctx
+}
+func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (s *statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+func (s *statements) TraceBatchQuery(_ context.Context, _ *pgx.Conn, q pgx.TraceBatchQueryData) {
+	s.note(q.SQL)
+}
+func (*statements) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+func TestABuildWithoutInputsCostsNoStatement(t *testing.T) {
+	t.Parallel()
+	b, seen := setup(t), &statements{}
+	cfg := b.Pool.Config().Copy()
+	cfg.ConnConfig.Tracer = seen
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	defer pool.Close()
+	db := postgres.New()
+	db.Use(pool)
+	builds, queue := postgres.NewBuilds(db, postgres.BuildsConfig{}), postgres.NewQueue(db, postgres.QueueConfig{})
+	for _, inputs := range []*store.Inputs{nil, {Facts: store.Facts{Branch: "main"}}} {
+		s := submission(t)
+		s.Inputs = inputs
+		build := must(builds.Submit(t.Context(), s))(t)
+		submit := seen.take()
+		w := b.worker(able())
+		require.Equal(t, build.ID, jobID(must(queue.Assign(t.Context(), []store.Poll{w.request()}))(t)[0]))
+		take := seen.take()
+		must(builds.Finish(t.Context(), failure(build.ID, w.id)))(t)
+		require.Equal(t, []string{"read_workers", "begin", "patience", "lock_workers", "claim_builds", "assign_builds", "assign_workers", "commit"}, take)
+		require.Equal(t, []string{"begin", "try_enders", "try_ends", "end_builds", "end_workers", "commit"}, seen.take())
+		want := []string{"insert_builds"}
+		if inputs != nil {
+			want = append(want, "insert_inputs")
+		}
+		require.Equal(t, want, submit)
+	}
 }
