@@ -113,7 +113,7 @@ func (p *paramFlags) read(s *cli.Session, env func(string) (string, bool)) (stor
 		}
 	}
 	if len(params) == 0 {
-		return nil, nil //nolint:nilnil // none
+		return nil, nil
 	}
 	return params, nil
 }
@@ -161,7 +161,7 @@ const maxParamsFile = 1 << 20
 
 // readParams reads a file of parameters.
 func readParams(file string, into store.Params) error {
-	f, err := os.Open(file) //nolint:gosec // the user names it
+	f, err := os.Open(file)
 	if err != nil {
 		return cli.AsUsage(err)
 	}
