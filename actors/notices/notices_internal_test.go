@@ -172,8 +172,8 @@ func commitBody(t *testing.T, b *fixture, commit string) string {
 // oneCommit is a store where every commit has the same build.
 type oneCommit struct{ Store }
 
-func (*oneCommit) Commit(context.Context, string, store.Platform) (string, store.BuildState, error) {
-	return "b", store.Completed, nil
+func (*oneCommit) Commit(context.Context, string, store.Platform) (store.Build, error) {
+	return store.Build{ID: "b", State: store.Completed}, nil
 }
 
 func TestATokenIsSentToGitHubOnly(t *testing.T) {

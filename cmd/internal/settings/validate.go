@@ -12,6 +12,7 @@ import (
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/otlp"
 	"takt/http/edge"
+	"takt/store"
 	"takt/store/seal"
 )
 
