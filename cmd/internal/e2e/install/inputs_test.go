@@ -75,8 +75,8 @@ func TestInstallOlderControllersKeepInputs(t *testing.T) {
 	const features = `"features":["env","exit","timeout"],"max_timeout":14400`
 	params := client.Submit{Inputs: store.Inputs{Params: store.Params{"BUILD_NUMBER": "42"}}}
 
-	able := register(ours, `{`+features+`}`)
-	takttest.Call(t, ours, api.DrainWorker, api.WorkerOrder{ID: api.WorkerID(able.ID)}) // it is known, and gets nothing for now
+	known := register(ours, `{`+features+`}`)
+	takttest.Call(t, ours, api.DrainWorker, api.WorkerOrder{ID: api.WorkerID(known.ID)}) // it could take the build, and gets nothing for now
 	build := submit(params)
 	for _, at := range all {
 		for _, from := range all {
@@ -105,7 +105,7 @@ func TestInstallOlderControllersKeepInputs(t *testing.T) {
 	}
 	require.Equal(t, "1", takttest.Answer(t, n, "SELECT count(*)::text FROM builds WHERE state = 'pending'"), "refused retries leave nothing")
 
-	takttest.Call(t, ours, api.ResumeWorker, api.WorkerOrder{ID: api.WorkerID(able.ID)})
+	able := register(ours, `{`+features+`}`)
 	for _, at := range []*process.Controller{first, second} {
 		require.Nil(t, polls(at, &able), "their jobs would not say that the build has inputs")
 	}
