@@ -47,7 +47,7 @@ func TestInstallOlderControllersKeepInputs(t *testing.T) {
 	}
 	// In this order, because none starts on the database of a later one.
 	first := start("release-010", buildCommit(t, dir, release010))
-	second := start("before-inputs", buildCommit(t, dir, beforeInputs), "TAKT_UNMATCHED_TTL=2s", "TAKT_CHECK_INTERVAL=1s")
+	second := start("before-inputs", buildCommit(t, dir, beforeInputs), "TAKT_UNMATCHED_TTL=2s", "TAKT_CHECK_INTERVAL=1s", "TAKT_BUILD_TIMEOUT=15s", "TAKT_WORKER_TIMEOUT=15s") // it looks for silence, and for workers, when it has been ready for so long
 	ours := start("ours", now, "TAKT_CHECK_INTERVAL=1h")
 	all := []*process.Controller{first, second, ours}
 
