@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -51,25 +52,40 @@ func TestInstallOlderControllersKeepInputs(t *testing.T) {
 	ours := start("ours", now, "TAKT_CHECK_INTERVAL=1h")
 	all := []*process.Controller{first, second, ours}
 
-	submit := func(s client.Submit) string {
+	again := func(f func(context.Context) error) { // a busy machine's database may take too long
 		t.Helper()
-		s.Platform, s.Source = store.IOS, client.Bytes(takttest.Zip(t, map[string]string{"a": "b"}))
-		b, err := ours.Client.Submit(t.Context(), s)
-		require.NoError(t, err)
-		return b.ID
+		retry := client.Retry{Temporary: client.Temporary}
+		retry.Min, retry.Max = 100*time.Millisecond, 2*time.Second
+		require.NoError(t, retry.Do(t.Context(), f))
 	}
-	register := func(c *process.Controller, capabilities string) api.Registered {
+	submit := func(s client.Submit) (id string) {
 		t.Helper()
-		r, err := c.Client.Register(t.Context(), api.Register{Name: "w", Capabilities: []byte(capabilities)})
-		require.NoError(t, err)
+		s.Platform, s.Source, s.IdempotencyKey = store.IOS, client.Bytes(takttest.Zip(t, map[string]string{"a": "b"})), client.NewIdempotencyKey()
+		again(func(ctx context.Context) error {
+			b, err := ours.Client.Submit(ctx, s)
+			id = b.ID
+			return err
+		})
+		return id
+	}
+	register := func(c *process.Controller, capabilities string) (r api.Registered) {
+		t.Helper()
+		again(func(ctx context.Context) (err error) {
+			r, err = c.Client.Register(ctx, api.Register{Name: "w", Capabilities: []byte(capabilities)})
+			return err
+		})
 		return r
 	}
-	polls := func(c *process.Controller, w *api.Registered) *api.Job {
+	polls := func(c *process.Controller, w *api.Registered) (job *api.Job) {
 		t.Helper()
-		r, err := c.Client.Poll(t.Context(), client.Poll{Token: w.AccessToken})
-		require.NoError(t, err)
-		w.AccessToken = r.AccessToken
-		return r.Job
+		again(func(ctx context.Context) error {
+			r, err := c.Client.Poll(ctx, client.Poll{Token: w.AccessToken})
+			if err == nil {
+				w.AccessToken, job = r.AccessToken, r.Job
+			}
+			return err
+		})
+		return job
 	}
 	state := func(id string) string { return takttest.Status(t, ours, id).State }
 	const features = `"features":["env","exit","timeout"],"max_timeout":14400`
