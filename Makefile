@@ -128,7 +128,7 @@ test-proxies: setup-postgres ## run nginx and Caddy, as configured in deploy/, i
 
 test-controllers: setup-postgres ## kill, stop, replace and upgrade (from 0.1.0) controllers behind HAProxy, as configured in deploy/
 	@.ci/setup haproxy
-	$(INSTALL_TEST) -run TestInstallHAProxy
+	$(INSTALL_TEST) -run 'TestInstallHAProxy|TestInstallOlderControllers'
 
 test-databases: setup-postgres ## run takt behind PgBouncer in transaction mode
 	@.ci/setup pgbouncer

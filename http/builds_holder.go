@@ -41,6 +41,7 @@ func (h *holders) routes() []edge.Route {
 		edge.OnRequest(h.edge, api.FetchSource, h.source),
 		edge.OnRequest(h.edge, api.FetchCerts, h.certs),
 		edge.OnRequest(h.edge, api.FetchCertsSecure, h.certsSecure),
+		edge.OnRequest(h.edge, api.FetchInputs, h.inputs),
 		edge.OnAs(h.edge, api.PostTelemetry, h.telemetry),
 		edge.OnAs(h.edge, api.WriteLogs, h.logs),
 		edge.OnAs(h.edge, api.SendHeartbeat, h.heartbeat),
@@ -327,10 +328,18 @@ type namedIn struct {
 
 // buildNamed is a body whose members may have any type, because the errors name them.
 type buildNamed struct {
-	BuildID json.RawMessage `json:"build_id"`
-	Error   json.RawMessage `json:"error"`
+	BuildID  json.RawMessage `json:"build_id"`
+	Error    json.RawMessage `json:"error"`
+	ExitCode json.RawMessage `json:"exit_code"`
+	Signal   json.RawMessage `json:"signal"`
+	TimedOut json.RawMessage `json:"timed_out"`
 
 	id, message string
+}
+
+// ended returns how the command ended.
+func (b *buildNamed) ended() store.Ended {
+	return endedOf(string(b.ExitCode), string(b.Signal), string(b.TimedOut))
 }
 
 // Check implements [api.Checker]: it reads the members.

@@ -42,9 +42,10 @@ func (in *submission) content() [sha256.Size]byte {
 		Priority      int
 		Labels        store.Labels // ordered by name
 		Source, Certs *file
-		Require       string `json:",omitempty"` // as well as Prefer not there in keys of the release before
-		Prefer        string `json:",omitempty"`
-	}{in.platform, in.priority, labels, describe(in.source), describe(in.certs), in.require.String(), in.prefer.String()})
+		Require       string        `json:",omitempty"` // as well as Prefer not there in keys of the release before
+		Prefer        string        `json:",omitempty"`
+		Inputs        *store.Inputs `json:",omitempty"` // as well
+	}{in.platform, in.priority, labels, describe(in.source), describe(in.certs), in.require.String(), in.prefer.String(), in.given()})
 	if err != nil {
 		panic(err) // impossible: strings and numbers
 	}

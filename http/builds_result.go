@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"mime/multipart"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +28,9 @@ type outcome struct {
 	success      string
 	errorMessage string
 	fault        store.Fault
+	exit         string // the fields exit_code, signal and timed_out
+	signal       string
+	timedOut     string
 	file         *storage.Upload // nil for none
 	fileName     string          // as it was uploaded
 	body         *edge.Body
@@ -146,6 +150,12 @@ func (h *holders) takeUpload(ctx context.Context, f *edge.Form, p *multipart.Par
 		var fault string
 		fault, err = f.Field(p)
 		in.fault = store.Fault(fault)
+	case "exit_code":
+		in.exit, err = f.Field(p)
+	case "signal":
+		in.signal, err = f.Field(p)
+	case "timed_out":
+		in.timedOut, err = f.Field(p)
 	case "result":
 		if in.file != nil {
 			return edge.Invalid("More than one result file")
@@ -155,6 +165,19 @@ func (h *holders) takeUpload(ctx context.Context, f *edge.Form, p *multipart.Par
 		in.file, err = h.forms.file(ctx, f, p, "Result file", h.cfg.MaxResult, "", false)
 	}
 	return err
+}
+
+// endedOf returns how a command ended. It ignores what is no number, because a result must not be
+// refused for it.
+func endedOf(exit, signal, timedOut string) store.Ended {
+	number := func(text string) *int {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return nil
+		}
+		return &n
+	}
+	return store.NewEnded(number(exit), number(signal), timedOut == "true")
 }
 
 // sameField reads a field that must equal the known value.
@@ -208,7 +231,7 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) (
 	}
 	result := store.Result{
 		BuildID: in.heartbeat.BuildID, WorkerID: in.heartbeat.WorkerID, Attempt: in.heartbeat.Attempt,
-		Success: success, ErrorMessage: in.errorMessage, Fault: in.fault,
+		Success: success, ErrorMessage: in.errorMessage, Fault: in.fault, Ended: endedOf(in.exit, in.signal, in.timedOut),
 	}
 	switch {
 	case !success && in.fault.OfWorker():
@@ -216,7 +239,7 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) (
 	case !success:
 		return uploaded(false), h.record(ctx, b, result)
 	}
-	result.ErrorMessage = ""
+	result.ErrorMessage, result.Ended = "", ""
 	name := resultName(b.ID, b.Platform, in.fileName)
 	if b.State.Final() { // a repeat or a refusal: the file is not kept
 		result.File = &store.File{Name: name, Size: in.file.Size, SHA256: in.file.SHA256}
@@ -302,7 +325,7 @@ func (h *holders) fail(ctx context.Context, _ echo.Context, in namedIn) (any, er
 	case b.State.Final() && b.State != store.Failed:
 		return nil, store.NewError(store.Conflict, "Build already finished")
 	case b.State != store.Failed: // a repeat changes nothing
-		err = h.finish(ctx, b, store.Result{BuildID: b.ID, WorkerID: heartbeat.WorkerID, Attempt: heartbeat.Attempt, ErrorMessage: in.Body.message})
+		err = h.finish(ctx, b, store.Result{BuildID: b.ID, WorkerID: heartbeat.WorkerID, Attempt: heartbeat.Attempt, ErrorMessage: in.Body.message, Ended: in.Body.ended()})
 	}
 	return ended{uploaded(false), heartbeat.WorkerID}, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"mime/multipart"
 	"slices"
 	"strings"
@@ -46,6 +47,8 @@ type submission struct {
 	source   *storage.Upload
 	certs    *storage.Upload // nil for none
 	once     *edge.Once      // nil without an Idempotency-Key
+	inputs   store.Inputs
+	taken    []string // the fields of inputs that have arrived
 }
 
 func (in *submission) discard() {
@@ -118,7 +121,10 @@ func (h *submissions) read(ctx context.Context, c echo.Context, in *submission) 
 	case !slices.Contains(h.cfg.Platforms, in.platform):
 		return wrongPlatform(h.cfg.Platforms)
 	}
-	return edge.CallerOf(ctx).Key.Submits(in.priority)
+	if err := edge.CallerOf(ctx).Key.Submits(in.priority); err != nil {
+		return err
+	}
+	return h.checkInputs(ctx, in)
 }
 
 // wrongPlatform returns the error for a platform that is not among those given.
@@ -160,6 +166,8 @@ func (h *submissions) take(ctx context.Context, f *edge.Form, p *multipart.Part,
 		if v, err = f.Field(p); err == nil {
 			in.prefer, err = store.ParseRequire("prefer", v)
 		}
+	default:
+		err = h.takeInput(f, p, in)
 	}
 	return err
 }
@@ -169,6 +177,7 @@ func (h *submissions) record(ctx context.Context, in *submission, status int, to
 	sub := store.Submission{
 		ID: in.id, Platform: in.platform, Priority: in.priority, Labels: in.labels, TokenHash: store.HashToken(token),
 		RetryOf: in.retryOf, Submitter: in.by, Require: in.require, Prefer: in.prefer,
+		Inputs: in.given(),
 	}
 	if in.once != nil {
 		sub.Once = in.storedOnce(status, token)
@@ -227,8 +236,16 @@ func (h *submissions) retry(ctx context.Context, in api.RetryBuildIn) (reply api
 	if err := h.store.RetryWaits(ctx, old.ID); err != nil {
 		return reply, err
 	}
-	err = h.builds.audit.do(ctx, entry{"retry", "build/" + old.ID, in.Reason, map[string]any{}}, func(ctx context.Context) error {
-		made := &submission{id: store.NewID(), platform: old.Platform, priority: old.Priority, labels: old.Labels, require: old.Require, prefer: old.Prefer, retryOf: old.ID, by: by}
+	inputs, err := h.changed(ctx, old.Inputs, in.Body.Params)
+	if err != nil {
+		return reply, err
+	}
+	detail := map[string]any{}
+	if len(in.Body.Params) > 0 {
+		detail["params"] = slices.Sorted(maps.Keys(in.Body.Params)) // values are nobody else's business
+	}
+	err = h.builds.audit.do(ctx, entry{"retry", "build/" + old.ID, in.Reason, detail}, func(ctx context.Context) error {
+		made := &submission{id: store.NewID(), platform: old.Platform, priority: old.Priority, labels: old.Labels, require: old.Require.Public(), prefer: old.Prefer, retryOf: old.ID, by: by, inputs: inputs}
 		defer made.discard()
 		var b store.Build
 		token := store.NewBuildToken()
@@ -240,7 +257,7 @@ func (h *submissions) retry(ctx context.Context, in api.RetryBuildIn) (reply api
 		})
 		first := api.NewSubmitted(b, token)
 		reply = api.Retried{
-			ID: first.ID, Status: first.Status, SubmittedAt: first.SubmittedAt, AccessToken: token, OriginalBuildID: old.ID,
+			ID: first.ID, Status: first.Status, SubmittedAt: first.SubmittedAt, AccessToken: token, OriginalBuildID: old.ID, Inputs: first.Inputs,
 		}
 		return err
 	})

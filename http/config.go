@@ -26,6 +26,8 @@ type Config struct {
 	Version, Commit string
 	// BuildTokenLife is how long a build's token is valid.
 	BuildTokenLife time.Duration
+	// MaxBuildTimeout is the longest time limit that a build may be submitted with.
+	MaxBuildTimeout time.Duration
 	// Platforms are those that builds may be for.
 	Platforms []store.Platform
 	// BaseImageID is sent to workers with each build.
@@ -68,6 +70,7 @@ func (c Config) WithDefaults() Config {
 		c.Platforms = []store.Platform{store.IOS, store.Android}
 	}
 	c.BuildTokenLife = cmp.Or(c.BuildTokenLife, 30*24*time.Hour)
+	c.MaxBuildTimeout = cmp.Or(c.MaxBuildTimeout, store.MaxTimeout)
 	c.PollRate = cmp.Or(c.PollRate, 100)
 	c.RegisterRate = cmp.Or(c.RegisterRate, 5000)
 	c.MaxSource = cmp.Or(c.MaxSource, api.MaxSource)

@@ -206,7 +206,7 @@ func (p *promises) ofHolders() {
 	mine := func(more ...string) map[string]string {
 		return key(append([]string{"X-Worker-Id", p.holder.ID, "X-Build-Id", p.held.ID}, more...)...)
 	}
-	for what, body := range map[string]string{"GET source": "", "GET certs": "", "GET certs-secure": "", "POST logs": line, "POST telemetry": figures} {
+	for what, body := range map[string]string{"GET source": "", "GET certs": "", "GET certs-secure": "", "GET inputs": "", "POST logs": line, "POST telemetry": figures} {
 		method, what, _ := strings.Cut(what, " ")
 		request, nobodys := method+" "+at(p.held.ID, "/"+what), method+" "+at(p.waiting.ID, "/"+what)
 		p.check(
@@ -242,6 +242,7 @@ func (p *promises) ofHolders() {
 		promise{404, "Source not found", "GET " + at(bare.ID, "/source"), its, ""},
 		promise{422, "Failed to process certs file", "GET " + at(p.held.ID, "/certs-secure"), mine(), ""},
 		promise{200, "", "GET " + at(p.held.ID, "/source"), mine("X-Build-Attempt", "2"), ""},
+		promise{200, "", "GET " + at(p.held.ID, "/inputs"), mine(), ""},
 		promise{200, "", logs, mine(), line},
 		promise{200, "", logs, mine(), `{"logs":[` + line + `,{"level":"debug","message":"x"}]}`},
 		promise{200, "", telemetry, mine(), figures},

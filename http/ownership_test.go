@@ -96,7 +96,7 @@ func acts() []act {
 	}
 	return []act{
 		alias("/api/workers/fail"), alias("/api/workers/heartbeat"),
-		route("GET", "/certs-secure", ""),
+		route("GET", "/certs-secure", ""), route("GET", "/inputs", ""),
 		route("POST", "/telemetry", `{"type":"monitor_started","timestamp":"2026-01-01T00:00:00Z","data":{}}`),
 		route("GET", "/source", ""), route("HEAD", "/source", ""), route("GET", "/certs", ""), route("HEAD", "/certs", ""),
 		route("GET", "/certs-secure", ""), route("POST", "/telemetry", `{"type":"heartbeat","timestamp":"t","data":{"stage":"forged"}}`),

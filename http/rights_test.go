@@ -206,7 +206,7 @@ func TestRightsOfEachRouteAndCredential(t *testing.T) {
 func pathFor(at, build, held string) string {
 	method, path, _ := strings.Cut(at, " ")
 	last := path[strings.LastIndexByte(path, '/')+1:]
-	if strings.HasPrefix(path, "/api/builds/") && (slices.Contains([]string{"source", "certs", "certs-secure", "heartbeat", "telemetry"}, last) || method == "POST" && last == "logs") {
+	if strings.HasPrefix(path, "/api/builds/") && (slices.Contains([]string{"source", "certs", "certs-secure", "inputs", "heartbeat", "telemetry"}, last) || method == "POST" && last == "logs") {
 		build = held
 	}
 	for _, of := range []string{"/api/builds/:id", "/builds/:id"} {

@@ -102,7 +102,7 @@ func (h *workers) register(ctx context.Context, in registration) (reply api.Regi
 	h.edge.Belongs(edge.CallerOf(ctx), reg.ID)
 	reply = api.Registered{
 		ID: reg.ID, AccessToken: h.tokens.Issue(known.Token), Status: "registered",
-		Message: "Worker registered", BaseImageID: h.baseImage,
+		Message: "Worker registered", BaseImageID: h.baseImage, Features: reg.Features,
 	}
 	if known.Again {
 		reply.Status, reply.Message = "re-registered", "Worker re-registered"

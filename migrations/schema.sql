@@ -98,6 +98,23 @@ CREATE TABLE build_ids (
     CONSTRAINT build_ids_pkey PRIMARY KEY (id)
 );
 
+CREATE TABLE build_inputs (
+    build bigint NOT NULL,
+    root bigint,
+    params jsonb,
+    params_optional boolean NOT NULL DEFAULT false,
+    secrets jsonb,
+    timeout_s integer,
+    max_attempts smallint,
+    retry_on smallint[],
+    facts jsonb,
+    home_class integer,
+    due_at timestamp with time zone,
+    CONSTRAINT build_inputs_pkey PRIMARY KEY (build),
+    CONSTRAINT build_inputs_build_fkey FOREIGN KEY (build) REFERENCES builds(seq) ON DELETE CASCADE
+);
+CREATE INDEX build_inputs_root ON build_inputs USING btree (root) WHERE (root IS NOT NULL);
+
 CREATE TABLE build_labels (
     build bigint NOT NULL,
     labels jsonb NOT NULL,
@@ -162,6 +179,8 @@ CREATE TABLE builds (
     log_lines integer NOT NULL DEFAULT 0,
     submitter text,
     class integer,
+    has_inputs boolean,
+    ended text,
     CONSTRAINT builds_pkey PRIMARY KEY (seq),
     CONSTRAINT builds_holder CHECK (((state <> ALL (ARRAY['assigned'::text, 'building'::text])) OR (worker_id IS NOT NULL))),
     CONSTRAINT builds_platform_check CHECK ((platform <> ''::text)) NOT VALID,
@@ -177,8 +196,11 @@ CREATE INDEX builds_in_order ON builds USING btree ("position", seq) WHERE (stat
 CREATE INDEX builds_retries ON builds USING btree (retry_root) WHERE ((state = 'pending'::text) AND (retry_root IS NOT NULL));
 CREATE INDEX builds_unsuccessful ON builds USING btree (seq) WHERE (state = ANY (ARRAY['failed'::text, 'cancelled'::text]));
 CREATE TRIGGER append_log_tail BEFORE UPDATE OF state ON builds FOR EACH ROW WHEN (((old.log_bytes > 50331648) AND (old.state = ANY (ARRAY['assigned'::text, 'building'::text])) AND (new.state <> ALL (ARRAY['assigned'::text, 'building'::text])))) EXECUTE FUNCTION append_log_tail();
+CREATE TRIGGER keep_from_010 BEFORE UPDATE OF state ON builds FOR EACH ROW WHEN (((old.state = 'pending'::text) AND (new.state = 'assigned'::text) AND (new.class <> ALL (ARRAY[1, 2])) AND (new.log_lines = old.log_lines))) EXECUTE FUNCTION keep_from_010();
+CREATE TRIGGER keep_from_unmatched BEFORE UPDATE OF state ON builds FOR EACH ROW WHEN (((old.state = 'pending'::text) AND (new.state = 'failed'::text) AND (new.class <> ALL (ARRAY[1, 2])) AND (new.error_message ~~ 'No worker can take this build: it needs % with %takt:%'::text))) EXECUTE FUNCTION keep_build();
 CREATE TRIGGER move_build BEFORE UPDATE OF priority ON builds FOR EACH ROW WHEN (((new.priority <> old.priority) AND (new."position" = old."position"))) EXECUTE FUNCTION set_build_position();
 CREATE TRIGGER notice_of_build AFTER UPDATE OF state ON builds FOR EACH ROW WHEN (((new.state <> old.state) AND (new.state = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'pending'::text])))) EXECUTE FUNCTION notice_of_build();
+CREATE TRIGGER refuse_retry_without_inputs BEFORE INSERT ON builds FOR EACH ROW WHEN (((new.has_inputs IS NULL) AND (new.retry_root IS NOT NULL))) EXECUTE FUNCTION refuse_retry_without_inputs();
 CREATE TRIGGER set_build_class BEFORE INSERT ON builds FOR EACH ROW WHEN ((new.class IS NULL)) EXECUTE FUNCTION set_build_class();
 CREATE TRIGGER set_build_position BEFORE INSERT ON builds FOR EACH ROW WHEN ((new."position" IS NULL)) EXECUTE FUNCTION set_build_position();
 
@@ -422,12 +444,14 @@ CREATE TABLE workers (
     poll_closed_at timestamp with time zone,
     left_at timestamp with time zone,
     labels jsonb,
+    registered_at_count bigint,
     CONSTRAINT workers_held_check CHECK ((held >= 0)),
     CONSTRAINT workers_slots_check CHECK ((slots >= 1)),
     CONSTRAINT workers_status_check CHECK ((status = ANY (ARRAY['idle'::text, 'building'::text, 'offline'::text])))
 ) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000, autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0.2, autovacuum_analyze_threshold=500);
 CREATE INDEX workers_id ON workers USING btree (id);
 CREATE INDEX workers_number ON workers USING btree (number);
+CREATE TRIGGER forget_features BEFORE UPDATE OF slots ON workers FOR EACH ROW WHEN (((new.labels IS NOT NULL) AND ((new.labels)::text ~~ '%"takt:%'::text) AND (new.registered_at_count IS DISTINCT FROM new.used))) EXECUTE FUNCTION forget_features();
 CREATE TRIGGER notice_of_worker AFTER UPDATE OF status, quarantine ON workers FOR EACH ROW WHEN ((((new.status = 'offline'::text) <> (old.status = 'offline'::text)) OR (((new.quarantine IS NULL) <> (old.quarantine IS NULL)) AND (new.status <> 'offline'::text)))) EXECUTE FUNCTION notice_of_worker();
 
 CREATE SEQUENCE throttle_claims AS bigint START 1 INCREMENT 1;
@@ -471,6 +495,15 @@ BEGIN
     RETURN NEW;
 END $function$;
 
+CREATE OR REPLACE FUNCTION forget_features()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    NEW.labels := (SELECT jsonb_object_agg(key, value) FROM jsonb_each(NEW.labels) WHERE NOT starts_with(key, 'takt:'));
+    RETURN NEW;
+END $function$;
+
 CREATE OR REPLACE FUNCTION insert_notices(event text, platforms text[], labels jsonb, data jsonb)
  RETURNS void
  LANGUAGE plpgsql
@@ -511,21 +544,48 @@ BEGIN
     END LOOP;
 END $function$;
 
+CREATE OR REPLACE FUNCTION keep_build()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RETURN NULL;
+END $function$;
+
+CREATE OR REPLACE FUNCTION keep_from_010()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF NEW.class = 0 OR EXISTS (SELECT FROM build_classes WHERE id = NEW.class AND require LIKE '%takt:%') THEN
+        RETURN NULL;
+    END IF;
+    RETURN NEW;
+END $function$;
+
 CREATE OR REPLACE FUNCTION notice_of_build()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
 DECLARE
     labels jsonb;
+    facts  jsonb;
 BEGIN
     IF NOT EXISTS (SELECT FROM notice_subscriptions) THEN
         RETURN NULL;
     END IF;
     labels := coalesce((SELECT l.labels FROM build_labels l WHERE l.build = NEW.seq), '{}');
+    IF NEW.has_inputs THEN
+        SELECT i.facts INTO facts FROM build_inputs i WHERE i.build = NEW.seq;
+    END IF;
     PERFORM insert_notices('build.' || CASE NEW.state WHEN 'pending' THEN 'requeued' ELSE NEW.state END, ARRAY[NEW.platform], labels,
         jsonb_strip_nulls(jsonb_build_object('id', NEW.id, 'platform', NEW.platform, 'labels', labels, 'submitter', NEW.submitter,
             'attempt', NEW.attempt, 'worker_id', coalesce(NEW.worker_id, NEW.last_worker_id), 'error', NEW.error_message,
-            'submitted_at', NEW.submitted_at, 'started_at', NEW.started_at, 'completed_at', NEW.completed_at)));
+            'ended', CASE split_part(NEW.ended, ':', 1)
+                WHEN 'exit' THEN jsonb_build_object('exit_code', split_part(NEW.ended, ':', 2)::bigint)
+                WHEN 'signal' THEN jsonb_build_object('signal', split_part(NEW.ended, ':', 2)::bigint)
+                WHEN 'timeout' THEN '{"timed_out": true}' END,
+            'submitted_at', NEW.submitted_at, 'started_at', NEW.started_at, 'completed_at', NEW.completed_at)) || coalesce(facts, '{}'));
     RETURN NULL;
 END $function$;
 
@@ -558,14 +618,16 @@ CREATE OR REPLACE FUNCTION notice_of_worker()
  LANGUAGE plpgsql
 AS $function$
 DECLARE
-    event text := CASE WHEN NEW.status = 'offline' THEN 'offline' WHEN NEW.quarantine IS NOT NULL THEN 'quarantined' ELSE 'back' END;
+    event  text := CASE WHEN NEW.status = 'offline' THEN 'offline' WHEN NEW.quarantine IS NOT NULL THEN 'quarantined' ELSE 'back' END;
+    labels jsonb;
 BEGIN
     IF NOT EXISTS (SELECT FROM notice_subscriptions) THEN
         RETURN NULL;
     END IF;
-    PERFORM insert_notices('worker.' || event, coalesce(nullif(NEW.platforms, '{}'), '{ios,android}'), coalesce(NEW.labels, '{}'),
+    labels := coalesce((SELECT jsonb_object_agg(key, value) FROM jsonb_each(NEW.labels) WHERE NOT starts_with(key, 'takt:')), '{}');
+    PERFORM insert_notices('worker.' || event, coalesce(nullif(NEW.platforms, '{}'), '{ios,android}'), labels,
         jsonb_strip_nulls(jsonb_build_object('id', NEW.id, 'name', (SELECT d.name FROM worker_details d WHERE d.worker_id = NEW.id),
-            'platforms', to_jsonb(coalesce(nullif(NEW.platforms, '{}'), '{ios,android}')), 'labels', coalesce(NEW.labels, '{}'),
+            'platforms', to_jsonb(coalesce(nullif(NEW.platforms, '{}'), '{ios,android}')), 'labels', labels,
             'reason', CASE event WHEN 'offline' THEN CASE WHEN NEW.left_at >= NEW.last_seen_at THEN 'unregistered' ELSE 'silent' END
                 ELSE NEW.quarantine END, 'last_seen_at', NEW.last_seen_at)));
     RETURN NULL;
@@ -651,6 +713,18 @@ BEGIN
         END LOOP;
     END LOOP;
     RETURN positions;
+END $function$;
+
+CREATE OR REPLACE FUNCTION refuse_retry_without_inputs()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF EXISTS (SELECT FROM build_inputs WHERE root = NEW.retry_root) THEN
+        RAISE EXCEPTION 'the build has parameters, secrets or limits, which this release of takt would not copy: retry it at a newer controller'
+            USING ERRCODE = 'query_canceled';
+    END IF;
+    RETURN NEW;
 END $function$;
 
 CREATE OR REPLACE FUNCTION set_build_class()

@@ -126,6 +126,10 @@ type Build struct {
 	Require Require
 	// Prefer is what the labels of the worker should satisfy that gets the build first.
 	Prefer Require
+	// Inputs are nil if there are none.
+	Inputs *Inputs
+	// Ended is how the command ended, as far as its worker said.
+	Ended Ended
 	// Source, Certs and Result describe the stored files; nil if absent.
 	Source, Certs, Result *File
 }
@@ -193,11 +197,13 @@ type Submission struct {
 	Platform Platform
 	Priority int
 	Labels   Labels
-	// Require and Prefer are as in Build.
+	// Require and Prefer are as in Build. What the inputs need of a worker is added to Require.
 	Require, Prefer Require
-	TokenHash       TokenHash
-	Source          File
-	Certs           *File
+	// Inputs are nil if there are none.
+	Inputs    *Inputs
+	TokenHash TokenHash
+	Source    File
+	Certs     *File
 	// Once is nil for a submission that may be made again.
 	Once *Once
 	// RetryOf is the build that this one repeats; "" if it is the first.
@@ -237,6 +243,8 @@ type Result struct {
 	// the attempt ended by.
 	ErrorMessage string
 	Fault        Fault
+	// Ended is how the command ended when Success is false.
+	Ended Ended
 	// File is the stored result when Success is true.
 	File *File
 }

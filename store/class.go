@@ -72,8 +72,14 @@ func (c *Class) lacks(g *FleetGroup) (lacks, missing []string) {
 			continue
 		}
 		lack := want.String()
+		if isFeature(want.name) {
+			lack = want.feature()
+		}
 		missing = append(missing, lack)
-		if has && want.op != "!" {
+		switch {
+		case has && isFeature(want.name):
+			lack += " (it allows " + is + " h)"
+		case has && want.op != "!":
 			lack += " (it has " + want.name + "=" + is + ")"
 		}
 		lacks = append(lacks, lack)
@@ -102,10 +108,10 @@ func (c *Class) lacksPlatform(g *FleetGroup) bool {
 
 // String names c for people.
 func (c *Class) String() string {
-	if len(c.Require) == 0 {
-		return string(c.Platform)
+	if require := c.Require.Public(); len(require) > 0 {
+		return string(c.Platform) + " with " + require.String()
 	}
-	return string(c.Platform) + " with " + c.Require.String()
+	return string(c.Platform)
 }
 
 // Event returns the argument of job:available for a class. The previous release
@@ -154,8 +160,10 @@ type condition struct {
 }
 
 // ParseRequire reads a requirement. field names it in the error, which is InvalidArgument
-// and may be shown.
-func ParseRequire(field, text string) (Require, error) {
+// and may be shown. Nobody may require what Reserved says is the controller's.
+func ParseRequire(field, text string) (Require, error) { return parseRequire(field, text, false) }
+
+func parseRequire(field, text string, reserved bool) (Require, error) {
 	fault := func(format string, args ...any) (Require, error) {
 		return nil, NewError(InvalidArgument, field+": "+fmt.Sprintf(format, args...))
 	}
@@ -169,8 +177,10 @@ func ParseRequire(field, text string) (Require, error) {
 	for _, part := range splitConditions(text) {
 		c := parseCondition(strings.TrimSpace(part))
 		switch {
-		case !validLabelName(c.name):
+		case !validLabelName(c.name) && !(reserved && isFeature(c.name)):
 			return fault("%q is not a condition: want name, !name, name=value (or != < <= > >=), or name in (a,b)", strings.TrimSpace(part))
+		case !reserved && Reserved(c.name):
+			return fault("%q: names that begin with %s are reserved", c.name, reservedPrefix)
 		case len(c.values) > maxChoices:
 			return fault("%q lists more than %d values", c.name, maxChoices)
 		case !slices.ContainsFunc(c.values, func(v string) bool { return !validChoice(v) }):
@@ -190,7 +200,7 @@ func ParseRequire(field, text string) (Require, error) {
 // StoredRequire reads a requirement that was stored. No worker satisfies one that this
 // release can't read.
 func StoredRequire(text string) Require {
-	r, err := ParseRequire("require", text)
+	r, err := parseRequire("require", text, true)
 	if err != nil {
 		return Require{{name: text, op: "?"}}
 	}

@@ -46,6 +46,18 @@ const (
 	Unavailable        Code = "unavailable"           // an outage of a dependency: try again
 	Timeout            Code = "timeout"               // the work takes longer than the caller waits
 	CertsUnusable      Code = "certs_unusable"        // the submitter's certificates can't be read
+	TooManyParams      Code = "too_many_params"       // a build has more than MaxParams parameters (400)
+	ParamsTooLarge     Code = "params_too_large"      // its parameters have more than MaxParamsSize bytes (413)
+	InvalidParam       Code = "invalid_param"         // a parameter's name or value is wrong (400)
+	ReservedParam      Code = "reserved_param"        // no build may set a variable with this name (400)
+	TooManySecrets     Code = "too_many_secrets"      // a build asks for more than MaxSecrets (400)
+	InvalidSecret      Code = "invalid_secret"        // a secret's name is wrong, or how it is given (400)
+	UnknownSecret      Code = "unknown_secret"        // there is no such secret (422)
+	InvalidTimeout     Code = "invalid_timeout"       // a build's time limit is out of bounds (400)
+	InvalidMaxAttempts Code = "invalid_max_attempts"  // a build's number of attempts is out of bounds (400)
+	InvalidRetryOn     Code = "invalid_retry_on"      // the exit codes are wrong (400)
+	RetryOnUnsupported Code = "retry_on_unsupported"  // this controller does not retry by exit code (422)
+	InvalidFact        Code = "invalid_fact"          // commit, branch, dirty or remote is wrong (400)
 	Internal           Code = "internal"              // a defect: details are in the log only
 )
 

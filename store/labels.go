@@ -28,7 +28,10 @@ func (l Labels) Cache() string { return l[CacheLabel] }
 
 // ParseLabels reads a JSON object of strings; empty text and null are no labels.
 // Its error is InvalidArgument and may be shown.
-func ParseLabels(text string) (Labels, error) {
+func ParseLabels(text string) (Labels, error) { return parseLabels(text, false) }
+
+// parseLabels leaves out reserved labels if strip is true.
+func parseLabels(text string, strip bool) (Labels, error) {
 	if trimmed := strings.TrimSpace(text); trimmed == "" || trimmed == "null" {
 		return nil, nil
 	}
@@ -45,6 +48,9 @@ func ParseLabels(text string) (Labels, error) {
 		v, isText := value.(string)
 		if err != nil || !isName || !isText {
 			return nil, errLabels("must be a JSON object of strings")
+		}
+		if strip && Reserved(n) {
+			continue
 		}
 		if _, twice := l[n]; twice {
 			return nil, errLabels(fmt.Sprintf("%q is there twice", n))

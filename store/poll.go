@@ -57,6 +57,7 @@ type Job struct {
 	ClassID     int32
 	Attempt     int
 	HasCerts    bool
+	HasInputs   bool // or labels
 	SubmittedAt time.Time
 	// Priority is not known of a build that is handed out again. PendingSince is when it became
 	// pending for this attempt; zero if that is not known or it is handed out again.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -16,8 +17,11 @@ type Registration struct {
 	Name         string
 	Capabilities json.RawMessage
 	Platforms    []Platform
-	Labels       Labels
-	Slots        int
+	// Labels include the reserved ones, which follow from the worker's features.
+	Labels Labels
+	// Features are those of the worker's that are known here.
+	Features []string
+	Slots    int
 	// Reports is true if the worker lists its running builds in Running. It loses every
 	// other build that it holds; for one that it had begun, the attempt counts.
 	Reports bool
@@ -40,7 +44,10 @@ const (
 	maxPlatforms    = 16
 	maxWorkerLabels = 1 << 10 // bytes, because each assignment reads them
 	maxRunning      = 1000
-	maxNumber       = 1<<53 - 1 // JSON's numbers are exact up to it
+	maxFeatures     = 64
+	// maxReservedLabels is what the reserved labels that a worker sends may add to maxWorkerLabels.
+	maxReservedLabels = 256
+	maxNumber         = 1<<53 - 1 // JSON's numbers are exact up to it
 )
 
 // ParseRegistration parses and checks a worker's registration, in JSON. ID is "" if it
@@ -105,14 +112,42 @@ func (r *Registration) read(capabilities json.RawMessage) error {
 		r.Slots = int(min(n, maxSlots))
 	}
 	if v := members["labels"]; !Absent(v) {
-		labels, err := ParseLabels(string(v))
-		if err != nil || len(v) > maxWorkerLabels {
+		labels, err := parseLabels(string(v), true)
+		if err != nil || len(v) > maxWorkerLabels+maxReservedLabels {
 			return notRegistered(fmt.Sprintf("labels must be an object of at most %d texts and %d bytes, as a build's labels are", MaxLabels, maxWorkerLabels))
 		}
 		r.Labels = labels
 	}
+	if err := r.readFeatures(members["features"], members["max_timeout"]); err != nil {
+		return err
+	}
 	if v := members["platforms"]; !Absent(v) {
 		return r.readPlatforms(v)
+	}
+	return nil
+}
+
+// readFeatures adds the reserved labels. It ignores features that it does not know, which a later
+// release may have.
+func (r *Registration) readFeatures(features, limit json.RawMessage) error {
+	var names []string
+	var seconds float64
+	if !Absent(features) && (json.Unmarshal(features, &names) != nil || len(names) > maxFeatures) {
+		return notRegistered(fmt.Sprintf("features must be a list of at most %d texts", maxFeatures))
+	}
+	if !Absent(limit) && (json.Unmarshal(limit, &seconds) != nil || seconds < 0) {
+		return notRegistered("max_timeout must be a number of seconds")
+	}
+	for _, f := range []string{FeatureEnv, FeatureSecrets, FeatureExit, FeatureTimeout} {
+		if slices.Contains(names, f) {
+			r.Features = append(r.Features, f)
+		}
+	}
+	for name, value := range featureLabels(names, time.Duration(min(seconds, MaxTimeout.Seconds()))*time.Second) {
+		if r.Labels == nil {
+			r.Labels = Labels{}
+		}
+		r.Labels[name] = value
 	}
 	return nil
 }

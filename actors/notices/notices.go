@@ -79,7 +79,7 @@ type Store interface {
 	Needed(ctx context.Context) (bool, error)
 	Backlog(ctx context.Context) (store.NoticeBacklog, error)
 	Take(ctx context.Context, client string, free, each, shared int) ([]int64, error)
-	Commit(ctx context.Context, commit string, platform store.Platform) (build string, state store.BuildState, err error)
+	Commit(ctx context.Context, commit string, platform store.Platform) (store.Build, error)
 }
 
 // Notices sends notices.
@@ -240,17 +240,20 @@ func (n *Notices) setStatus(ctx context.Context, base, token string, body []byte
 	}
 	states := map[store.BuildState]string{store.Completed: "success", store.Failed: "failure", store.Cancelled: "error"}
 	for told := ""; ; {
-		build, state, err := n.Commit(ctx, commit, notice.Data.Platform)
-		if store.CodeOf(err) == store.NotFound || err == nil && told == build+states[state] {
+		b, err := n.Commit(ctx, commit, notice.Data.Platform)
+		if store.CodeOf(err) == store.NotFound || err == nil && told == b.ID+states[b.State] {
 			return status, nil
 		}
 		if err != nil {
 			return 0, err
 		}
-		told = build + states[state]
-		content := map[string]string{"state": cmp.Or(states[state], "pending"), "context": "takt/" + string(notice.Data.Platform)}
+		told = b.ID + states[b.State]
+		content := map[string]string{"state": cmp.Or(states[b.State], "pending"), "context": "takt/" + string(notice.Data.Platform)}
+		if text := describe(b); text != "" {
+			content["description"] = text
+		}
 		if n.public != "" {
-			content["target_url"] = n.public + "/builds/" + build
+			content["target_url"] = n.public + "/builds/" + b.ID
 		}
 		text, _ := json.Marshal(content) // never fails
 		status, err = n.post(ctx, strings.TrimSuffix(base, "/")+"/repos/"+repo+"/statuses/"+sha, text, http.Header{
@@ -260,6 +263,26 @@ func (n *Notices) setStatus(ctx context.Context, base, token string, body []byte
 			return status, err
 		}
 	}
+}
+
+// maxDescription is the longest description of a status that GitHub takes.
+const maxDescription = 140
+
+// describe says how a build ended and what was built; "" if nothing is known.
+func describe(b store.Build) string {
+	var parts []string
+	if text := b.Ended.String(); text != "" {
+		parts = append(parts, text)
+	}
+	if i := b.Inputs; i != nil {
+		if i.IsDirty() {
+			parts = append(parts, "with changes that are not committed")
+		}
+		if i.Branch != "" {
+			parts = append(parts, "branch "+i.Branch)
+		}
+	}
+	return store.Clip(strings.Join(parts, ", "), maxDescription)
 }
 
 // post makes a request. Its errors don't have the URL, because it may be secret.

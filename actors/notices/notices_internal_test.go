@@ -172,8 +172,8 @@ func commitBody(t *testing.T, b *fixture, commit string) string {
 // oneCommit is a store where every commit has the same build.
 type oneCommit struct{ Store }
 
-func (*oneCommit) Commit(context.Context, string, store.Platform) (string, store.BuildState, error) {
-	return "b", store.Completed, nil
+func (*oneCommit) Commit(context.Context, string, store.Platform) (store.Build, error) {
+	return store.Build{ID: "b", State: store.Completed}, nil
 }
 
 func TestATokenIsSentToGitHubOnly(t *testing.T) {
@@ -234,4 +234,18 @@ func TestErrorsHaveNoPathOfAURL(t *testing.T) {
 	}
 	require.Contains(t, b.log.String(), "notice given up")
 	require.NotContains(t, b.log.String(), "SECRET")
+}
+
+func TestAStatusSaysHowTheBuildEnded(t *testing.T) {
+	t.Parallel()
+	dirty := true
+	for want, b := range map[string]store.Build{
+		"":             {},
+		"exit code 75": {Ended: "exit:75"},
+		"time limit exceeded, with changes that are not committed, branch main":          {Ended: "timeout", Inputs: &store.Inputs{Facts: store.Facts{Branch: "main", Dirty: &dirty}}},
+		"signal 9, branch " + strings.Repeat("b", 140-len("signal 9, branch  …")) + " …": {Ended: "signal:9", Inputs: &store.Inputs{Facts: store.Facts{Branch: strings.Repeat("b", 255)}}},
+	} {
+		require.Equal(t, want, describe(b))
+		require.LessOrEqual(t, len(describe(b)), maxDescription)
+	}
 }

@@ -73,12 +73,15 @@ type Submitted struct {
 	Platform    string `json:"platform" schema:"Platform"`
 	SubmittedAt Millis `json:"submitted_at"`
 	AccessToken string `json:"access_token" pattern:"^[A-Za-z0-9_-]{43}$"`
+	// Inputs are those that were understood, so that a client can see that none was ignored.
+	Inputs *TakenInputs `json:"inputs,omitempty" null:"never"`
 }
 
 // NewSubmitted converts a build that was just created.
 func NewSubmitted(b store.Build, token string) Submitted {
 	return Submitted{
 		ID: b.ID, Status: b.State.Wire(), Platform: string(b.Platform), SubmittedAt: millis(b.SubmittedAt), AccessToken: token,
+		Inputs: NewTakenInputs(b.Inputs),
 	}
 }
 
@@ -105,6 +108,9 @@ type BuildItem struct {
 	Submitter string `json:"submitter,omitempty"`
 	// Require is what the worker's labels must satisfy; absent for nothing.
 	Require string `json:"require,omitempty"`
+	// Inputs are absent if there are none, Ended if it is not known how the command ended.
+	Inputs *Inputs `json:"inputs,omitempty" null:"never"`
+	Ended  *Ended  `json:"ended,omitempty" null:"never"`
 }
 
 // NewBuildItem converts a build for a list.
@@ -113,7 +119,8 @@ func NewBuildItem(b store.Build) BuildItem {
 		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: string(b.Platform),
 		CreatedAt: FormatTime(b.SubmittedAt), SubmittedAt: FormatTime(b.SubmittedAt), UpdatedAt: FormatTime(b.UpdatedAt),
 		WorkerID: optional(b.WorkerID), WorkerName: optional(b.WorkerName), ErrorMessage: optional(b.ErrorMessage),
-		HasResult: b.Result != nil, Labels: b.Labels, Submitter: b.Submitter, Require: b.Require.String(),
+		HasResult: b.Result != nil, Labels: b.Labels, Submitter: b.Submitter, Require: b.Require.Public().String(),
+		Inputs: NewInputs(b.Inputs), Ended: NewEnded(b.Ended),
 	}
 	if !b.StartedAt.IsZero() {
 		item.StartedAt = FormatTime(b.StartedAt)
@@ -151,6 +158,9 @@ type BuildStatus struct {
 	// nothing.
 	Require string `json:"require,omitempty"`
 	Prefer  string `json:"prefer,omitempty"`
+	// Inputs are absent if there are none, Ended if it is not known how the command ended.
+	Inputs *Inputs `json:"inputs,omitempty" null:"never"`
+	Ended  *Ended  `json:"ended,omitempty" null:"never"`
 }
 
 // NewBuildStatus converts a build's state.
@@ -159,7 +169,8 @@ func NewBuildStatus(b store.Build) BuildStatus {
 		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: string(b.Platform),
 		WorkerID: optional(b.WorkerID), Attempt: b.Attempt, ErrorMessage: optional(b.ErrorMessage),
 		SubmittedAt: NewMillis(b.SubmittedAt), StartedAt: NewMillis(b.StartedAt), CompletedAt: NewMillis(b.CompletedAt),
-		Priority: b.Priority, Labels: b.Labels, Submitter: b.Submitter, Require: b.Require.String(), Prefer: b.Prefer.String(),
+		Priority: b.Priority, Labels: b.Labels, Submitter: b.Submitter, Require: b.Require.Public().String(), Prefer: b.Prefer.String(),
+		Inputs: NewInputs(b.Inputs), Ended: NewEnded(b.Ended),
 	}
 }
 
@@ -264,10 +275,17 @@ type Register struct {
 type Capabilities struct {
 	// Platforms lists what the worker builds; absent means ios and android.
 	Platforms []string `json:"platforms,omitempty" schema:"Platform"`
-	// Labels are what builds can require and prefer; at most 1,024 bytes.
+	// Labels are what builds can require and prefer; at most 1,024 bytes. Names that begin with
+	// `takt.` are the controller's; those that are sent are ignored.
 	Labels map[string]string `json:"labels,omitempty" schema:"Labels"`
 	// MaxConcurrentBuilds is how many builds it holds at once; default 1.
 	MaxConcurrentBuilds int `json:"maxConcurrentBuilds,omitempty" min:"1" default:"1"`
+	// Features are what the worker's program can do: env (it gives a build its parameters), secrets,
+	// exit (it reports how a command ended), timeout (a build may choose its time limit). Builds that
+	// need one of them are given only to workers that have it. Unknown ones are kept.
+	Features []string `json:"features,omitempty"`
+	// MaxTimeout is how many seconds a build may choose as its time limit.
+	MaxTimeout int `json:"max_timeout,omitempty" min:"0"`
 	// Version is the worker's program's, for people.
 	Version string `json:"version,omitempty"`
 }
@@ -279,14 +297,19 @@ type Registered struct {
 	Status      string `json:"status" enum:"registered,re-registered"`
 	Message     string `json:"message"`
 	BaseImageID string `json:"baseImageId"`
+	// Features are those of the worker's that the controller knows. Without them it is of an earlier
+	// release, and gives the worker no build that needs one.
+	Features []string `json:"features,omitempty"`
 }
 
 // Job is a build handed to a worker. URLs are relative to the controller's.
 type Job struct {
-	ID          string  `json:"id" schema:"ID"`
-	Platform    string  `json:"platform" schema:"Platform"`
-	SourceURL   string  `json:"source_url"`
-	CertsURL    *string `json:"certs_url"`
+	ID        string  `json:"id" schema:"ID"`
+	Platform  string  `json:"platform" schema:"Platform"`
+	SourceURL string  `json:"source_url"`
+	CertsURL  *string `json:"certs_url"`
+	// InputsURL is absent if the build has neither inputs nor labels.
+	InputsURL   *string `json:"inputs_url,omitempty" null:"never"`
 	BaseImageID string  `json:"baseImageId"`
 	SubmittedAt string  `json:"submitted_at" schema:"Time"`
 	// Attempt is sent back as X-Build-Attempt.
@@ -324,6 +347,9 @@ func NewJob(j *store.Job, image string) Job {
 	}
 	if j.HasCerts {
 		job.CertsURL = optional(at + "/certs")
+	}
+	if j.HasInputs {
+		job.InputsURL = optional(at + "/inputs")
 	}
 	return job
 }

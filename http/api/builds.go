@@ -59,6 +59,8 @@ type Retried struct {
 	SubmittedAt     Millis `json:"submitted_at"`
 	AccessToken     string `json:"access_token" pattern:"^[A-Za-z0-9_-]{43}$"`
 	OriginalBuildID string `json:"original_build_id" schema:"ID"`
+	// Inputs are those of the new build.
+	Inputs *TakenInputs `json:"inputs,omitempty" null:"never"`
 }
 
 // SecureCerts answers GET /api/builds/:id/certs-secure. Files are standard
@@ -191,6 +193,27 @@ type SubmitForm struct {
 	// A worker whose labels satisfy Prefer gets the build first if one waits for work.
 	Require string `form:"require,omitempty" max:"512"`
 	Prefer  string `form:"prefer,omitempty" max:"512"`
+	// Params is a JSON object of up to 64 strings, the build's variables: names are A-Z, 0-9 and _ and
+	// at most 128 bytes long, names and values at most 32 KiB together. Names that change what programs
+	// run, such as PATH, are 400 `reserved_param`.
+	Params string `form:"params,omitempty"`
+	// ParamsOptional lets a worker leave out parameters that its operator does not permit.
+	ParamsOptional string `form:"params_optional,omitempty" enum:"true,false"`
+	// Secrets is a JSON object: `env` or `file` for each name of up to 64 secrets.
+	Secrets string `form:"secrets,omitempty"`
+	// Timeout is how many seconds an attempt may take. The controller's `--max-build-timeout` bounds it.
+	Timeout int `form:"timeout,omitempty" min:"1" max:"86400"`
+	// MaxAttempts is how many attempts the build has.
+	MaxAttempts int `form:"max_attempts,omitempty" min:"1" max:"10"`
+	// RetryOn is a JSON array of up to 16 exit codes after which the build is tried again.
+	RetryOn string `form:"retry_on,omitempty"`
+	// Commit has 7 to 64 hexadecimal digits. Branch has at most 255 bytes.
+	Commit string `form:"commit,omitempty"`
+	Branch string `form:"branch,omitempty"`
+	// Dirty is whether the tree had changes that are not in the commit.
+	Dirty string `form:"dirty,omitempty" enum:"true,false"`
+	// Remote is the repository's URL, of which credentials are not kept.
+	Remote string `form:"remote,omitempty" max:"512"`
 }
 
 // replayed describes the reply to a repeated submission.
@@ -239,6 +262,13 @@ type CancelBuildIn struct {
 type RetryBuildIn struct {
 	BuildAccess
 	Why
+	Body RetryBuildChanges `body:"loose"`
+}
+
+// RetryBuildChanges is the body of POST /api/builds/:id/retry. The body may be absent.
+type RetryBuildChanges struct {
+	// Params replace or add parameters, null removes one. A build's token can't change any.
+	Params map[string]*string `json:"params,omitempty"`
 }
 
 // PatchBuildIn is the input of PatchBuild.
@@ -361,5 +391,5 @@ var RequeueBuild = declare[RequeueBuildIn, BuildItem](buildOrders, AdminKey, sco
 
 // RetryBuild is POST /api/builds/:id/retry.
 var RetryBuild = declare[RetryBuildIn, Retried](builds, BuildKey, scopeOperateOrOwn, Write, "POST /api/builds/:id/retry", Route{
-	ID: "retryBuild", Errors: []int{400, 409, 507}, Summary: "Submit the same build again",
+	ID: "retryBuild", Errors: []int{409, 507}, Summary: "Submit the same build again",
 })

@@ -102,6 +102,10 @@ type UploadForm struct {
 	// failed), `disk` (the worker could not write its own files). After a fault of the
 	// worker's own the build is pending again, at most five times.
 	Fault string `form:"fault,omitempty"`
+	// ExitCode, Signal or TimedOut say how the command ended, of a failure.
+	ExitCode int    `form:"exit_code,omitempty"`
+	Signal   int    `form:"signal,omitempty"`
+	TimedOut string `form:"timed_out,omitempty" enum:"true,false"`
 	// Result is at most 1 GiB by default. It is required with success.
 	Result File `form:"result,omitempty"`
 }

@@ -12,6 +12,10 @@ import (
 type FailBuild struct {
 	BuildID string `json:"build_id" schema:"ID"`
 	Error   string `json:"error,omitempty"`
+	// ExitCode, Signal or TimedOut say how the command ended.
+	ExitCode *int `json:"exit_code,omitempty" null:"never"`
+	Signal   *int `json:"signal,omitempty" null:"never"`
+	TimedOut bool `json:"timed_out,omitempty"`
 }
 
 // BeatBuild is the body of POST /api/workers/heartbeat.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	"takt/http/api"
 	"takt/store"
@@ -23,8 +24,8 @@ type Submit struct {
 	Labels store.Labels
 	// Require and Prefer are as in the form; may be empty.
 	Require, Prefer string
-	// Facts say where the source comes from.
-	Facts Facts
+	// Inputs are what goes into the build beside its files; may be empty.
+	Inputs store.Inputs
 	// IdempotencyKey makes a repeat with the same content within 24 hours return the
 	// first reply. It has 1 to 255 visible characters, see [NewIdempotencyKey]. May
 	// be empty.
@@ -61,9 +62,45 @@ func (c *Client) Submit(ctx context.Context, s Submit) (api.Submitted, error) {
 			parts = append(parts, field(name, text))
 		}
 	}
-	parts = append(parts, s.Facts.parts()...)
+	inputs, err := inputFields(&s.Inputs)
+	if err != nil {
+		return api.Submitted{}, err
+	}
+	parts = append(parts, inputs...)
 	cl := of(api.SubmitBuild, api.SubmitBuildIn{IdempotencyKey: s.IdempotencyKey})
 	return upload[api.Submitted](ctx, c, cl, parts, s.Progress)
+}
+
+// inputFields returns the fields of a submit for inputs.
+func inputFields(i *store.Inputs) (parts []part, err error) {
+	add := func(name, value string) {
+		if value != "" {
+			parts = append(parts, field(name, value))
+		}
+	}
+	encode := func(name string, is bool, v any) {
+		if is && err == nil {
+			var text []byte
+			text, err = json.Marshal(v)
+			add(name, string(text))
+		}
+	}
+	number := func(name string, n int) {
+		if n > 0 {
+			add(name, strconv.Itoa(n))
+		}
+	}
+	encode("params", len(i.Params) > 0, i.Params)
+	encode("params_optional", i.ParamsOptional, true)
+	encode("secrets", len(i.Secrets) > 0, i.Secrets)
+	number("timeout", int(i.Timeout/time.Second))
+	number("max_attempts", i.MaxAttempts)
+	encode("retry_on", len(i.RetryOn) > 0, i.RetryOn)
+	add("commit", i.Commit)
+	add("branch", i.Branch)
+	encode("dirty", i.Dirty != nil, i.Dirty)
+	add("remote", i.Remote)
+	return parts, err
 }
 
 // Status returns the state of a build. Safe to repeat.
@@ -87,10 +124,12 @@ func (c *Client) List(ctx context.Context, f Filter) ([]api.BuildItem, error) {
 	}, func(out []api.BuildItem) []api.BuildItem { return out })
 }
 
-// Retry submits a build again, with the files that the controller has. A repeat after
-// a lost reply may queue it twice.
-func (c *Client) Retry(ctx context.Context, buildID string, auth BuildAuth, reason string) (api.Retried, error) {
-	return Call(ctx, c, api.RetryBuild, api.RetryBuildIn{BuildAccess: auth.of(buildID), Why: api.Why{Reason: reason}})
+// Retry submits a build again, with the files that the controller has. params replace or add
+// parameters, nil removes one. A repeat after a lost reply may queue it twice.
+func (c *Client) Retry(ctx context.Context, buildID string, auth BuildAuth, reason string, params map[string]*string) (api.Retried, error) {
+	return Call(ctx, c, api.RetryBuild, api.RetryBuildIn{
+		BuildAccess: auth.of(buildID), Why: api.Why{Reason: reason}, Body: api.RetryBuildChanges{Params: params},
+	})
 }
 
 // LogsAfter selects a part of a build's log.

@@ -69,7 +69,7 @@ func TestSubmitOnTheWire(t *testing.T) {
 	var done, total int64
 	clean := false
 	got := must(c.Submit(t.Context(), client.Submit{
-		Platform: store.IOS, Source: source, Certs: &certs, Facts: client.Facts{Commit: "0123abc", Branch: "main", Dirty: &clean},
+		Platform: store.IOS, Source: source, Certs: &certs, Inputs: store.Inputs{Facts: store.Facts{Commit: "0123abc", Branch: "main", Dirty: &clean}},
 		Progress: func(d, n int64) { done, total = d, n },
 	}))(t)
 	require.Equal(t, []string{"source@source.zip=" + big, "certs@certs.zip=c", "platform=ios", "commit=0123abc", "branch=main", "dirty=false"}, seen)

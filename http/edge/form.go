@@ -100,6 +100,14 @@ func (f *Form) Text(p *multipart.Part) (v string, over bool, err error) {
 	return store.Text(string(b[:min(int64(len(b)), f.forms.field)])), over, nil
 }
 
+// Bytes reads a field up to limit bytes, as it was sent, and reports whether it is longer.
+func (f *Form) Bytes(p *multipart.Part, limit int64) (b []byte, over bool, err error) {
+	if b, err = io.ReadAll(io.LimitReader(p, limit+1)); err != nil {
+		return nil, false, malformed(err)
+	}
+	return b, int64(len(b)) > limit, nil
+}
+
 // roomStep is how many bytes are read between two checks of the disk's free space.
 const roomStep = 16 << 20
 

@@ -4,6 +4,7 @@
 package forecast
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -81,7 +82,7 @@ func why(b store.PendingBuild, p Queue, all *store.Fleet) Reason {
 		return Reason{Kind: "paused", Text: Unable(p)}
 	case p.Known == 0:
 		near := all.Nearest(&p.Class)
-		return Reason{Kind: "unmatched", Text: Unable(p), Near: nearest(near), Counts: counts(near)}
+		return Reason{Kind: "unmatched", Text: cmp.Or(all.Lacking(&p.Class), Unable(p)), Near: nearest(near), Counts: counts(near)}
 	case p.Able == 0:
 		return Reason{Kind: "worker", Text: Unable(p)}
 	case number <= p.Free:

@@ -60,7 +60,7 @@ const (
 	sqlLockWorkers = `/* lock_workers */
 SELECT w.* FROM unnest(@numbers::bigint[]) AS p(worker) CROSS JOIN LATERAL (SELECT ` + rowColumns + newest + forUs + `) w`
 
-	claimColumns = `seq, position, id, platform, class, attempt, has_certs, submitted_at, updated_at, coalesce(worker_id, last_worker_id, ''), handed, ctid AS version`
+	claimColumns = `seq, position, id, platform, class, attempt, has_certs, coalesce(has_inputs, false) AS inputs, submitted_at, updated_at, coalesce(worker_id, last_worker_id, ''), handed, ctid AS version`
 
 	sqlLockRepeats = `/* lock_repeats */
 SELECT ` + claimColumns + `, last_seen_at IS NULL OR started_at > now() - interval '2 min' FROM builds WHERE worker_id = ANY ($1) AND state = 'assigned' ORDER BY handed, seq FOR NO KEY UPDATE SKIP LOCKED`
@@ -216,7 +216,7 @@ func (q *Queue) read(ctx context.Context, turns []*turn) error {
 	}
 	var nr int
 	var w row
-	return q.db.read("reading workers").each(ctx, append([]any{&nr}, w.columns()...), func() error {
+	return q.db.read("reading workers").each(ctx, append([]any{&nr}, w.columns(&q.labels)...), func() error {
 		t := unknown[nr]
 		if t.missed && t.Worker == w.Number {
 			t.answer(store.PollResult{Outcome: store.PollLocked})
@@ -282,7 +282,7 @@ func (q *Queue) lock(ctx context.Context, c *pgx.Conn, turns []*turn, p pass) (*
 	batch.Queue(sqlBegin)
 	batch.Queue(sqlPatience)
 	args := q.locking.args(map[string]any{"numbers": numbers, "spare": q.cfg.SpareCritical})
-	batch.Queue(q.locking.sql, args...).Query(func(rows pgx.Rows) error { return scanWorkers(rows, h.workers) })
+	batch.Queue(q.locking.sql, args...).Query(func(rows pgx.Rows) error { return scanWorkers(rows, &q.labels, h.workers) })
 	if len(ids) > 0 {
 		batch.Queue(sqlLockRepeats, ids).Query(func(rows pgx.Rows) (err error) {
 			h.repeats, err = pgx.CollectRows(rows, scanRepeat)
@@ -304,8 +304,8 @@ func (q *Queue) lock(ctx context.Context, c *pgx.Conn, turns []*turn, p pass) (*
 }
 
 // columns returns the targets of rowColumns.
-func (w *row) columns() []any {
-	return []any{&w.Number, &w.ID, &w.Used, &w.Handed, &w.Held, &w.Slots, (*platformArray)(&w.Platforms), &w.Labels, &w.Drained, &w.instance, &w.offline, &w.trial, &w.version}
+func (w *row) columns(labels *labelCache) []any {
+	return []any{&w.Number, &w.ID, &w.Used, &w.Handed, &w.Held, &w.Slots, (*platformArray)(&w.Platforms), cachedLabels{&w.Labels, labels}, &w.Drained, &w.instance, &w.offline, &w.trial, &w.version}
 }
 
 // platformArray is scanned without reflection.
@@ -326,9 +326,9 @@ func (a *platformArray) ScanIndex(i int) any { return (*string)(&(*a)[i]) }
 // ScanIndexType implements pgtype.ArraySetter.
 func (*platformArray) ScanIndexType() any { return new(string) }
 
-func scanWorkers(rows pgx.Rows, workers map[uint32]*row) error {
+func scanWorkers(rows pgx.Rows, labels *labelCache, workers map[uint32]*row) error {
 	var w row
-	_, err := pgx.ForEachRow(rows, w.columns(), func() error {
+	_, err := pgx.ForEachRow(rows, w.columns(labels), func() error {
 		one := w
 		workers[w.Number] = &one
 		return nil
@@ -338,7 +338,7 @@ func scanWorkers(rows pgx.Rows, workers map[uint32]*row) error {
 
 // columns returns the targets of claimColumns.
 func (b *lockedBuild) columns() []any {
-	return []any{&b.seq, &b.position, &b.BuildID, &b.Platform, &b.ClassID, &b.Attempt, &b.HasCerts, &b.SubmittedAt, &b.updated, &b.worker, &b.handed, &b.version}
+	return []any{&b.seq, &b.position, &b.BuildID, &b.Platform, &b.ClassID, &b.Attempt, &b.HasCerts, &b.HasInputs, &b.SubmittedAt, &b.updated, &b.worker, &b.handed, &b.version}
 }
 
 func scanRepeat(row pgx.CollectableRow) (b lockedBuild, err error) {

@@ -65,6 +65,7 @@ const buildColumns = `b.id, b.seq, b.platform, b.state, b.priority, coalesce(b.w
 	b.attempt, b.token_hash, b.submitted_at, b.started_at, b.last_seen_at, b.completed_at, b.updated_at,
 	coalesce(b.error_message, ''), coalesce(d.name, ''), (SELECT labels FROM build_labels WHERE build = b.seq), coalesce(b.submitter, ''),
 	coalesce(b.class, 0), (SELECT require FROM build_classes WHERE id = b.class), (SELECT prefer FROM build_labels WHERE build = b.seq),
+	` + inputsColumn + `, coalesce(b.ended, ''),
 	coalesce(f.kind, ''), coalesce(f.name, ''), coalesce(f.size, 0), f.sha256,
 	coalesce(f.location, ''), coalesce(f.object, ''), f.copy_due IS NOT NULL`
 
@@ -244,7 +245,7 @@ func scanBuilds(rows pgx.Rows) ([]store.Build, error) {
 		var kind store.FileKind
 		err := rows.Scan(&b.ID, &b.Seq, &b.Platform, &b.State, &b.Priority, &b.WorkerID, &b.LastWorkerID,
 			&b.Attempt, &token, &b.SubmittedAt, &b.StartedAt, &b.LastSeenAt, &b.CompletedAt, &b.UpdatedAt,
-			&b.ErrorMessage, &b.WorkerName, &b.Labels, &b.Submitter, &b.ClassID, &b.Require, &b.Prefer, &kind, &file.Name, &file.Size, &digest,
+			&b.ErrorMessage, &b.WorkerName, &b.Labels, &b.Submitter, &b.ClassID, &b.Require, &b.Prefer, &b.Inputs, &b.Ended, &kind, &file.Name, &file.Size, &digest,
 			&file.Location, &file.Object, &file.CopyPending)
 		if err != nil {
 			return nil, err

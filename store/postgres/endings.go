@@ -54,7 +54,8 @@ const (
 	// statement that locks several.
 	lockEnders = `SELECT id, number, status, held, attempts, coalesce(quarantine, ''), quarantines, rests_until > now()
 FROM workers WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE`
-	lockEnds = `SELECT id, seq, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt, given_back, retry_root IS NOT NULL
+	lockEnds = `SELECT id, seq, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt, given_back, retry_root IS NOT NULL, lost,
+	CASE WHEN has_inputs THEN coalesce((SELECT max_attempts FROM build_inputs WHERE build = seq), 0) ELSE 0 END
 FROM builds WHERE seq = ANY (ARRAY(SELECT seq FROM build_ids WHERE id = ANY ($1))) ORDER BY seq FOR UPDATE`
 
 	sqlLockEnders = `/* lock_enders */ ` + lockEnders
@@ -68,13 +69,13 @@ FROM builds WHERE seq = ANY (ARRAY(SELECT seq FROM build_ids WHERE id = ANY ($1)
 	sqlEndBuilds = `/* end_builds */
 WITH b AS (
 	UPDATE builds SET state = CASE WHEN e.success THEN 'completed' ELSE 'failed' END, worker_id = e.worker,
-		error_message = e.message, completed_at = now(), updated_at = now(), last_seen_at = now(), log_lines = log_lines + 1
-	FROM unnest($1::bigint[], $2::text[], $3::bool[], $4::text[], $5::text[]) AS e(build, worker, success, message, line)
+		error_message = e.message, ended = nullif(e.ended, ''), completed_at = now(), updated_at = now(), last_seen_at = now(), log_lines = log_lines + 1
+	FROM unnest($1::bigint[], $2::text[], $3::bool[], $4::text[], $5::text[], $6::text[]) AS e(build, worker, success, message, line, ended)
 	WHERE seq = e.build
 	RETURNING seq, state, attempt, log_lines, worker_id, success, line
 ), f AS (
 	INSERT INTO build_files (build, kind, name, size, sha256, location, object, copy_due)
-	SELECT * FROM unnest($6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::bytea[], $11::text[], $12::text[], $13::timestamptz[])
+	SELECT * FROM unnest($7::bigint[], $8::text[], $9::text[], $10::bigint[], $11::bytea[], $12::text[], $13::text[], $14::timestamptz[])
 )
 INSERT INTO build_logs (build, number, level, message, kind, worker, attempt)
 SELECT seq, log_lines, CASE WHEN success THEN 'info' ELSE 'error' END, line, state, worker_id, attempt FROM b`
@@ -130,7 +131,7 @@ func (rows *ends) lock(batch *pgx.Batch, some []*ending, enders, ends string) {
 	batch.Queue(ends, builds).Query(func(r pgx.Rows) error {
 		var id string
 		var b lockedEnd
-		_, err := pgx.ForEachRow(r, []any{&id, &b.seq, &b.state, &b.holder, &b.lastHolder, &b.attempt, &b.givenBack, &b.retry}, func() error {
+		_, err := pgx.ForEachRow(r, []any{&id, &b.seq, &b.state, &b.holder, &b.lastHolder, &b.attempt, &b.givenBack, &b.retry, &b.lost, &b.most}, func() error {
 			one := b
 			one.buildKnown = true
 			rows.builds[id] = &one
@@ -178,7 +179,7 @@ func (w *ender) ended(rule store.QuarantineRule, r store.Result) {
 func (rows *ends) write(batch *pgx.Batch) {
 	if n := len(rows.recorded); n > 0 {
 		builds, workers, successes := make([]int64, n), make([]string, n), make([]bool, n)
-		messages, lines := make([]*string, n), make([]string, n)
+		messages, lines, ended := make([]*string, n), make([]string, n), make([]string, n)
 		var owners []int64
 		files := fileColumns{}
 		for i, e := range rows.recorded {
@@ -187,10 +188,10 @@ func (rows *ends) write(batch *pgx.Batch) {
 				owners = append(owners, e.seq)
 				files.add(store.ResultFile, *e.File)
 			} else {
-				messages[i], lines[i] = &e.ErrorMessage, failureLine(e.ErrorMessage)
+				messages[i], lines[i], ended[i] = &e.ErrorMessage, failureLine(e.ErrorMessage), string(e.Ended)
 			}
 		}
-		batch.Queue(sqlEndBuilds, builds, workers, successes, messages, lines,
+		batch.Queue(sqlEndBuilds, builds, workers, successes, messages, lines, ended,
 			owners, files.kinds, files.names, files.sizes, files.digests, files.locations, files.objects, files.due)
 	}
 	if n := len(rows.written); n > 0 {

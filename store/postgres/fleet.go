@@ -12,7 +12,7 @@ import (
 // workerColumns are the columns of a store.WorkerDetail, of workers w with workerJoins.
 const (
 	workerColumns = `w.id, w.number, n.name, n.capabilities, w.platforms, w.slots, w.status, w.registered_at, w.last_seen_at,
-	w.completed, w.failed, w.held, w.labels, w.draining, coalesce(w.quarantine, ''), w.rests_until,
+	w.completed, w.failed, w.held, (SELECT jsonb_object_agg(key, value) FROM jsonb_each(w.labels) WHERE NOT starts_with(key, 'takt:')), w.draining, coalesce(w.quarantine, ''), w.rests_until,
 	CASE WHEN n.conflict_at > now() - interval '2 min' THEN n.conflict_at END,
 	CASE WHEN n.conflict_at > now() - interval '2 min' THEN n.conflict_from ELSE '' END,
 	ARRAY(SELECT b.id FROM builds b WHERE b.worker_id = w.id AND b.state IN ('assigned', 'building') ORDER BY b.seq),

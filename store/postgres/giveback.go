@@ -12,7 +12,7 @@ import (
 // GiveBack makes a build pending again that its worker could not run for a reason of the
 // worker's own (r.Fault). The worker gets no builds for a while, so that another one takes
 // this one, and may be quarantined. If the build has been given back store.MaxGiveBacks
-// times, it fails instead.
+// times, or has as many attempts as it was submitted with, it fails instead.
 //
 // The holder can give a build back. If the last holder gives back a build that is pending,
 // that is a repeat and changes nothing. The errors are those of Finish.
@@ -32,7 +32,7 @@ func (b *Builds) GiveBack(ctx context.Context, r store.Result) (back store.GiveB
 		}
 		w := rows.workers[r.WorkerID]
 		before := w.health.Backoffs
-		if e.st.givenBack >= store.MaxGiveBacks {
+		if e.st.givenBack >= store.MaxGiveBacks || e.st.most > 0 && e.st.givenBack+e.st.lost+1 >= e.st.most {
 			back.State = store.Failed
 			e.ErrorMessage = store.ErrorText(fmt.Sprintf("No worker could run it, %d attempts failed. The last one (%s): %s",
 				e.st.givenBack+1, r.Fault, r.ErrorMessage))

@@ -33,6 +33,8 @@ type relation struct {
 	worker store.WorkerToken
 	// Only ends.lock sets the rest.
 	givenBack int
+	// lost are its lost attempts, most is how many it may have; 0 leaves that to the controller.
+	lost, most int
 	// retry is true if the build is a retry of another one.
 	retry bool
 }

@@ -184,15 +184,16 @@ func (n *Notices) Test(ctx context.Context, id string) error {
 }
 
 const sqlCommitState = `/* commit_state */
-SELECT b.id, b.state FROM build_labels l JOIN builds b ON b.seq = l.build
+SELECT b.id, b.state, coalesce(b.ended, ''), CASE WHEN b.has_inputs THEN (SELECT row_to_json(i)::text FROM build_inputs i WHERE i.build = b.seq) END
+FROM build_labels l JOIN builds b ON b.seq = l.build
 WHERE l.labels ? 'github' AND l.labels->>'github' = $1 AND b.platform = $2 ORDER BY l.build DESC LIMIT 1`
 
-// Commit returns the newest build of a commit for a platform. commit is a value of
-// store.GitHubLabel. Error: NotFound.
-func (n *Notices) Commit(ctx context.Context, commit string, platform store.Platform) (build string, state store.BuildState, err error) {
+// Commit returns the newest build of a commit for a platform: its id, its state, how it ended and
+// its inputs. commit is a value of store.GitHubLabel. Error: NotFound.
+func (n *Notices) Commit(ctx context.Context, commit string, platform store.Platform) (b store.Build, err error) {
 	none := func() error { return store.NewError(store.NotFound, "There is no build of this commit") }
-	err = n.db.read("reading the build of a commit").scan(ctx, none, []any{&build, &state}, sqlCommitState, commit, platform)
-	return build, state, err
+	err = n.db.read("reading the build of a commit").scan(ctx, none, []any{&b.ID, &b.State, &b.Ended, &b.Inputs}, sqlCommitState, commit, platform)
+	return b, err
 }
 
 const sqlTakeNotices = `/* take_notices */

@@ -48,12 +48,13 @@ func TestNoticesOfEachEvent(t *testing.T) {
 		}))(t)
 		return events, data
 	}
-	exec(`INSERT INTO builds (id, platform, token_hash, submitter) VALUES ('b', 'ios', '', 'ci')`)
+	exec(`INSERT INTO builds (id, platform, token_hash, submitter, has_inputs) VALUES ('b', 'ios', '', 'ci', true)`)
+	exec(`INSERT INTO build_inputs (build, params, facts) SELECT seq, '{"A": "b"}', '{"commit": "abcdef0", "branch": "main", "dirty": true, "remote": "r"}' FROM builds`)
 	exec(`INSERT INTO build_labels (build, labels) SELECT seq, '{"team": "app", "n": "1"}' FROM builds`)
-	exec(`INSERT INTO workers (id, labels) VALUES ('w', '{"xcode": "16.2"}')`)
+	exec(`INSERT INTO workers (id, labels) VALUES ('w', '{"xcode": "16.2", "takt:env": "1"}')`)
 	exec(`INSERT INTO worker_details VALUES ('w', 'mac', '{}')`)
 	exec(`INSERT INTO deployments (id, request, credential_id) VALUES ('d', '{}', '')`)
-	finish := `UPDATE builds SET state = 'failed', worker_id = 'w', error_message = 'exit 1', started_at = now(), completed_at = now()`
+	finish := `UPDATE builds SET state = 'failed', worker_id = 'w', error_message = 'exit 1', ended = 'exit:65', started_at = now(), completed_at = now()`
 	exec(finish)
 	events, _ := taken()
 	require.Empty(t, events, "nobody subscribed")
@@ -116,6 +117,10 @@ func TestNoticesOfEachEvent(t *testing.T) {
 		if keys, ok := examples[step.event]; ok {
 			require.Equal(t, keys, keysOf(t, data[step.event]), "as docs/notices.md shows %s", step.event)
 			delete(examples, step.event)
+		}
+		require.NotContains(t, string(data[step.event]), "takt:", "labels for features are not shown")
+		if step.event == "build.failed" {
+			require.Contains(t, string(data[step.event]), `"ended": {"exit_code": 65}`)
 		}
 		if step.event != "" {
 			require.Contains(t, string(text), "`"+step.event+"`")

@@ -31,6 +31,7 @@ type Queue struct {
 	cfg     QueueConfig
 	skip    skipList
 	locking numbered // sqlLockWorkers
+	labels  labelCache
 }
 
 // NewQueue returns the queue of db.

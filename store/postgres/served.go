@@ -30,7 +30,9 @@ WITH b AS (
 	UPDATE builds SET state = 'failed', completed_at = now(), updated_at = now(), log_lines = log_lines + 1,
 		error_message = 'No worker can take this build: it needs ' || platform || w.with_labels
 	FROM (
-		SELECT b.seq, CASE WHEN k.require <> '' THEN ' with ' || k.require ELSE '' END AS with_labels FROM builds b JOIN build_classes k ON k.id = b.class
+		SELECT b.seq, CASE WHEN k.require <> '' THEN ' with ' ||
+			replace(replace(replace(regexp_replace(k.require, 'takt:timeout>=([0-9]+)', 'a time limit of \1 h'), 'takt:env', 'parameters'), 'takt:secrets', 'secrets'), 'takt:exit', 'retries by exit code')
+			ELSE '' END AS with_labels FROM builds b JOIN build_classes k ON k.id = b.class
 		WHERE b.state = 'pending' AND k.unmatched_since IS NOT NULL AND greatest(k.unmatched_since, b.updated_at) < now() - $2::interval
 		ORDER BY b.position, b.seq LIMIT $1 FOR NO KEY UPDATE OF b SKIP LOCKED
 	) w WHERE builds.seq = w.seq

@@ -33,13 +33,17 @@ func (b *Builds) Submit(ctx context.Context, s store.Submission, files ...store.
 	if err := repeated(ctx, op, s.Once); err != nil { // first, because a repeat is answered even if the queue is full
 		return store.Build{}, err
 	}
+	require, err := s.Require.Need(s.Inputs)
+	if err != nil {
+		return store.Build{}, op.failure(err)
+	}
 	if gone(ctx) { // now it is certain that nothing was added
 		return store.Build{}, op.failure(context.Cause(ctx))
 	}
 	if err := commitFiles(ctx, files); err != nil {
 		return store.Build{}, op.failure(err)
 	}
-	class, err := b.db.classOf(ctx, s.Platform, s.Require)
+	class, err := b.db.classOf(ctx, s.Platform, require)
 	if err != nil {
 		return store.Build{}, op.failure(err)
 	}
@@ -152,6 +156,9 @@ func (b *Builds) insertIn(ctx context.Context, op operation, all []*addition, co
 			return err
 		}
 		if err := insertBuilds(ctx, tx, all); err != nil {
+			return err
+		}
+		if err := insertInputs(ctx, tx, all); err != nil {
 			return err
 		}
 		for _, a := range all {
@@ -302,11 +309,11 @@ func (b *Builds) countRoom(ctx context.Context, tx pgx.Tx, n int) (room int, err
 const sqlInsertBuilds = `/* insert_builds */
 WITH s AS MATERIALIZED (
 	SELECT * FROM unnest(@ids::text[], @platforms::text[], @priorities::int[], @tokens::bytea[], @certs::bool[], @labels::jsonb[], @retried::text[], @lines::text[],
-		@classes::int[], @prefers::text[], @events::text[], @submitters::text[], @roots::bigint[], @lasts::text[], queue_positions(@platforms, @priorities, @submitters, @classes))
-		WITH ORDINALITY AS s(id, platform, priority, token, certs, labels, retried, line, class, prefer, event, submitter, root, last, position, nr)
+		@classes::int[], @prefers::text[], @events::text[], @submitters::text[], @roots::bigint[], @lasts::text[], @inputs::bool[], queue_positions(@platforms, @priorities, @submitters, @classes))
+		WITH ORDINALITY AS s(id, platform, priority, token, certs, labels, retried, line, class, prefer, event, submitter, root, last, inputs, position, nr)
 ), b AS (
-	INSERT INTO builds (id, platform, class, priority, position, token_hash, has_certs, log_lines, submitter, retry_root, last_worker_id)
-	SELECT id, platform, class, priority, position, token, certs, 1, nullif(submitter, ''), nullif(root, 0), nullif(last, '') FROM s ORDER BY nr
+	INSERT INTO builds (id, platform, class, priority, position, token_hash, has_certs, log_lines, submitter, retry_root, last_worker_id, has_inputs)
+	SELECT id, platform, class, priority, position, token, certs, 1, nullif(submitter, ''), nullif(root, 0), nullif(last, ''), inputs FROM s ORDER BY nr
 	RETURNING seq, id, submitted_at, position
 ), n AS (
 	INSERT INTO build_ids (id, seq) SELECT id, seq FROM b
@@ -347,6 +354,7 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 	ids, platforms, retried, lines, submitters := make([]string, n), make([]string, n), make([]*string, n), make([]string, n), make([]string, n)
 	priorities, tokens, certs, labels := make([]int, n), make([][]byte, n), make([]bool, n), make([]any, n)
 	classes, prefers, events, roots, lasts := make([]int32, n), make([]*string, n), make([]string, n), make([]int64, n), make([]string, n)
+	inputs := make([]bool, n)
 	owners, files, byID := make([]string, 0, n), fileColumns{}, make(map[string]*addition, n)
 	for i, a := range all {
 		s := &a.Submission
@@ -359,6 +367,7 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 		if len(s.Labels) > 0 {
 			labels[i] = s.Labels
 		}
+		inputs[i] = len(s.Labels) > 0 || !s.Inputs.Empty()
 		if lines[i] = "Build submitted"; s.RetryOf != "" {
 			retried[i], lines[i] = &s.RetryOf, lines[i]+" (retry of "+s.RetryOf+")"
 		}
@@ -371,7 +380,7 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 	}
 	rows, _ := q.Query(ctx, sqlInsertBuilds, pgx.NamedArgs{
 		"ids": ids, "platforms": platforms, "priorities": priorities, "tokens": tokens, "certs": certs, "labels": labels,
-		"retried": retried, "lines": lines, "classes": classes, "prefers": prefers, "events": events, "submitters": submitters, "roots": roots, "lasts": lasts,
+		"retried": retried, "lines": lines, "classes": classes, "prefers": prefers, "events": events, "submitters": submitters, "roots": roots, "lasts": lasts, "inputs": inputs,
 		"owners": owners, "kinds": files.kinds, "names": files.names, "sizes": files.sizes, "digests": files.digests, "locations": files.locations, "objects": files.objects, "due": files.due,
 	}) // its error is that of the rows
 	var id string
@@ -384,7 +393,7 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 		a.position = position
 		a.build = store.Build{
 			ID: s.ID, Platform: s.Platform, State: store.Pending, LastWorkerID: a.last, Priority: s.Priority, Labels: s.Labels, Submitter: s.Submitter,
-			ClassID: a.class.ID, Require: s.Require, Prefer: s.Prefer, TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs, SubmittedAt: at.UTC(), UpdatedAt: at.UTC(), Sender: sender,
+			ClassID: a.class.ID, Require: a.class.Require, Prefer: s.Prefer, Inputs: s.Inputs, TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs, SubmittedAt: at.UTC(), UpdatedAt: at.UTC(), Sender: sender,
 		}
 		return nil
 	})

@@ -16,17 +16,17 @@ const sweepKey = 0x74616b74_73776570 // "taktswep"
 
 const sqlTrySweep = `/* try_sweep */ SELECT pg_try_advisory_xact_lock($1)`
 
-// lostColumns sets the columns of a build whose attempt is lost. $3 is how many attempts a
-// build has, $4 the message of one that has none left.
+// lostColumns sets the columns of a build whose attempt is lost. $3 is as in attemptsLeft, $4 the
+// message of a build that has no attempts left.
 const lostColumns = `
-		state = CASE WHEN lost + 1 < $3 THEN 'pending' ELSE 'failed' END,
+		state = CASE WHEN ` + attemptsLeft + ` THEN 'pending' ELSE 'failed' END,
 		lost = lost + 1,
 		last_worker_id = worker_id,
-		worker_id     = CASE WHEN lost + 1 < $3 THEN NULL ELSE worker_id END,
-		started_at    = CASE WHEN lost + 1 < $3 THEN NULL ELSE started_at END,
-		last_seen_at  = CASE WHEN lost + 1 < $3 THEN NULL ELSE last_seen_at END,
-		completed_at  = CASE WHEN lost + 1 < $3 THEN NULL ELSE now() END,
-		error_message = CASE WHEN lost + 1 < $3 THEN NULL ELSE $4 END,
+		worker_id     = CASE WHEN ` + attemptsLeft + ` THEN NULL ELSE worker_id END,
+		started_at    = CASE WHEN ` + attemptsLeft + ` THEN NULL ELSE started_at END,
+		last_seen_at  = CASE WHEN ` + attemptsLeft + ` THEN NULL ELSE last_seen_at END,
+		completed_at  = CASE WHEN ` + attemptsLeft + ` THEN NULL ELSE now() END,
+		error_message = CASE WHEN ` + attemptsLeft + ` THEN NULL ELSE $4 END,
 		updated_at = now(), log_lines = log_lines + 1`
 
 // sqlSweep finds silent builds and workers by the database's clock, in one statement: $1

@@ -56,19 +56,20 @@ WHERE (d.process = excluded.process AND d.registration >= excluded.registration)
 //
 // $5 is the id of the worker's process, empty if it has none. The statement changes and
 // returns nothing while another process holds the worker, which is one that was silent for
-// less than $6. A NULL $6 means that silence does not count now.
+// less than $6. A NULL $6 means that silence does not count now. What it sets as
+// registered_at_count keeps the labels that stand for features.
 const sqlRegister = `/* register */
 WITH known AS (
 	UPDATE workers SET instance = nullif($5, ''), used = used + $4, handed = used + $4 + 1024, last_seen_at = now(),
 		status = CASE WHEN held > 0 THEN 'building' ELSE 'idle' END,
-		slots = $2, platforms = $3, labels = $7
+		slots = $2, platforms = $3, labels = $7, registered_at_count = used + $4
 	WHERE id = $1 AND ($5 = '' OR instance IS NULL OR instance = $5 OR last_seen_at <= now() - $6::interval)
 	RETURNING number, used, handed, status, draining
 ), told AS (
 	SELECT pg_notify('takt', 'worker:changed ' || number) FROM known
 ), added AS (
-	INSERT INTO workers (id, slots, platforms, instance, labels)
-	SELECT $1, $2, $3, nullif($5, ''), $7::jsonb WHERE NOT EXISTS (SELECT FROM workers WHERE id = $1)
+	INSERT INTO workers (id, slots, platforms, instance, labels, registered_at_count)
+	SELECT $1, $2, $3, nullif($5, ''), $7::jsonb, 0 WHERE NOT EXISTS (SELECT FROM workers WHERE id = $1)
 	RETURNING number, used, status, draining
 )
 SELECT true, number, used, status, draining FROM known WHERE (SELECT count(*) FROM told) > 0

@@ -271,6 +271,7 @@ func printStatus(w io.Writer, b api.BuildStatus) {
 	for _, name := range slices.Sorted(maps.Keys(b.Labels)) {
 		row("label", name+"="+b.Labels[name])
 	}
+	inputRows(row, b.Inputs, b.Ended)
 	when := func(name string, at *api.Millis) {
 		if at != nil {
 			row(name, cli.Time(at.Time()))
@@ -322,17 +323,29 @@ func Logs(env cli.Environment) *cobra.Command {
 func Retry(env cli.Environment) *cobra.Command {
 	var wait, follow bool
 	var reason *string
+	var params paramFlags
+	var unset []string
 	cmd := buildCommand(env, &cobra.Command{
 		Use: "retry ID", Short: "Submit a build again, with the files that the controller has",
 		Long: `Submit a build again, whatever its state, with the files that the controller still
 has. Prints the new build's id. The new build's token is kept in the state directory, as
-with submit.`,
+with submit.
+
+The new build has the parameters, secrets and limits of the old one. --env changes
+parameters, for which a build's token is not enough.`,
 	}, func(ctx context.Context, w *waiter) error {
-		// Retry is sent once because a repeat after a lost reply could queue the build
-		// twice.
-		build, err := w.Client.Retry(ctx, w.id, w.auth, *reason)
+		changes, err := params.changes(w.Session, env, unset)
 		if err != nil {
 			return err
+		}
+		// Retry is sent once because a repeat after a lost reply could queue the build
+		// twice.
+		build, err := w.Client.Retry(ctx, w.id, w.auth, *reason, changes)
+		if err != nil {
+			return err
+		}
+		if !changed(changes, build.Inputs) {
+			return refuse(ctx, w.Session, build.ID, []string{"--env"})
 		}
 		err = created(w.Session, build.ID, build.AccessToken, struct {
 			api.Retried
@@ -345,6 +358,8 @@ with submit.`,
 		return w.end(ctx)
 	})
 	reason = cli.ReasonFlag(cmd)
+	params.add(cmd.Flags(), "replaces or adds a parameter")
+	cmd.Flags().StringArrayVar(&unset, "unset-env", nil, "name of a parameter that the new build does not have; may be repeated")
 	cmd.Flags().BoolVarP(&wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show the log while waiting (implies --wait)")
 	return cmd

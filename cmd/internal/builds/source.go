@@ -2,6 +2,7 @@ package builds
 
 import (
 	"archive/zip"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -32,45 +33,35 @@ func (o *sourceOptions) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.dryRun, "dry-run", false, "list the files that would be packed, and send nothing")
 	f.BoolVar(&o.all, "all", false, "pack everything except .git, also what .gitignore names")
 	f.BoolVar(&o.pointers, "allow-lfs-pointers", false, "pack pointers of Git LFS where the files were not fetched")
-	fact := func(to **string, name, usage string, check func(string) error) {
+	fact := func(to **string, name, usage string) {
 		cli.TextFlag(f, to, name, "string", usage, func(s *string) string { return cli.Or(s, "") }, func(text string) (*string, error) {
+			var checked store.Facts
 			if text == "" {
 				return &text, nil // says nothing
 			}
-			return &text, check(text)
+			if err := checked.Set(name, text); err != nil {
+				return nil, errors.New(strings.TrimPrefix(cli.Message(err), name+": "))
+			}
+			text = cmp.Or(checked.Commit, checked.Branch, checked.Remote)
+			return &text, nil
 		})
 	}
-	fact(&o.commit, "commit", "the commit of the source, instead of what git or the CI says", func(s string) error {
-		if !pack.ValidCommit(s) {
-			return errors.New("want 7 to 64 hexadecimal digits")
-		}
-		return nil
-	})
-	fact(&o.branch, "branch", "the branch of the source, likewise", func(s string) error {
-		if !pack.ValidBranch(s) {
-			return errors.New("want one line of at most 255 bytes")
-		}
-		return nil
-	})
-	fact(&o.remote, "remote", "the URL of the source's repository, likewise; credentials in it are not sent", func(s string) error {
-		if pack.PublicRemote(s) == "" {
-			return errors.New("want a URL such as https://example.com/app.git")
-		}
-		return nil
-	})
+	fact(&o.commit, "commit", "the commit of the source, instead of what git or the CI says")
+	fact(&o.branch, "branch", "the branch of the source, likewise")
+	fact(&o.remote, "remote", "the URL of the source's repository, likewise; credentials in it are not sent")
 }
 
 // facts returns where the source comes from: the flags win.
-func (o *sourceOptions) facts(env cli.Environment, c *pack.Commit) client.Facts {
+func (o *sourceOptions) facts(env cli.Environment, c *pack.Commit) store.Facts {
 	f := pack.Facts(c, env.Get)
-	if o.commit != nil && (*o.commit == "" || !strings.HasPrefix(f.Commit, strings.ToLower(*o.commit))) {
+	if o.commit != nil && (*o.commit == "" || !strings.HasPrefix(f.Commit, *o.commit)) {
 		f.Commit, f.Dirty = *o.commit, nil // what was changed since another one is not known
 	}
 	if o.branch != nil {
 		f.Branch = *o.branch
 	}
 	if o.remote != nil {
-		f.Remote = pack.PublicRemote(*o.remote)
+		f.Remote = *o.remote
 	}
 	return f
 }
@@ -83,7 +74,7 @@ type source struct {
 	isDir   bool       // and no archive
 	tree    *pack.Tree // of an archive, only its entries
 	size    int64      // of the archive; of a directory after packing
-	facts   client.Facts
+	facts   store.Facts
 	content client.Content
 	remove  func()
 }
@@ -224,7 +215,7 @@ type dryRun struct {
 	Archive int64         `json:"archive_bytes"`
 	LeftOut []pack.Weight `json:"left_out"`
 	Secrets []string      `json:"likely_secrets"`
-	client.Facts
+	store.Facts
 }
 
 // show lists the source. It packs it, to find what would stop a submit.

@@ -24,6 +24,7 @@ type submitOptions struct {
 	labels       []string
 	github       string
 	source       sourceOptions
+	inputs       inputFlags
 }
 
 // Submit returns takt submit.
@@ -53,7 +54,7 @@ separated by commas. All of them must be met:
 A build waits until a worker that meets --require takes it. If a worker that meets
 --prefer is waiting for work it gets the build, otherwise any other worker does.`,
 	}, func(ctx context.Context, s *cli.Session, args []string) error {
-		return submitBuild(ctx, s, env, o, args[0])
+		return submitBuild(ctx, env, s, o, args[0])
 	})
 	f := cmd.Flags()
 	f.StringVarP((*string)(&o.Platform), "platform", "p", "", "ios, android, or another platform that the controller accepts")
@@ -65,13 +66,14 @@ A build waits until a worker that meets --require takes it. If a worker that mee
 	f.StringVar(&o.github, "github", "", "OWNER/REPO@SHA: the commit whose status shows the build (sets the label github; docs/notices.md)")
 	f.StringVar(&o.Require, "require", "", "conditions that the worker's labels must meet, such as 'xcode>=16, !gpu'")
 	f.StringVar(&o.Prefer, "prefer", "", "conditions that the worker's labels should meet")
+	o.inputs.add(f)
 	f.IntVar(&o.Priority, "priority", 0, "-10 to 10; higher is built first")
 	o.source.addFlags(f)
 	f.StringVar(&o.IdempotencyKey, "idempotency-key", "", "submits with the same key and content within 24 hours make only one build (default: a random key)")
 	return cmd
 }
 
-func submitBuild(ctx context.Context, s *cli.Session, env cli.Environment, o submitOptions, path string) error {
+func submitBuild(ctx context.Context, env cli.Environment, s *cli.Session, o submitOptions, path string) error {
 	if o.Platform == "" && !o.source.dryRun {
 		return cli.Usage("--platform is needed, such as ios or android")
 	}
@@ -97,6 +99,9 @@ func submitBuild(ctx context.Context, s *cli.Session, env cli.Environment, o sub
 		}
 		o.Labels[store.GitHubLabel] = o.github
 	}
+	if o.Inputs, err = o.inputs.read(s, env); err != nil {
+		return err
+	}
 	src, err := findSource(ctx, env, o.source, path)
 	if err != nil {
 		return err
@@ -110,7 +115,7 @@ func submitBuild(ctx context.Context, s *cli.Session, env cli.Environment, o sub
 	}
 	defer src.remove()
 	src.noteLeftOut(s)
-	o.Source, o.Facts = src.content, src.facts
+	o.Source, o.Inputs.Facts = src.content, src.facts
 	if o.certs != "" {
 		certs, err := client.File(o.certs)
 		if err != nil {
@@ -152,6 +157,9 @@ func send(ctx context.Context, s *cli.Session, in client.Submit) (api.Submitted,
 	bar.Done()
 	if err != nil {
 		return build, err
+	}
+	if flags := ignored(in.Inputs, build.Inputs); len(flags) > 0 {
+		return build, refuse(ctx, s, build.ID, flags)
 	}
 	return build, created(s, build.ID, build.AccessToken, struct {
 		api.Submitted

@@ -125,6 +125,72 @@ func TestSubmitSaysWhatNoWorkerHas(t *testing.T) {
 	d.fails(t, 2, `"iOS" is not a platform`, "submit", "-p", "iOS", d.source(t))
 }
 
+func TestSubmitSendsWhatGoesIntoTheBuild(t *testing.T) {
+	t.Parallel()
+	d := newTerminal(t)
+	d.env["BUILD_NUMBER"] = "42"
+	file := d.file(t, "env", "# comment\r\n\nAPP_A=from the file\r\nAPP_B= a=b \n")
+	object := d.file(t, "env.json", `{"APP_C":"two\nlines"}`)
+	submit := func(flags ...string) []string {
+		return append([]string{"submit", "-p", "ios", d.source(t)}, flags...)
+	}
+	code, out, errs := d.takt(t.Context(), submit("--env", "BUILD_NUMBER", "--env", "APP_A=", "--env-file", file, "--env-file", object, "--env", "APP_TOKEN=x",
+		"--env-optional", "--secret", "TOKEN", "--secret-file", "CERT", "--timeout", "90m", "--max-attempts", "2", "--retry-on", "143,75")...)
+	require.Zero(t, code, errs)
+	id := strings.TrimSpace(out)
+	require.Equal(t, &store.Inputs{
+		Params:         store.Params{"BUILD_NUMBER": "42", "APP_A": "", "APP_B": " a=b ", "APP_C": "two\nlines", "APP_TOKEN": "x"},
+		ParamsOptional: true, Secrets: map[string]string{"TOKEN": "env", "CERT": "file"}, Timeout: 90 * time.Minute, MaxAttempts: 2, RetryOn: []int{75, 143},
+	}, d.Build(id).Submitted)
+	require.Contains(t, errs, "everybody who can see the build can read the parameter APP_TOKEN; takt secret keeps secrets")
+	require.NotContains(t, errs, "BUILD_NUMBER")
+	status := d.ok(t, "status", id)
+	for _, row := range []string{"env           BUILD_NUMBER=42\n", "secret        CERT (file)\n", "timeout       1h30m\n", "max attempts  2\n", "retry on      75 143\n"} {
+		require.Contains(t, status, row)
+	}
+
+	again := strings.TrimSpace(d.ok(t, "retry", id, "--env", "BUILD_NUMBER=43", "--unset-env", "APP_TOKEN"))
+	require.Equal(t, "43", d.Build(again).Submitted.Params["BUILD_NUMBER"])
+	require.NotContains(t, d.Build(again).Submitted.Params, "APP_TOKEN")
+
+	for text, flags := range map[string][]string{
+		"--env GONE: this variable is not set":                 {"--env", "GONE"},
+		`--env: "a" is no name`:                                {"--env", "a=1"},
+		"--env: no build may set PATH":                         {"--env", "PATH=/tmp"},
+		"line 1 is not NAME=value":                             {"--env-file", d.file(t, "bad", "hunter2")},
+		"no such file":                                         {"--env-file", filepath.Join(d.dir, "gone")},
+		"--secret TOKEN: it is there twice":                    {"--secret", "TOKEN", "--secret-file", "TOKEN"},
+		`--secret: "token" is no name`:                         {"--secret", "token"},
+		"--timeout: 25h0m0s is not 1s to 24h in whole seconds": {"--timeout", "25h"},
+		"--timeout: 1.5s is not":                               {"--timeout", "1.5s"},
+		"--max-attempts: 11 is not between 1 and 10":           {"--max-attempts", "11"},
+		"--retry-on: want at most 16 exit codes from 1 to 255": {"--retry-on", "0"},
+	} {
+		d.fails(t, 2, text, submit(flags...)...)
+	}
+	d.fails(t, 2, "--unset-env A: --env sets it", "retry", id, "--env", "A=1", "--unset-env", "A")
+}
+
+func TestSubmitCancelsABuildWhoseInputsTheControllerIgnored(t *testing.T) {
+	t.Parallel()
+	for flag, args := range map[string][]string{
+		"--env": {"--env", "A=1"}, "--secret": {"--secret", "A"}, "--timeout": {"--timeout", "1h"}, "--max-attempts": {"--max-attempts", "1"}, "--retry-on": {"--retry-on", "75"},
+	} {
+		d := newTerminal(t)
+		d.Earlier()
+		code, out, errs := d.takt(t.Context(), append([]string{"submit", "-p", "ios", d.source(t)}, args...)...)
+		require.Equal(t, 1, code)
+		require.Empty(t, out, "no id, which a script would wait for")
+		require.Contains(t, errs, "the controller is older than this program and does not know "+flag+"; build build-1 was cancelled")
+		require.Equal(t, store.Cancelled, d.Build("build-1").State)
+	}
+	d := newTerminal(t)
+	d.Earlier()
+	id := strings.TrimSpace(d.ok(t, "submit", "-p", "ios", d.source(t)))
+	d.finish(id, store.Failed, "", "no")
+	d.fails(t, 1, "does not know --env; build build-2 was cancelled", "retry", id, "--env", "A=1")
+}
+
 func TestBuildsByTheBeginningOfTheirIDs(t *testing.T) {
 	t.Parallel()
 	d := newTerminal(t)

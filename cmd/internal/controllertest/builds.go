@@ -36,6 +36,9 @@ func (c *Controller) create(w http.ResponseWriter, r *http.Request) (int, any) {
 		b = c.submit(fields["platform"], files["source"], files["certs"])
 		b.Labels, b.Require, b.Prefer, b.Fields = labels, fields["require"], fields["prefer"], fields
 		b.Priority, _ = strconv.Atoi(fields["priority"])
+		if !c.earlier {
+			b.Submitted = inputsOf(fields)
+		}
 	} else {
 		w.Header().Set(api.HeaderReplayed, "true")
 	}
@@ -44,7 +47,24 @@ func (c *Controller) create(w http.ResponseWriter, r *http.Request) (int, any) {
 	}
 	return http.StatusCreated, api.Submitted{
 		ID: b.ID, Status: "pending", Platform: b.Platform, SubmittedAt: *api.NewMillis(submitted()), AccessToken: b.Token,
+		Inputs: api.NewTakenInputs(b.Submitted),
 	}
+}
+
+// inputsOf reads the inputs of a form, which are right.
+func inputsOf(fields map[string]string) *store.Inputs {
+	i := &store.Inputs{ParamsOptional: fields["params_optional"] == "true"}
+	i.Params, _ = store.ParseParams([]byte(fields["params"]))
+	i.Secrets, _ = store.ParseSecrets([]byte(fields["secrets"]))
+	i.Timeout, _ = store.ParseTimeout(fields["timeout"], store.MaxTimeout)
+	i.MaxAttempts, _ = strconv.Atoi(fields["max_attempts"])
+	i.RetryOn, _ = store.ParseRetryOn(fields["retry_on"])
+	for _, fact := range []string{"commit", "branch", "dirty", "remote"} {
+		if fields[fact] != "" {
+			_ = i.Set(fact, fields[fact])
+		}
+	}
+	return i
 }
 
 func (c *Controller) list(_ http.ResponseWriter, r *http.Request) (int, any) {
@@ -77,7 +97,7 @@ func (c *Controller) status(w http.ResponseWriter, _ *http.Request, b Build) {
 	JSON(w, http.StatusOK, api.BuildStatus{
 		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: b.Platform, Attempt: b.Attempt,
 		SubmittedAt: api.NewMillis(submitted()), WorkerID: nullable(b.WorkerID), ErrorMessage: nullable(b.ErrorMessage),
-		Priority: b.Priority, Labels: b.Labels, Require: b.Require, Prefer: b.Prefer,
+		Priority: b.Priority, Labels: b.Labels, Require: b.Require, Prefer: b.Prefer, Inputs: api.NewInputs(b.Submitted),
 	})
 }
 
@@ -165,14 +185,23 @@ func (c *Controller) cancel(_ http.ResponseWriter, r *http.Request) (int, any) {
 	return http.StatusOK, api.Cancelled{Status: "cancelled", Success: true}
 }
 
-func (c *Controller) retry(w http.ResponseWriter, _ *http.Request, old Build) {
+func (c *Controller) retry(w http.ResponseWriter, r *http.Request, old Build) {
 	if old.Source == nil {
 		Problem(w, http.StatusBadRequest, store.InvalidState, "Original build source no longer available. Please submit a new build.")
 		return
 	}
-	b := c.Build(c.Submit(old.Platform, old.Source, old.Certs))
+	id := c.Submit(old.Platform, old.Source, old.Certs)
+	var changes api.RetryBuildChanges
+	_ = json.NewDecoder(r.Body).Decode(&changes) // it may have no body
+	c.Edit(id, func(b *Build) {
+		if b.Submitted = old.Submitted; len(changes.Params) > 0 && !c.earlier {
+			params, _ := old.Submitted.Params.Change(changes.Params) // they are right
+			b.Submitted = &store.Inputs{Params: params}
+		}
+	})
+	b := c.Build(id)
 	JSON(w, http.StatusOK, api.Retried{
-		ID: b.ID, Status: "pending", SubmittedAt: *api.NewMillis(submitted()), AccessToken: b.Token, OriginalBuildID: old.ID,
+		ID: b.ID, Status: "pending", SubmittedAt: *api.NewMillis(submitted()), AccessToken: b.Token, OriginalBuildID: old.ID, Inputs: api.NewTakenInputs(b.Submitted),
 	})
 }
 

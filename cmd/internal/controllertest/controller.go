@@ -25,6 +25,7 @@ const (
 type Build struct {
 	ID, Platform, Token string
 	Require, Prefer     string
+	Submitted           *store.Inputs // nil if the controller does not know them, see Earlier
 	State               store.BuildState
 	WorkerID            string
 	Attempt             int

@@ -96,7 +96,11 @@ func (s *schemas) of(t reflect.Type) *yaml.Node {
 		if t.Elem().Kind() == reflect.Interface {
 			return object("type", "object", "additionalProperties", true)
 		}
-		return object("type", "object", "additionalProperties", s.of(t.Elem()))
+		value := s.of(t.Elem())
+		if t.Elem().Kind() == reflect.Pointer {
+			value = orNull(value)
+		}
+		return object("type", "object", "additionalProperties", value)
 	default:
 		fail("no schema for the type %s", t)
 		return nil

@@ -2,12 +2,8 @@ package pack
 
 import (
 	"cmp"
-	"net/url"
-	"regexp"
 	"strings"
-	"unicode/utf8"
 
-	"takt/http/client"
 	"takt/store"
 )
 
@@ -49,9 +45,9 @@ var ciVariables = []struct {
 
 // Facts says where a source comes from: what git knows, and the variables of a CI service for the rest.
 // c is nil outside of git.
-func Facts(c *Commit, variable func(name string) string) (f client.Facts) {
+func Facts(c *Commit, variable func(name string) string) (f store.Facts) {
 	if c != nil {
-		f = client.Facts{Commit: c.ID, Branch: c.Branch, Remote: c.Remote}
+		f = store.Facts{Commit: c.ID, Branch: c.Branch, Remote: c.Remote}
 		if c.ID != "" {
 			f.Dirty = &c.Dirty
 		}
@@ -77,14 +73,19 @@ func Facts(c *Commit, variable func(name string) string) (f client.Facts) {
 		}
 		break
 	}
-	// What is not of use as a fact is none.
-	if !ValidCommit(f.Commit) {
-		f.Commit, f.Dirty = "", nil
+	return usable(f)
+}
+
+// usable leaves out what is not of use as a fact.
+func usable(all store.Facts) (f store.Facts) {
+	for name, value := range map[string]string{"commit": all.Commit, "branch": all.Branch, "remote": all.Remote} {
+		if with := f; with.Set(name, value) == nil {
+			f = with
+		}
 	}
-	if !ValidBranch(f.Branch) {
-		f.Branch = ""
+	if f.Commit != "" {
+		f.Dirty = all.Dirty
 	}
-	f.Remote = PublicRemote(f.Remote)
 	return f
 }
 
@@ -96,55 +97,4 @@ func branchOf(ref string) string {
 		}
 	}
 	return ref
-}
-
-var commitID = regexp.MustCompile(`^[0-9a-fA-F]{7,64}$`)
-
-// ValidCommit reports whether s is the id of a commit, or the first seven or more digits of one.
-func ValidCommit(s string) bool { return commitID.MatchString(s) }
-
-// maxBranch and maxRemote are the longest of each, in bytes.
-const maxBranch, maxRemote = 255, 512
-
-// ValidBranch reports whether a controller takes s as the name of a branch.
-func ValidBranch(s string) bool { return oneLine(s, maxBranch) }
-
-func oneLine(s string, most int) bool {
-	return s != "" && len(s) <= most && utf8.ValidString(s) && !strings.ContainsFunc(s, store.Controls)
-}
-
-// scpLike is how ssh names a repository: user@host:path.
-var scpLike = regexp.MustCompile(`^(?:[\w.-]+@)?[\w.-]+:[^:@][^@]*$`)
-
-// PublicRemote returns the URL of a remote without what may be a secret: password, token, query. It
-// returns "" for one that is not on a network, and where it can't tell what is secret.
-func PublicRemote(remote string) string {
-	if !oneLine(remote, 4*maxRemote) {
-		return ""
-	}
-	if !strings.Contains(remote, "://") {
-		if scpLike.MatchString(remote) && len(remote) <= maxRemote {
-			return remote
-		}
-		return ""
-	}
-	u, err := url.Parse(remote)
-	if err != nil || u.Host == "" {
-		return ""
-	}
-	switch u.Scheme {
-	case "ssh", "git+ssh", "ssh+git":
-		if u.User != nil { // the user is git, or such
-			u.User = url.User(u.User.Username())
-		}
-	case "http", "https", "git", "ftp", "ftps":
-		u.User = nil // which may be a token alone
-	default:
-		return ""
-	}
-	u.RawQuery, u.ForceQuery, u.Fragment, u.RawFragment = "", false, "", ""
-	if text := u.String(); len(text) <= maxRemote {
-		return text
-	}
-	return ""
 }

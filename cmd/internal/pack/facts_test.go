@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/pack"
-	"takt/http/client"
+	"takt/store"
 )
 
 func TestFacts(t *testing.T) {
@@ -18,24 +18,24 @@ func TestFacts(t *testing.T) {
 		name   string
 		commit *pack.Commit
 		env    string
-		want   client.Facts
+		want   store.Facts
 	}{
-		{"nothing", nil, "BRANCH_NAME=x GITHUB_SHA=" + id, client.Facts{}},
-		{"git", &pack.Commit{ID: id, Branch: "main", Remote: "https://me:secret@example.com/a.git", Dirty: true}, "", client.Facts{Commit: id, Branch: "main", Dirty: &yes, Remote: "https://example.com/a.git"}},
-		{"no commit yet", &pack.Commit{Branch: "main", Dirty: true}, "", client.Facts{Branch: "main"}},
-		{"git wins", &pack.Commit{ID: id, Branch: "main"}, "GITHUB_ACTIONS=true GITHUB_REF_NAME=7/merge GITHUB_SHA=" + other, client.Facts{Commit: id, Branch: "main", Dirty: &no}},
-		{"a pull request at GitHub", &pack.Commit{ID: id}, "GITHUB_ACTIONS=true GITHUB_HEAD_REF=fix GITHUB_REF_NAME=7/merge GITHUB_SHA=" + id, client.Facts{Commit: id, Branch: "fix", Dirty: &no}},
+		{"nothing", nil, "BRANCH_NAME=x GITHUB_SHA=" + id, store.Facts{}},
+		{"git", &pack.Commit{ID: id, Branch: "main", Remote: "https://me:secret@example.com/a.git", Dirty: true}, "", store.Facts{Commit: id, Branch: "main", Dirty: &yes, Remote: "https://example.com/a.git"}},
+		{"no commit yet", &pack.Commit{Branch: "main", Dirty: true}, "", store.Facts{Branch: "main"}},
+		{"git wins", &pack.Commit{ID: id, Branch: "main"}, "GITHUB_ACTIONS=true GITHUB_REF_NAME=7/merge GITHUB_SHA=" + other, store.Facts{Commit: id, Branch: "main", Dirty: &no}},
+		{"a pull request at GitHub", &pack.Commit{ID: id}, "GITHUB_ACTIONS=true GITHUB_HEAD_REF=fix GITHUB_REF_NAME=7/merge GITHUB_SHA=" + id, store.Facts{Commit: id, Branch: "fix", Dirty: &no}},
 		{
 			"GitHub without git", nil, "GITHUB_ACTIONS=true GITHUB_HEAD_REF= GITHUB_REF_NAME=main GITHUB_SHA=" + id + " GITHUB_SERVER_URL=https://github.com GITHUB_REPOSITORY=a/b",
-			client.Facts{Commit: id, Branch: "main", Remote: "https://github.com/a/b"},
+			store.Facts{Commit: id, Branch: "main", Remote: "https://github.com/a/b"},
 		},
-		{"GitLab", nil, "GITLAB_CI=true CI_COMMIT_REF_NAME=main CI_COMMIT_SHA=" + id + " CI_PROJECT_URL=https://gitlab.com/a/b", client.Facts{Commit: id, Branch: "main", Remote: "https://gitlab.com/a/b"}},
-		{"a merge request at GitLab", nil, "GITLAB_CI=true CI_MERGE_REQUEST_SOURCE_BRANCH_NAME=fix CI_COMMIT_REF_NAME=refs/merge-requests/1/head", client.Facts{Branch: "fix"}},
-		{"Jenkins", nil, "JENKINS_URL=https://ci GIT_BRANCH=origin/feature/x GIT_COMMIT=" + id + " GIT_URL=git@example.com:a/b.git", client.Facts{Commit: id, Branch: "feature/x", Remote: "git@example.com:a/b.git"}},
-		{"Azure", nil, "TF_BUILD=True BUILD_SOURCEBRANCH=refs/heads/main BUILD_SOURCEVERSION=" + id, client.Facts{Commit: id, Branch: "main"}},
-		{"Buildkite", nil, "BUILDKITE=true BUILDKITE_BRANCH=main BUILDKITE_COMMIT=HEAD BUILDKITE_REPO=ssh://git@example.com/a", client.Facts{Branch: "main", Remote: "ssh://git@example.com/a"}},
-		{"Woodpecker", nil, "CI_PIPELINE_URL=https://ci CI_COMMIT_BRANCH=main CI_COMMIT_SHA=" + id, client.Facts{Commit: id, Branch: "main"}},
-		{"a branch that is none", nil, "CIRCLECI=true CIRCLE_BRANCH=" + strings.Repeat("x", 256), client.Facts{}},
+		{"GitLab", nil, "GITLAB_CI=true CI_COMMIT_REF_NAME=main CI_COMMIT_SHA=" + id + " CI_PROJECT_URL=https://gitlab.com/a/b", store.Facts{Commit: id, Branch: "main", Remote: "https://gitlab.com/a/b"}},
+		{"a merge request at GitLab", nil, "GITLAB_CI=true CI_MERGE_REQUEST_SOURCE_BRANCH_NAME=fix CI_COMMIT_REF_NAME=refs/merge-requests/1/head", store.Facts{Branch: "fix"}},
+		{"Jenkins", nil, "JENKINS_URL=https://ci GIT_BRANCH=origin/feature/x GIT_COMMIT=" + id + " GIT_URL=git@example.com:a/b.git", store.Facts{Commit: id, Branch: "feature/x", Remote: "git@example.com:a/b.git"}},
+		{"Azure", nil, "TF_BUILD=True BUILD_SOURCEBRANCH=refs/heads/main BUILD_SOURCEVERSION=" + id, store.Facts{Commit: id, Branch: "main"}},
+		{"Buildkite", nil, "BUILDKITE=true BUILDKITE_BRANCH=main BUILDKITE_COMMIT=HEAD BUILDKITE_REPO=ssh://git@example.com/a", store.Facts{Branch: "main", Remote: "ssh://git@example.com/a"}},
+		{"Woodpecker", nil, "CI_PIPELINE_URL=https://ci CI_COMMIT_BRANCH=main CI_COMMIT_SHA=" + id, store.Facts{Commit: id, Branch: "main"}},
+		{"a branch that is none", nil, "CIRCLECI=true CIRCLE_BRANCH=" + strings.Repeat("x", 256), store.Facts{}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -47,53 +47,5 @@ func TestFacts(t *testing.T) {
 			}
 			require.Equal(t, tt.want, pack.Facts(tt.commit, func(name string) string { return env[name] }))
 		})
-	}
-}
-
-func TestRemotesAreWithoutCredentials(t *testing.T) {
-	t.Parallel()
-	for remote, want := range map[string]string{
-		"https://example.com/a/b.git":                      "https://example.com/a/b.git",
-		"https://me:secret@example.com:8443/a":             "https://example.com:8443/a",
-		"https://ghp_secret@github.com/a/b":                "https://github.com/a/b",
-		"https://oauth2:s%40cret@example.com/a":            "https://example.com/a",
-		"https://example.com/a?private_token=secret#token": "https://example.com/a",
-		"https://me:sec@ret@example.com/a":                 "https://example.com/a",
-		"https://me:sec ret@example.com/a":                 "",
-		"HTTPS://me:secret@example.com/a":                  "https://example.com/a",
-		"ssh://git@example.com/a":                          "ssh://git@example.com/a",
-		"ssh://git:secret@example.com/a":                   "ssh://git@example.com/a",
-		"git@github.com:a/b.git":                           "git@github.com:a/b.git",
-		"host:/srv/a.git":                                  "host:/srv/a.git",
-		"me:secret@example.com:a":                          "",
-		"me:secret@example.com/a":                          "",
-		"/srv/git/a.git":                                   "",
-		"../a":                                             "",
-		"file:///srv/git/a.git":                            "",
-		"ext::sh -c 'echo secret'":                         "",
-		"codecommit::eu-west-1://secret@repo":              "",
-		"persistent-https://me:secret@example.com/a":       "",
-		"https://example.com/a\nb":                         "",
-		"https://":                                         "",
-		"":                                                 "",
-		"https://example.com/" + strings.Repeat("x", 500):  "",
-		"https://example.com/\xff":                         "",
-	} {
-		got := pack.PublicRemote(remote)
-		require.Equal(t, want, got, remote)
-		require.NotContains(t, got, "secret")
-	}
-}
-
-func TestValid(t *testing.T) {
-	t.Parallel()
-	require.True(t, pack.ValidCommit("0123abC"))
-	require.True(t, pack.ValidCommit(strings.Repeat("a", 64)))
-	for _, bad := range []string{"", "012345", "HEAD", "0123abg", strings.Repeat("a", 65), "0123abc\n"} {
-		require.False(t, pack.ValidCommit(bad), bad)
-	}
-	require.True(t, pack.ValidBranch("feature/ü-1"))
-	for _, bad := range []string{"", "a\nb", "a\x1b[31m", "a\u202eb", "\xff", strings.Repeat("x", 256)} {
-		require.False(t, pack.ValidBranch(bad), bad)
 	}
 }

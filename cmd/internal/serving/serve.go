@@ -271,7 +271,7 @@ func (c *controller) httpConfig() http.Config {
 			APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, TelemetryWithoutKey: c.cfg.TelemetryWithoutKey,
 			MaxConnections: c.connections(), TrustedProxies: c.cfg.TrustedProxies,
 		},
-		BaseImageID: c.cfg.BaseImageID, BuildTokenLife: c.cfg.BuildTokenLife, Platforms: c.cfg.Platforms,
+		BaseImageID: c.cfg.BaseImageID, BuildTokenLife: c.cfg.BuildTokenLife, MaxBuildTimeout: c.cfg.MaxBuildTimeout, Platforms: c.cfg.Platforms,
 		PollRate: rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate),
 		PublicURL: c.cfg.PublicURL, HubSpotSecret: c.cfg.HubSpot.App.ClientSecret,
 		HubSpotBlock: c.cfg.HubSpot.Reply == "block", HubSpotExpiration: c.cfg.HubSpot.Expiration,

@@ -47,6 +47,7 @@ type Config struct {
 	Platforms         []store.Platform
 	UnmatchedTTL      time.Duration // 0: builds wait for ever
 	BuildTokenLife    time.Duration
+	MaxBuildTimeout   time.Duration
 	// These are the initial values of the heartbeat settings. After a change at run time,
 	// the values in the database apply.
 	BuildTimeout, WorkerTimeout time.Duration
@@ -86,6 +87,7 @@ func Default(stateDir string) Config {
 		QueueLimit:       store.DefaultQueueLimit,
 		Platforms:        web.Platforms,
 		BuildTokenLife:   web.BuildTokenLife,
+		MaxBuildTimeout:  web.MaxBuildTimeout,
 		BuildTimeout:     store.DefaultTimeout,
 		WorkerTimeout:    store.DefaultTimeout,
 		OnBuildTimeout:   "requeue",

@@ -123,6 +123,7 @@ func buildSettings(c *Config) []Setting {
 		row("platforms", platforms(&c.Platforms), "accepted platforms, separated by commas"),
 		row("unmatched-ttl", limit(&c.UnmatchedTTL), "how long a build may wait while no known worker could take it, by platform and labels, before it fails; or off"),
 		row("build-token-life", duration(&c.BuildTokenLife), "how long a build's token is valid after the submit"),
+		row("max-build-timeout", duration(&c.MaxBuildTimeout), "longest time limit that a build may be submitted with, at most 24h"),
 		row("build-timeout", duration(&c.BuildTimeout), "silence after which a build's attempt is lost"),
 		row("worker-timeout", duration(&c.WorkerTimeout), "silence after which a worker is offline"),
 		row("check-interval", check, "time between two checks for silence (default: a fifth of the shorter time-out, from 1s to 1m)"),

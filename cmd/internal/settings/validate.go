@@ -12,6 +12,7 @@ import (
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/otlp"
 	"takt/http/edge"
+	"takt/store"
 	"takt/store/seal"
 )
 
@@ -83,6 +84,9 @@ func (c *Config) validate() []error {
 		if d < time.Second {
 			bad(name, "must be at least 1s")
 		}
+	}
+	if c.MaxBuildTimeout < time.Second || c.MaxBuildTimeout > store.MaxTimeout {
+		bad("max-build-timeout", "must be 1s to %s", store.MaxTimeout)
 	}
 	c.Heijunka.validate(bad)
 	if _, err := cli.NewLogger(io.Discard, c.Log); err != nil {

@@ -382,15 +382,15 @@ func TestInstallHAProxy(t *testing.T) {
 // release010 is the commit of release 0.1.0.
 const release010 = "580b1c259cb53ec1c1b65924e5b75d390f8e1428"
 
-// build010 builds release 0.1.0 into dir and returns its program.
-func build010(t *testing.T, dir string) string {
+// buildCommit builds takt as it was at a commit into dir and returns its program.
+func buildCommit(t *testing.T, dir, commit string) string {
 	t.Helper()
-	tree, program := filepath.Join(dir, "0.1.0"), filepath.Join(dir, "takt-0.1.0")
+	tree, program := filepath.Join(dir, commit), filepath.Join(dir, "takt-"+commit)
 	git := func(args ...string) {
 		out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "git", args...).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
-	git("worktree", "add", "-q", "--detach", tree, release010)
+	git("worktree", "add", "-q", "--detach", tree, commit)
 	defer git("worktree", "remove", "--force", tree)
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "./cmd/takt")
 	build.Dir = tree
@@ -432,7 +432,7 @@ func TestInstallHAProxyFrom010(t *testing.T) {
 		})
 		return c
 	}
-	release := build010(t, dir)
+	release := buildCommit(t, dir, release010)
 	first, second := start(0, release), start(1, release)
 	old := []*process.Controller{first, second}
 	b := startHAProxy(t, dir, addresses, client.Config{APIKey: first.APIKey, AdminKey: first.AdminKey})

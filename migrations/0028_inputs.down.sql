@@ -1,0 +1,39 @@
+CREATE OR REPLACE FUNCTION notice_of_worker() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    event text := CASE WHEN NEW.status = 'offline' THEN 'offline' WHEN NEW.quarantine IS NOT NULL THEN 'quarantined' ELSE 'back' END;
+BEGIN
+    IF NOT EXISTS (SELECT FROM notice_subscriptions) THEN
+        RETURN NULL;
+    END IF;
+    PERFORM insert_notices('worker.' || event, coalesce(nullif(NEW.platforms, '{}'), '{ios,android}'), coalesce(NEW.labels, '{}'),
+        jsonb_strip_nulls(jsonb_build_object('id', NEW.id, 'name', (SELECT d.name FROM worker_details d WHERE d.worker_id = NEW.id),
+            'platforms', to_jsonb(coalesce(nullif(NEW.platforms, '{}'), '{ios,android}')), 'labels', coalesce(NEW.labels, '{}'),
+            'reason', CASE event WHEN 'offline' THEN CASE WHEN NEW.left_at >= NEW.last_seen_at THEN 'unregistered' ELSE 'silent' END
+                ELSE NEW.quarantine END, 'last_seen_at', NEW.last_seen_at)));
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE FUNCTION notice_of_build() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    labels jsonb;
+BEGIN
+    IF NOT EXISTS (SELECT FROM notice_subscriptions) THEN
+        RETURN NULL;
+    END IF;
+    labels := coalesce((SELECT l.labels FROM build_labels l WHERE l.build = NEW.seq), '{}');
+    PERFORM insert_notices('build.' || CASE NEW.state WHEN 'pending' THEN 'requeued' ELSE NEW.state END, ARRAY[NEW.platform], labels,
+        jsonb_strip_nulls(jsonb_build_object('id', NEW.id, 'platform', NEW.platform, 'labels', labels, 'submitter', NEW.submitter,
+            'attempt', NEW.attempt, 'worker_id', coalesce(NEW.worker_id, NEW.last_worker_id), 'error', NEW.error_message,
+            'submitted_at', NEW.submitted_at, 'started_at', NEW.started_at, 'completed_at', NEW.completed_at)));
+    RETURN NULL;
+END $$;
+DROP TRIGGER IF EXISTS refuse_retry_without_inputs ON builds;
+DROP FUNCTION IF EXISTS refuse_retry_without_inputs;
+DROP TRIGGER IF EXISTS keep_from_010 ON builds;
+DROP FUNCTION IF EXISTS keep_from_010;
+DROP TRIGGER IF EXISTS keep_from_unmatched ON builds;
+DROP FUNCTION IF EXISTS keep_build;
+DROP TRIGGER IF EXISTS forget_features ON workers;
+DROP FUNCTION IF EXISTS forget_features;
+ALTER TABLE workers DROP COLUMN IF EXISTS registered_at_count;
+DROP TABLE IF EXISTS build_inputs;
+ALTER TABLE builds DROP COLUMN IF EXISTS ended, DROP COLUMN IF EXISTS has_inputs;

@@ -1,0 +1,135 @@
+-- Parameters, secrets and limits of builds, and how they ended. A build that has some must never
+-- run without them, whichever release hands it out.
+
+ALTER TABLE builds
+    -- Whether its worker has to ask for more than files: the build has a row in build_inputs or
+    -- labels. NULL in rows that the release before inserts.
+    ADD COLUMN IF NOT EXISTS has_inputs boolean,
+    -- How the command ended: exit:CODE, signal:NUMBER or timeout. NULL if that is not known.
+    ADD COLUMN IF NOT EXISTS ended text;
+
+-- Only builds that have inputs have a row.
+CREATE TABLE IF NOT EXISTS build_inputs (
+    build           bigint      NOT NULL,
+    -- The first of the builds of which this one is a retry, or the build itself. NULL if the row
+    -- has facts only.
+    root            bigint,
+    params          jsonb,
+    params_optional boolean     NOT NULL DEFAULT false,
+    -- The secrets that it asks for, by name: env or file.
+    secrets         jsonb,
+    timeout_s       integer,
+    max_attempts    smallint,
+    retry_on        smallint[],
+    -- Commit, branch, dirty, remote.
+    facts           jsonb,
+    -- While a build waits to be retried by exit code, its class is 0. This is the class that it
+    -- returns to, and when.
+    home_class      integer,
+    due_at          timestamptz,
+    CONSTRAINT build_inputs_pkey PRIMARY KEY (build),
+    CONSTRAINT build_inputs_build_fkey FOREIGN KEY (build) REFERENCES builds (seq) ON DELETE CASCADE
+);
+CREATE INDEX IF NOT EXISTS build_inputs_root ON build_inputs (root) WHERE root IS NOT NULL;
+
+-- What a worker had used of its counter when a controller of this release registered it last.
+ALTER TABLE workers ADD COLUMN IF NOT EXISTS registered_at_count bigint;
+
+-- Labels whose names begin with "takt:" say what a worker's program can do. A controller of this
+-- release sets them when it registers the worker. 0.1.0 leaves labels as they are, although it may
+-- have registered an older program with the same id.
+CREATE OR REPLACE FUNCTION forget_features() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.labels := (SELECT jsonb_object_agg(key, value) FROM jsonb_each(NEW.labels) WHERE NOT starts_with(key, 'takt:'));
+    RETURN NEW;
+END $$;
+
+-- contract: 0.1.0 sets slots when it registers a worker, and nowhere else; it reads no labels
+CREATE OR REPLACE TRIGGER forget_features BEFORE UPDATE OF slots ON workers FOR EACH ROW
+WHEN (NEW.labels IS NOT NULL AND NEW.labels::text LIKE '%"takt:%' AND NEW.registered_at_count IS DISTINCT FROM NEW.used)
+EXECUTE FUNCTION forget_features();
+
+-- Keeps builds that need a feature, and those that wait for their retry (class 0), from 0.1.0, which
+-- claims by state and platform alone. Its statement then has no row for the build; an error would
+-- make it fail the build. It is the only release that hands a build out without a numbered line in
+-- its log. 0e9fdba2 can't read classes that require a feature, and claims nothing of them.
+CREATE OR REPLACE FUNCTION keep_from_010() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.class = 0 OR EXISTS (SELECT FROM build_classes WHERE id = NEW.class AND require LIKE '%takt:%') THEN
+        RETURN NULL;
+    END IF;
+    RETURN NEW;
+END $$;
+
+-- contract: 0.1.0 gives the polling worker no build then
+CREATE OR REPLACE TRIGGER keep_from_010 BEFORE UPDATE OF state ON builds FOR EACH ROW
+WHEN (OLD.state = 'pending' AND NEW.state = 'assigned' AND NEW.class NOT IN (1, 2) AND NEW.log_lines = OLD.log_lines)
+EXECUTE FUNCTION keep_from_010();
+
+CREATE OR REPLACE FUNCTION keep_build() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN NULL;
+END $$;
+
+-- contract: 0e9fdba2 takes a class that it can't read for one without workers, and would fail its builds with this text
+CREATE OR REPLACE TRIGGER keep_from_unmatched BEFORE UPDATE OF state ON builds FOR EACH ROW
+WHEN (OLD.state = 'pending' AND NEW.state = 'failed' AND NEW.class NOT IN (1, 2) AND NEW.error_message LIKE 'No worker can take this build: it needs % with %takt:%')
+EXECUTE FUNCTION keep_build();
+
+-- An older controller copies source, certificates and labels alone. The error is one with which it
+-- answers 503: another controller can do it.
+CREATE OR REPLACE FUNCTION refuse_retry_without_inputs() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM build_inputs WHERE root = NEW.retry_root) THEN
+        RAISE EXCEPTION 'the build has parameters, secrets or limits, which this release of takt would not copy: retry it at a newer controller'
+            USING ERRCODE = 'query_canceled';
+    END IF;
+    RETURN NEW;
+END $$;
+
+-- contract: 0.1.0 refuses the retry; every other insert is as before
+CREATE OR REPLACE TRIGGER refuse_retry_without_inputs BEFORE INSERT ON builds FOR EACH ROW
+WHEN (NEW.has_inputs IS NULL AND NEW.retry_root IS NOT NULL)
+EXECUTE FUNCTION refuse_retry_without_inputs();
+
+-- As before, with how the build ended, and the facts of its commit.
+CREATE OR REPLACE FUNCTION notice_of_build() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    labels jsonb;
+    facts  jsonb;
+BEGIN
+    IF NOT EXISTS (SELECT FROM notice_subscriptions) THEN
+        RETURN NULL;
+    END IF;
+    labels := coalesce((SELECT l.labels FROM build_labels l WHERE l.build = NEW.seq), '{}');
+    IF NEW.has_inputs THEN
+        SELECT i.facts INTO facts FROM build_inputs i WHERE i.build = NEW.seq;
+    END IF;
+    PERFORM insert_notices('build.' || CASE NEW.state WHEN 'pending' THEN 'requeued' ELSE NEW.state END, ARRAY[NEW.platform], labels,
+        jsonb_strip_nulls(jsonb_build_object('id', NEW.id, 'platform', NEW.platform, 'labels', labels, 'submitter', NEW.submitter,
+            'attempt', NEW.attempt, 'worker_id', coalesce(NEW.worker_id, NEW.last_worker_id), 'error', NEW.error_message,
+            'ended', CASE split_part(NEW.ended, ':', 1)
+                WHEN 'exit' THEN jsonb_build_object('exit_code', split_part(NEW.ended, ':', 2)::bigint)
+                WHEN 'signal' THEN jsonb_build_object('signal', split_part(NEW.ended, ':', 2)::bigint)
+                WHEN 'timeout' THEN '{"timed_out": true}' END,
+            'submitted_at', NEW.submitted_at, 'started_at', NEW.started_at, 'completed_at', NEW.completed_at)) || coalesce(facts, '{}'));
+    RETURN NULL;
+END $$;
+
+-- As before, without the labels that stand for features.
+CREATE OR REPLACE FUNCTION notice_of_worker() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    event  text := CASE WHEN NEW.status = 'offline' THEN 'offline' WHEN NEW.quarantine IS NOT NULL THEN 'quarantined' ELSE 'back' END;
+    labels jsonb;
+BEGIN
+    IF NOT EXISTS (SELECT FROM notice_subscriptions) THEN
+        RETURN NULL;
+    END IF;
+    labels := coalesce((SELECT jsonb_object_agg(key, value) FROM jsonb_each(NEW.labels) WHERE NOT starts_with(key, 'takt:')), '{}');
+    PERFORM insert_notices('worker.' || event, coalesce(nullif(NEW.platforms, '{}'), '{ios,android}'), labels,
+        jsonb_strip_nulls(jsonb_build_object('id', NEW.id, 'name', (SELECT d.name FROM worker_details d WHERE d.worker_id = NEW.id),
+            'platforms', to_jsonb(coalesce(nullif(NEW.platforms, '{}'), '{ios,android}')), 'labels', labels,
+            'reason', CASE event WHEN 'offline' THEN CASE WHEN NEW.left_at >= NEW.last_seen_at THEN 'unregistered' ELSE 'silent' END
+                ELSE NEW.quarantine END, 'last_seen_at', NEW.last_seen_at)));
+    RETURN NULL;
+END $$;
