@@ -31,7 +31,7 @@ type submissions struct {
 func (h *submissions) routes() []edge.Route {
 	submit, legacy := h.edge.Of(api.SubmitBuild.Route), h.edge.Of(api.SubmitBuildLegacy.Route)
 	submit.Handle, legacy.Handle = h.submitWith(api.SubmitBuild.Status), h.submitWith(api.SubmitBuildLegacy.Status)
-	return []edge.Route{submit, legacy, edge.On(h.edge, api.RetryBuild, h.retry)}
+	return []edge.Route{submit, legacy, edge.On(h.edge, api.RetryBuild, h.retry), edge.On(h.edge, api.RetryBuilds, h.retrySeveral)}
 }
 
 // submission is the part of a POST /api/builds form that has arrived.

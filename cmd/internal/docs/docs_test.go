@@ -222,7 +222,7 @@ takt keys set mini-01-4x7qk2aa --worker ''         # frees an enrolled key for a
 
 | scope | allows to |
 |---|---|
-| ` + "`submit`" + ` | submit builds; see, download, cancel and retry the key's own builds |
+| ` + "`submit`" + ` | submit builds; list, see, download, cancel and retry the key's own builds |
 | ` + "`read`" + ` | see all builds, their logs and files, the workers and the deployments |
 | ` + "`worker`" + ` | be a worker: register, poll, report, and get what a build that it holds needs |
 | ` + "`webhook`" + ` | see and set the rates of HubSpot's actions (HubSpot itself sends a signature, not a key) |
@@ -276,8 +276,8 @@ var results = [][2]string{
 	{"explain", "`BuildTimeline`"},
 	{"logs", "`LogEntry`, one a line"},
 	{"download", "`{file, bytes, sha256}`"},
-	{"cancel", "`Cancelled`"},
-	{"retry", "`Retried` without the token; with --wait then `BuildStatus`"},
+	{"cancel", "`Cancelled`; with --label `{builds}`, an array of `OneChanged`"},
+	{"retry", "`Retried` without the token; with --wait then `BuildStatus`; with --label `{builds}`, an array of `OneChanged` without tokens"},
 	{"priority", "`Build`"},
 	{"requeue", "`Build`"},
 	{"workers", "array of `Worker`"},
