@@ -30,6 +30,7 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	heijunka := &heijunka{sh, audit, d.Heijunka}
 	queues := &queues{sh, audit, d.ThrottleStore, d.Throttle}
 	keys := &keys{sh, audit, d.Keys}
+	secrets := &secrets{sh, audit, d.Secrets}
 	notices := &notices{sh, audit, d.Notices}
 	debug := &debugHandler{sh, d.Debug}
 	s.Acts = Acts{
@@ -60,6 +61,6 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	return slices.Concat(
 		builds.routes(), submissions.routes(), tails.routes(), holders.routes(), polls.routes(), workers.routes(), diagnostics.routes(),
 		deployments.routes(), throttle.routes(), queues.routes(), events.routes(), figures.routes(), health.routes(),
-		s.tree.routes(), timeouts.routes(), heijunka.routes(), audit.routes(), debug.routes(), keys.routes(), notices.routes(), []edge.Route{keys.enrolling()},
+		s.tree.routes(), timeouts.routes(), heijunka.routes(), audit.routes(), debug.routes(), keys.routes(), notices.routes(), secrets.routes(), []edge.Route{keys.enrolling()},
 	)
 }

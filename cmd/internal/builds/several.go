@@ -70,8 +70,8 @@ func (o *several) flags(cmd *cobra.Command, state string, states ...string) {
 	}
 }
 
-// changed are all builds that a command changed, or could not.
-type changed struct {
+// severalChanged are all builds that a command changed, or could not.
+type severalChanged struct {
 	Builds []api.OneChanged `json:"builds"`
 }
 
@@ -82,7 +82,7 @@ func (o *several) change(ctx context.Context, s *cli.Session, cmd *cobra.Command
 			return err
 		}
 	}
-	all, failed := changed{Builds: []api.OneChanged{}}, 0
+	all, failed := severalChanged{Builds: []api.OneChanged{}}, 0
 	for more := true; more; {
 		reply, err := call(ctx, api.SeveralBuilds{Label: o.labels, Platform: o.platform})
 		if err != nil {
