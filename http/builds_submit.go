@@ -20,12 +20,13 @@ import (
 
 // submissions makes builds.
 type submissions struct {
-	edge   *edge.Server
-	cfg    Config
-	builds *builds
-	store  Builds
-	queue  Queue
-	forms  *uploads
+	edge    *edge.Server
+	cfg     Config
+	builds  *builds
+	store   Builds
+	queue   Queue
+	forms   *uploads
+	secrets Secrets
 }
 
 func (h *submissions) routes() []edge.Route {

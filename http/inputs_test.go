@@ -128,7 +128,7 @@ func TestSubmitRefusesWrongInputs(t *testing.T) {
 		"PATH":               {"params", `{"PATH":"/tmp"}`, 400, store.ReservedParam, "Invalid request: params: no build may set PATH, because it changes what programs run"},
 		"optional":           {"params_optional", "1", 400, store.InvalidArgument, "Invalid request: params_optional must be true or false"},
 		"a secret's name":    {"secrets", `{"a":"env"}`, 400, store.InvalidSecret, ""},
-		"an unknown secret":  {"secrets", `{"TOKEN":"env"}`, 422, store.UnknownSecret, "There is no secret TOKEN"},
+		"an unknown secret":  {"secrets", `{"TOKEN":"env"}`, 422, store.UnknownSecret, "There is no secret TOKEN: an operator sets it with takt secret set"},
 		"a timeout":          {"timeout", "7201", 400, store.InvalidTimeout, `Invalid request: timeout must be whole seconds from 1 to 7200, got "7201"`},
 		"attempts":           {"max_attempts", "11", 400, store.InvalidMaxAttempts, `Invalid request: max_attempts must be a whole number from 1 to 10, got "11"`},
 		"exit codes":         {"retry_on", "[0]", 400, store.InvalidRetryOn, ""},

@@ -14,11 +14,11 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	sh, forms := s.Server, newUploads(s.Config, d.Files)
 	audit := s.audit
 	builds := newBuilds(sh, audit, cfg, d)
-	submissions := &submissions{sh, cfg, builds, d.Builds, d.Queue, forms}
+	submissions := &submissions{sh, cfg, builds, d.Builds, d.Queue, forms, d.Secrets}
 	tails := newTails(sh, builds, s.logs, cfg)
 	bound := &bindings{store: d.Workers}
 	polls := newPolls(sh, cfg, d.Queue, d.Tokens, bound, s.parked)
-	holders := &holders{sh, cfg, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms, polls}
+	holders := &holders{sh, cfg, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms, polls, d.Secrets}
 	workers := newWorkers(sh, audit, cfg, d, bound)
 	diagnostics := &diagnostics{sh, d.Workers, d.Files, d.Queue, d.Publish}
 	throttle := &throttle{sh, cfg, audit, d.Throttle, d.ThrottleStore, d.OAuth}

@@ -76,3 +76,103 @@ func TestSecretsAreSetListedAndRemoved(t *testing.T) {
 		require.NotContains(t, b.send("GET", "/metrics", nil, "").body, text)
 	}
 }
+
+// A build has the secrets that its submitter's key may have, from the worker that holds it and nowhere
+// else.
+func TestSecretsGoFromOperatorToWorker(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ci, other := shownKey(b.named("ci", store.ScopeSubmit).Key), shownKey(b.named("other", store.ScopeSubmit, store.ScopeOperate).Key)
+	const mine, ours = "of-ci-alone-\x01", "of-all-keys"
+	b.keep("MINE", mine, "ci")
+	b.keep("OURS", ours)
+	submit := func(k map[string]string, secrets string) reply {
+		return b.form("/api/builds", k, source("x"), ios(), textPart("secrets", secrets))
+	}
+	asks := `{"OURS":"env","MINE":"file"}`
+	for code, k := range map[string]map[string]string{"secret_not_yours": other.headers(), "unknown_secret": ci.headers()} {
+		r := submit(k, strings.Replace(asks, "OURS", map[string]string{"secret_not_yours": "OURS", "unknown_secret": "NONE"}[code], 1))
+		require.Equal(t, code, decode[api.Problem](t, r).Code, r.body)
+		b.requireNothing()
+	}
+	require.Equal(t, 403, submit(key(), asks).status, "the API key has those of all keys only")
+	r := submit(ci.headers(), asks)
+	require.Equal(t, 201, r.status, r.body)
+	require.Contains(t, r.body, `"inputs":{"secrets":{"MINE":"file","OURS":"env"}}`)
+	s := decode[api.Submitted](t, r)
+
+	require.Nil(t, b.poll(b.enroll(`{"features":["env"]}`).AccessToken).Job, "only to workers that can")
+	w, stranger := b.capable(), b.capable()
+	value := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+	has := func(build string) {
+		t.Helper()
+		p := b.poll(w.AccessToken)
+		w.AccessToken = p.AccessToken
+		require.Equal(t, build, p.Job.ID)
+		require.Equal(t, 403, b.held(build, stranger.ID).status)
+		for range 2 {
+			r := b.held(build, w.ID, "X-Build-Attempt", "1")
+			require.Equal(t, 200, r.status, r.body)
+			require.Equal(t, "no-store", r.header.Get("Cache-Control"))
+			require.Contains(t, r.body, `"secrets":[{"name":"MINE","as":"file","value":"`+value(mine)+`","mask":true},{"name":"OURS","as":"env","value":"`+value(ours)+`","mask":true}]`)
+		}
+	}
+	has(s.ID)
+	fail := func(build string) {
+		t.Helper()
+		require.Equal(t, 200, b.json("POST", "/api/workers/fail", key(), `{"build_id":"`+build+`"}`).status)
+		require.Equal(t, 403, b.held(build, w.ID).status, "the attempt has ended")
+	}
+	fail(s.ID)
+	retry := func(header map[string]string, body string) reply {
+		return b.json("POST", "/api/builds/"+s.ID+"/retry", header, body)
+	}
+	for _, k := range []map[string]string{other.headers(), key()} {
+		r := retry(k, `{"params":{"A":"1"}}`)
+		require.Equal(t, 403, r.status, r.body)
+		require.Equal(t, "secrets_not_yours", decode[api.Problem](t, r).Code)
+	}
+	for _, how := range []struct {
+		header map[string]string
+		body   string
+	}{{other.headers(), ""}, {key(), `{}`}, {map[string]string{"X-Build-Token": s.AccessToken}, ""}, {ci.headers(), `{"params":{"A":"1"}}`}} {
+		r := retry(how.header, how.body)
+		require.Equal(t, 200, r.status, r.body)
+		again := decode[api.Retried](t, r)
+		has(again.ID)
+		fail(again.ID)
+	}
+
+	// One that is gone, or another key's by now.
+	for _, change := range []func(){
+		func() {
+			require.Equal(t, 204, b.send("DELETE", "/admin/secrets/MINE", map[string]string{"X-Admin-Key": adminKey}, "").status)
+		},
+		func() { b.keep("MINE", "of-the-other-alone", "other") },
+	} {
+		again := decode[api.Retried](t, retry(other.headers(), ""))
+		change()
+		p := b.poll(w.AccessToken)
+		w.AccessToken = p.AccessToken
+		require.Equal(t, again.ID, p.Job.ID)
+		r := b.held(again.ID, w.ID)
+		require.Equal(t, 422, r.status, r.body)
+		require.Equal(t, "secret_gone", decode[api.Problem](t, r).Code)
+		require.NotContains(t, r.body, value(ours))
+		status := b.status(again.ID)
+		require.Equal(t, "failed", status.Status)
+		require.Contains(t, *status.ErrorMessage, "The secret MINE can't be given to this build any more")
+		require.Contains(t, *status.ErrorMessage, "secret_gone")
+		require.Equal(t, 403, b.held(again.ID, w.ID).status)
+	}
+	require.Equal(t, "idle", b.worker(w.ID).Status)
+
+	admin := map[string]string{"X-Admin-Key": adminKey}
+	audit := b.send("GET", "/admin/audit", admin, "").body
+	require.Equal(t, 5, strings.Count(audit, `"action":"use secrets"`), "once for each attempt")
+	require.Contains(t, audit, `"target":"build/`+s.ID+`","reason":"","detail":{"key":"ci","worker":"`+w.ID+`","attempt":1,"secrets":["MINE","OURS"]}`)
+	seen := audit + b.logs.String() + b.send("GET", "/metrics", nil, "").body + b.send("GET", "/api/builds", key(), "").body + b.send("GET", "/api/builds/"+s.ID+"/timeline", key(), "").body
+	for _, text := range []string{"of-ci-alone", ours, value(mine), value(ours), "of-the-other-alone"} {
+		require.NotContains(t, seen, text)
+	}
+}
