@@ -48,6 +48,7 @@ func (h *builds) routes() []edge.Route {
 		h.explained(edge.OnRequest(h.edge, api.ShowTimeline, h.timeline)),
 		edge.On(h.edge, api.PatchBuild, h.patch),
 		edge.On(h.edge, api.CancelBuild, h.cancel),
+		edge.On(h.edge, api.CancelBuilds, h.cancelSeveral),
 		edge.On(h.edge, api.RequeueBuild, h.requeue),
 	}
 }
@@ -90,11 +91,13 @@ func (h *builds) show(ctx context.Context, in api.BuildPath) (api.BuildItem, err
 	return api.NewBuildItem(b), err
 }
 
-func (h *builds) list(_ context.Context, in api.BuildFilter) (edge.List, error) {
+func (h *builds) list(ctx context.Context, in api.BuildFilter) (edge.List, error) {
 	if in.Platform != "" && !slices.Contains(h.platforms, store.Platform(in.Platform)) {
 		return edge.List{}, wrongPlatform(h.platforms)
 	}
-	f := store.BuildFilter{WorkerID: in.WorkerID, Platform: store.Platform(in.Platform), Text: in.Q}
+	f := store.BuildFilter{
+		WorkerID: in.WorkerID, Platform: store.Platform(in.Platform), Text: in.Q, Labels: in.Label.Labels(), Submitter: ownOnly(ctx, store.ScopeRead),
+	}
 	switch v := store.BuildState(cmp.Or(in.State, in.Status)); {
 	case v == "":
 	case v == store.Failed && in.State == "": // for old clients, failed includes cancelled

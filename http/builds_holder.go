@@ -34,6 +34,7 @@ type holders struct {
 	publish  Publish
 	forms    *uploads
 	polls    *polls
+	secrets  Secrets
 }
 
 func (h *holders) routes() []edge.Route {

@@ -70,22 +70,15 @@ func (h *submissions) checkInputs(ctx context.Context, in *submission) error {
 	if len(in.inputs.Params) == 0 {
 		in.inputs.ParamsOptional = false
 	}
-	if err := h.checkSecrets(ctx, in); err != nil {
+	if err := h.secrets.May(ctx, in.by, in.inputs.Secrets); err != nil {
 		return err
 	}
 	_, err := in.require.Need(&in.inputs)
 	return err
 }
 
-// checkSecrets refuses secrets that the submitter may not have.
-func (h *submissions) checkSecrets(_ context.Context, in *submission) error {
-	for _, name := range slices.Sorted(maps.Keys(in.inputs.Secrets)) {
-		return store.NewError(store.UnknownSecret, "There is no secret "+name)
-	}
-	return nil
-}
-
-// changed returns the inputs of a retry, in which parameters may be changed.
+// changed returns the inputs of a retry, in which parameters may be changed. With other parameters the
+// same source may do something else with its secrets, so who changes them must be allowed these, too.
 func (h *submissions) changed(ctx context.Context, old *store.Inputs, changes map[string]*string) (inputs store.Inputs, err error) {
 	if old != nil {
 		inputs = *old
@@ -95,6 +88,13 @@ func (h *submissions) changed(ctx context.Context, old *store.Inputs, changes ma
 	}
 	if caller := edge.CallerOf(ctx); !caller.APIKey && caller.Key == nil && caller.Session == nil {
 		return inputs, store.NewError(store.Forbidden, "A build token can't change parameters: use a key")
+	}
+	err = h.secrets.May(ctx, edge.CallerOf(ctx).KeyName(), inputs.Secrets)
+	if store.CodeOf(err) == store.SecretNotYours {
+		err = store.ErrSecretsNotYours(slices.Sorted(maps.Keys(inputs.Secrets)))
+	}
+	if err != nil {
+		return inputs, err
 	}
 	inputs.Params, err = inputs.Params.Change(changes)
 	return inputs, err
@@ -115,7 +115,7 @@ func (h *holders) inputs(ctx context.Context, _ echo.Context, in api.Holding) (a
 	if err != nil {
 		return nil, err
 	}
-	secrets, err := h.secretsOf(ctx, b)
+	secrets, err := h.secretsOf(ctx, b, heartbeat)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,23 @@ func (h *holders) inputs(ctx context.Context, _ echo.Context, in api.Holding) (a
 	return api.NewHeldInputs(b, secrets), nil
 }
 
-// secretsOf returns the secrets of a build that its worker has begun.
-func (h *holders) secretsOf(context.Context, store.Build) ([]api.HeldSecret, error) {
-	return nil, nil // no build is submitted with secrets yet
+// secretsOf returns the secrets of a build for the worker that holds it. If one is gone, the build
+// fails.
+func (h *holders) secretsOf(ctx context.Context, b store.Build, heartbeat store.Heartbeat) ([]api.HeldSecret, error) {
+	if b.Inputs == nil || len(b.Inputs.Secrets) == 0 {
+		return nil, nil
+	}
+	heartbeat.Attempt = b.Attempt
+	values, err := h.secrets.HandOut(ctx, heartbeat, slices.Collect(maps.Keys(b.Inputs.Secrets)), edge.CallerOf(ctx).Actor())
+	if store.CodeOf(err) == store.SecretGone {
+		failed := h.record(ctx, b, store.Result{
+			BuildID: b.ID, WorkerID: heartbeat.WorkerID, Attempt: b.Attempt, ErrorMessage: edge.FailureOf(err).Message, Fault: store.FaultBuild,
+		})
+		if failed != nil {
+			err = failed
+		}
+	}
+	return edge.Each(values, func(v store.SecretValue) api.HeldSecret {
+		return api.HeldSecret{Name: v.Name, As: b.Inputs.Secrets[v.Name], Value: v.Value, Mask: v.Mask}
+	}), err
 }

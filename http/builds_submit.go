@@ -20,18 +20,19 @@ import (
 
 // submissions makes builds.
 type submissions struct {
-	edge   *edge.Server
-	cfg    Config
-	builds *builds
-	store  Builds
-	queue  Queue
-	forms  *uploads
+	edge    *edge.Server
+	cfg     Config
+	builds  *builds
+	store   Builds
+	queue   Queue
+	forms   *uploads
+	secrets Secrets
 }
 
 func (h *submissions) routes() []edge.Route {
 	submit, legacy := h.edge.Of(api.SubmitBuild.Route), h.edge.Of(api.SubmitBuildLegacy.Route)
 	submit.Handle, legacy.Handle = h.submitWith(api.SubmitBuild.Status), h.submitWith(api.SubmitBuildLegacy.Status)
-	return []edge.Route{submit, legacy, edge.On(h.edge, api.RetryBuild, h.retry)}
+	return []edge.Route{submit, legacy, edge.On(h.edge, api.RetryBuild, h.retry), edge.On(h.edge, api.RetryBuilds, h.retrySeveral)}
 }
 
 // submission is the part of a POST /api/builds form that has arrived.

@@ -668,6 +668,10 @@ func TestDashboardFiltersBuilds(t *testing.T) {
 	require.Equal(t, []string{cancelled}, rows("?state=failed&state=cancelled"))
 	require.Equal(t, []string{labelled}, rows("?q=MAIN"))
 	require.Equal(t, []string{labelled}, rows("?q=os&label=branch%3dmain&age=1h&platform=ios&state=pending"))
+	require.Equal(t, []string{labelled}, rows("?label=branch%3dmain&label=os%3d17"))
+	require.Empty(t, rows("?label=branch%3dmain&label=os%3d18"))
+	require.Contains(t, d.get("/builds?label=branch%3dmain&label=os%3d17").body, `<label>Label <input name="label" value="os=17" placeholder="branch=main"></label>
+<label>Label <input name="label" value="" placeholder`)
 	for query, message := range map[string]string{
 		"?label=branch":     "Write a label as name=value, such as branch=main.",
 		"?state=broken":     "Unknown state: broken. Use one of: pending, ",

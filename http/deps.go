@@ -147,6 +147,20 @@ type Keys interface {
 	Enroll(ctx context.Context, token string, k store.NamedKey) error
 }
 
+// Secrets stores the values that builds ask for by name.
+type Secrets interface {
+	List(ctx context.Context) ([]store.Secret, error)
+	// Set adds or replaces a secret that was checked.
+	Set(ctx context.Context, s store.Secret, value []byte) (store.Secret, error)
+	Remove(ctx context.Context, name string) error
+	// May returns nil if builds of a key, "" for the API key, may have secrets, whose values say how
+	// each is given. HandOut decides.
+	May(ctx context.Context, key string, secrets map[string]string) error
+	// HandOut returns the values for the worker that holds a build, and records that. It returns
+	// SecretGone if one is missing.
+	HandOut(ctx context.Context, h store.Heartbeat, names []string, actor string) ([]store.SecretValue, error)
+}
+
 // Notices stores subscriptions, and shows what was sent to them.
 type Notices interface {
 	List(ctx context.Context) ([]store.Subscription, error)
@@ -279,6 +293,7 @@ type Deps struct {
 	Keys    Keys
 	Ring    *store.KeyRing
 	Notices Notices
+	Secrets Secrets
 	Auditor Auditor
 	// Repair checks the invariants and makes the repairs that lose no data.
 	Repair func(ctx context.Context) ([]store.Invariant, error)

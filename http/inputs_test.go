@@ -68,7 +68,7 @@ func TestInputsGoFromSubmitterToWorker(t *testing.T) {
 	r = b.held(s.ID, w.ID)
 	require.Equal(t, 200, r.status, r.body)
 	require.Equal(t, "no-store", r.header.Get("Cache-Control"))
-	require.Equal(t, `{"params":{"APP_TEXT":"two\nlines","BUILD_NUMBER":"42"},"params_optional":true,"secrets":[],"timeout":5400,"labels":{"a":"1"},"submitter":"",`+facts+`}`, strings.TrimSpace(r.body))
+	require.JSONEq(t, `{"params":{"APP_TEXT":"two\nlines","BUILD_NUMBER":"42"},"params_optional":true,"secrets":[],"timeout":5400,"labels":{"a":"1"},"submitter":"",`+facts+`}`, strings.TrimSpace(r.body))
 	require.Equal(t, "building", b.status(s.ID).State, "it is a sign of life")
 }
 
@@ -98,7 +98,7 @@ func TestBuildsWithoutInputsSayNothingOfThem(t *testing.T) {
 	require.NotContains(t, b.send("GET", "/api/builds/"+s.ID+"/status", key(), "").body, "inputs")
 	p := b.send("GET", "/api/workers/poll", key("X-Worker-Token", w.AccessToken), "")
 	require.NotContains(t, p.body, "inputs_url")
-	require.Equal(t, `{"params":{},"params_optional":false,"secrets":[],"timeout":0,"labels":{},"submitter":""}`, strings.TrimSpace(b.held(s.ID, w.ID).body))
+	require.JSONEq(t, `{"params":{},"params_optional":false,"secrets":[],"timeout":0,"labels":{},"submitter":""}`, strings.TrimSpace(b.held(s.ID, w.ID).body))
 	require.Nil(t, w.Features)
 }
 
@@ -128,7 +128,7 @@ func TestSubmitRefusesWrongInputs(t *testing.T) {
 		"PATH":               {"params", `{"PATH":"/tmp"}`, 400, store.ReservedParam, "Invalid request: params: no build may set PATH, because it changes what programs run"},
 		"optional":           {"params_optional", "1", 400, store.InvalidArgument, "Invalid request: params_optional must be true or false"},
 		"a secret's name":    {"secrets", `{"a":"env"}`, 400, store.InvalidSecret, ""},
-		"an unknown secret":  {"secrets", `{"TOKEN":"env"}`, 422, store.UnknownSecret, "There is no secret TOKEN"},
+		"an unknown secret":  {"secrets", `{"TOKEN":"env"}`, 422, store.UnknownSecret, "There is no secret TOKEN: an operator sets it with takt secret set"},
 		"a timeout":          {"timeout", "7201", 400, store.InvalidTimeout, `Invalid request: timeout must be whole seconds from 1 to 7200, got "7201"`},
 		"attempts":           {"max_attempts", "11", 400, store.InvalidMaxAttempts, `Invalid request: max_attempts must be a whole number from 1 to 10, got "11"`},
 		"exit codes":         {"retry_on", "[0]", 400, store.InvalidRetryOn, ""},
@@ -202,7 +202,7 @@ func TestARetryHasTheSameInputs(t *testing.T) {
 	require.Equal(t, map[string]string{"BUILD_NUMBER": "43", "NEW": ""}, b.status(changed.ID).Inputs.Params)
 	var detail string
 	require.NoError(t, b.pool.QueryRow(t.Context(), `SELECT (detail - 'request_id')::text FROM audit WHERE action = 'retry' ORDER BY id DESC LIMIT 1`).Scan(&detail))
-	require.Equal(t, `{"params": ["APP_TEXT", "BUILD_NUMBER", "NEW"]}`, detail, "without values")
+	require.JSONEq(t, `{"params": ["APP_TEXT", "BUILD_NUMBER", "NEW"]}`, detail, "without values")
 	for body, code := range map[string]string{
 		`{"params":{"PATH":"1"}}`: "reserved_param", `{"params":{"a":"1"}}`: "invalid_param", `{"params":[]}`: "invalid_argument",
 		`{"params":{"A":"` + strings.Repeat("x", 32<<10) + `"}}`: "params_too_large",

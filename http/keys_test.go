@@ -100,7 +100,9 @@ func TestAKeySeesItsOwnBuildsOrAll(t *testing.T) {
 		require.Equal(t, 403, status(mine, "GET", "/api/builds/"+theirs.ID+path), path)
 		require.Equal(t, 403, status(mine, "GET", "/api/builds/"+b.submit().ID+path), path)
 	}
-	require.Equal(t, 403, status(mine, "GET", "/api/builds"))
+	require.Equal(t, []string{build.ID}, b.listed(mine.headers(), ""), "its own only")
+	require.Equal(t, []string{build.ID}, b.listed(mine.headers(), "?status=pending"))
+	require.Equal(t, 403, status(mine, "GET", "/api/builds/active"))
 	require.Equal(t, 200, b.send("GET", "/api/builds/"+theirs.ID+"/status", mine.headers("X-Build-Token", theirs.AccessToken), "").status, "a token opens its build")
 	list := b.send("GET", "/api/builds", other.headers(), "")
 	require.Contains(t, list.body, `"submitter":"ci"`)

@@ -58,12 +58,12 @@ func readRights(t *testing.T) map[string][]string {
 }
 
 // scopeIn returns the scope that a line of the table lets in, "" if it lets in all or none, and
-// whether a key that submits is let in to its own builds.
+// whether a key that submits is let in to its own builds: any such key to a list.
 func scopeIn(names []string) (scope store.Scope, own bool) {
 	for _, s := range append(store.Scopes(), store.ScopeEnroll) {
 		switch {
 		case !slices.Contains(names, string(s)), s == store.ScopeAdmin && scope != "":
-		case scope != "":
+		case scope != "" && scope != store.ScopeSubmit:
 			return "", false
 		default:
 			scope = s

@@ -14,11 +14,11 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	sh, forms := s.Server, newUploads(s.Config, d.Files)
 	audit := s.audit
 	builds := newBuilds(sh, audit, cfg, d)
-	submissions := &submissions{sh, cfg, builds, d.Builds, d.Queue, forms}
+	submissions := &submissions{sh, cfg, builds, d.Builds, d.Queue, forms, d.Secrets}
 	tails := newTails(sh, builds, s.logs, cfg)
 	bound := &bindings{store: d.Workers}
 	polls := newPolls(sh, cfg, d.Queue, d.Tokens, bound, s.parked)
-	holders := &holders{sh, cfg, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms, polls}
+	holders := &holders{sh, cfg, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms, polls, d.Secrets}
 	workers := newWorkers(sh, audit, cfg, d, bound)
 	diagnostics := &diagnostics{sh, d.Workers, d.Files, d.Queue, d.Publish}
 	throttle := &throttle{sh, cfg, audit, d.Throttle, d.ThrottleStore, d.OAuth}
@@ -30,6 +30,7 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	heijunka := &heijunka{sh, audit, d.Heijunka}
 	queues := &queues{sh, audit, d.ThrottleStore, d.Throttle}
 	keys := &keys{sh, audit, d.Keys}
+	secrets := &secrets{sh, audit, d.Secrets}
 	notices := &notices{sh, audit, d.Notices}
 	debug := &debugHandler{sh, d.Debug}
 	s.Acts = Acts{
@@ -60,6 +61,6 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	return slices.Concat(
 		builds.routes(), submissions.routes(), tails.routes(), holders.routes(), polls.routes(), workers.routes(), diagnostics.routes(),
 		deployments.routes(), throttle.routes(), queues.routes(), events.routes(), figures.routes(), health.routes(),
-		s.tree.routes(), timeouts.routes(), heijunka.routes(), audit.routes(), debug.routes(), keys.routes(), notices.routes(), []edge.Route{keys.enrolling()},
+		s.tree.routes(), timeouts.routes(), heijunka.routes(), audit.routes(), debug.routes(), keys.routes(), notices.routes(), secrets.routes(), []edge.Route{keys.enrolling()},
 	)
 }

@@ -93,6 +93,7 @@ func setupPages(
 	require.NoError(t, kept.Refresh(t.Context()))
 	deps.Keys = kept
 	deps.Notices = notices.New(postgres.NewNotices(d.DB), seal.NewRing(seal.Key{1}), nil, "")
+	deps.Secrets = postgres.NewSecrets(d.DB, seal.NewRing(seal.Key{1}))
 	deps.Forecast = forecast.NewReader(postgres.NewDashboard(d.DB))
 	replace(&deps)
 	s, l := newServerWith(t, deps, pages(postgres.NewDashboard(d.DB)), change...)

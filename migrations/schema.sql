@@ -332,6 +332,29 @@ CREATE TABLE rollup (
     CONSTRAINT rollup_only_row_check CHECK (only_row)
 );
 
+CREATE TABLE secret_handouts (
+    build bigint NOT NULL,
+    attempt integer NOT NULL,
+    names text[] NOT NULL,
+    at timestamp with time zone NOT NULL DEFAULT now(),
+    CONSTRAINT secret_handouts_pkey PRIMARY KEY (build, attempt),
+    CONSTRAINT secret_handouts_build_fkey FOREIGN KEY (build) REFERENCES builds(seq) ON DELETE CASCADE
+);
+
+CREATE TABLE secrets (
+    name text NOT NULL,
+    sealed bytea NOT NULL,
+    mask boolean NOT NULL,
+    is_binary boolean NOT NULL,
+    all_keys boolean NOT NULL,
+    keys text[] NOT NULL,
+    created_by text NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT now(),
+    updated_by text NOT NULL,
+    updated_at timestamp with time zone NOT NULL DEFAULT now(),
+    CONSTRAINT secrets_pkey PRIMARY KEY (name)
+);
+
 CREATE TABLE settings (
     key text NOT NULL,
     value jsonb NOT NULL,
@@ -467,6 +490,8 @@ SELECT kind, id, sealed, substr(sealed, 5, 8) AS key FROM (
     SELECT 'key check', 'database', sealed FROM key_check
     UNION ALL
     SELECT 'notice secrets', id, secrets FROM notice_subscriptions
+    UNION ALL
+    SELECT 'secret', name, sealed FROM secrets
 ) v;
 
 CREATE OR REPLACE FUNCTION append_log_tail()

@@ -217,8 +217,14 @@ type BuildFilter struct {
 	States   []BuildState
 	Platform Platform
 	WorkerID string
-	// Label and Value select builds with this label.
-	Label, Value string
+	// Labels selects builds that have all of these labels.
+	Labels Labels
+	// Submitter selects the builds that the key of this name submitted. Unless they are pending or
+	// held, only the last MaxSearched builds are searched.
+	Submitter string
+	// Unretried leaves out builds of which a retry was submitted. It is for builds that failed or
+	// were cancelled, of the last MaxSearched ones.
+	Unretried bool
 	// Since and Until bound the time of submission.
 	Since, Until time.Time
 	// Text is a part of the id, the labels or the error, in any case. Only the last

@@ -177,7 +177,7 @@ func parseRequire(field, text string, reserved bool) (Require, error) {
 	for _, part := range splitConditions(text) {
 		c := parseCondition(strings.TrimSpace(part))
 		switch {
-		case !validLabelName(c.name) && !(reserved && isFeature(c.name)):
+		case !validLabelName(c.name) && (!reserved || !isFeature(c.name)):
 			return fault("%q is not a condition: want name, !name, name=value (or != < <= > >=), or name in (a,b)", strings.TrimSpace(part))
 		case !reserved && Reserved(c.name):
 			return fault("%q: names that begin with %s are reserved", c.name, reservedPrefix)

@@ -51,13 +51,16 @@ const (
 	InvalidParam       Code = "invalid_param"         // a parameter's name or value is wrong (400)
 	ReservedParam      Code = "reserved_param"        // no build may set a variable with this name (400)
 	TooManySecrets     Code = "too_many_secrets"      // a build asks for more than MaxSecrets (400)
-	InvalidSecret      Code = "invalid_secret"        // a secret's name is wrong, or how it is given (400)
+	InvalidSecret      Code = "invalid_secret"        // a secret's name or value is wrong, or how it is given (400)
 	UnknownSecret      Code = "unknown_secret"        // there is no such secret (422)
 	InvalidTimeout     Code = "invalid_timeout"       // a build's time limit is out of bounds (400)
 	InvalidMaxAttempts Code = "invalid_max_attempts"  // a build's number of attempts is out of bounds (400)
 	InvalidRetryOn     Code = "invalid_retry_on"      // the exit codes are wrong (400)
 	RetryOnUnsupported Code = "retry_on_unsupported"  // this controller does not retry by exit code (422)
 	InvalidFact        Code = "invalid_fact"          // commit, branch, dirty or remote is wrong (400)
+	SecretNotYours     Code = "secret_not_yours"      // builds of this key may not have a secret (403)
+	SecretsNotYours    Code = "secrets_not_yours"     // who changes a retry may not have the build's secrets (403)
+	SecretGone         Code = "secret_gone"           // a secret of the build is missing at the hand-out: the build fails (422)
 	Internal           Code = "internal"              // a defect: details are in the log only
 )
 

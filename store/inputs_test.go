@@ -142,12 +142,12 @@ func TestFacts(t *testing.T) {
 		{"remote", "https://" + strings.Repeat("a", 512)}: "",
 	} {
 		var f store.Facts
-		if err := f.Set(sent[0], sent[1]); want == "" {
+		err := f.Set(sent[0], sent[1])
+		if want == "" {
 			require.Equal(t, store.InvalidFact, store.CodeOf(err), sent)
 			continue
-		} else {
-			require.NoError(t, err, sent)
 		}
+		require.NoError(t, err, sent)
 		text, err := json.Marshal(f)
 		require.NoError(t, err)
 		require.Equal(t, want, string(text))

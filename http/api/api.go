@@ -469,6 +469,8 @@ const (
 	HeaderInstance     = "X-Worker-Instance"
 	HeaderBuildAttempt = "X-Build-Attempt"
 	HeaderRequestID    = "X-Request-Id"
+	// HeaderIgnored names the parameters of a query that a list does not know, and ignored.
+	HeaderIgnored = "Takt-Ignored"
 	// HeaderIdempotencyKey makes a repeated submission take effect once.
 	// HeaderReplayed marks the reply to a repeat.
 	HeaderIdempotencyKey = "Idempotency-Key"

@@ -234,6 +234,8 @@ type BuildFilter struct {
 	Q        string `query:"q" max:"200"`
 	Platform string `query:"platform" schema:"Platform" invalid:"Valid platform required"`
 	WorkerID string `query:"worker_id" schema:"ID" invalid:"Invalid worker_id"`
+	// Label is sent once for each label that the builds must have, as name=value.
+	Label LabelFilter `query:"label"`
 	// Limit is the most to return, 10,000 without one.
 	Limit int `query:"limit" min:"1"`
 	Continue
@@ -313,8 +315,9 @@ var SubmitBuild = declare[SubmitBuildIn, Submitted](builds, APIKey, scopeSubmit,
 })
 
 // ListBuilds is GET /api/builds.
-var ListBuilds = declare[BuildFilter, []BuildItem](builds, APIKey, scopeRead, Query, "GET /api/builds", Route{
+var ListBuilds = declare[BuildFilter, []BuildItem](builds, APIKey, scopeReadOrOwn, Query, "GET /api/builds", Route{
 	ID: "listBuilds", Headers: paged, Summary: "List builds, newest first",
+	Text: "A key with the scope submit, but not read, lists its own, of the last 100,000 builds.",
 	Says: "A bare array; with `format=object` an object.", Sends: []any{[]BuildItem{}, BuildList{}},
 })
 

@@ -86,6 +86,8 @@ type Route struct {
 	Scope store.Scope
 	Own   bool
 	Class Class
+	// Strict refuses parameters of the query that the endpoint does not know.
+	Strict bool
 	// AdminToo says that operators send their key beside the API key.
 	AdminToo bool
 	Body     BodyLimit
@@ -220,6 +222,8 @@ func declare[In, Out any](of area, access Access, needs scope, class Class, at s
 type Request interface {
 	Path(name string) string
 	Query(name string) string
+	// QueryAll returns all values of a parameter that may be sent several times.
+	QueryAll(name string) []string
 	Header(name string) string
 	// JSON decodes the body into v, or leaves v as it is if there is no body. With loose, a
 	// request without a body may have any Content-Type.
@@ -241,6 +245,17 @@ func NewDecoder[T any]() Decoder[T] {
 		panic(fmt.Sprintf("input %s: %v", reflect.TypeFor[T](), err))
 	}
 	return Decoder[T]{in}
+}
+
+// Unknown returns those of a query's parameters that the endpoint does not know, in order.
+func (e *Endpoint[In, Out]) Unknown(query map[string][]string) (names []string) {
+	for name := range query {
+		if !slices.ContainsFunc(e.decoder.input.params, func(p param) bool { return p.in == "query" && p.name == name }) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Read reads and checks the endpoint's input, see [Decoder.Read].

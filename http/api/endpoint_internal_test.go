@@ -15,6 +15,12 @@ type sent map[string]string
 func (s sent) Path(name string) string   { return s["path "+name] }
 func (s sent) Query(name string) string  { return s["query "+name] }
 func (s sent) Header(name string) string { return s["header "+name] }
+func (s sent) QueryAll(name string) []string {
+	if v := s["query "+name]; v != "" {
+		return strings.Split(v, "&")
+	}
+	return nil
+}
 func (s sent) JSON(v any, _ bool) error {
 	if b, ok := v.(*trialBody); ok && s["body"] != "" {
 		b.Text = s["body"]

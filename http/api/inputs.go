@@ -132,6 +132,6 @@ func NewEnded(e store.Ended) *Ended {
 
 // FetchInputs is GET /api/builds/:id/inputs.
 var FetchInputs = declare[Holding, HeldInputs](holding, WorkerKey, scopeWorker, Fleet, "GET /api/builds/:id/inputs", Route{
-	ID: "fetchInputs", Summary: "Fetch parameters, secrets, limits and labels",
-	Text: "A job with an `inputs_url` has some: its worker must not run the build without them.",
+	ID: "fetchInputs", Errors: []int{422}, Summary: "Fetch parameters, secrets, limits and labels",
+	Text: "422 `secret_gone` says that a secret is missing; the build has failed then. A job with an `inputs_url` has some: its worker must not run the build without them.",
 })

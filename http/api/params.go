@@ -45,7 +45,7 @@ type Continue struct {
 }
 
 // paged are the headers of a list.
-var paged = []string{"Link"}
+var paged = []string{"Link", HeaderIgnored}
 
 // param is one parameter of an endpoint: a field of its input.
 type param struct {
@@ -53,6 +53,7 @@ type param struct {
 	in       string // path, query or header
 	name     string
 	own      bool // the field's type is a Param
+	list     bool // the field has all values
 	min, max *int64
 	def      string
 	enum     []string
@@ -129,6 +130,10 @@ func paramOf(f reflect.StructField, in, name string) (p param, err error) {
 		}
 		switch t.Kind() {
 		case reflect.String, reflect.Bool, reflect.Int, reflect.Int64:
+		case reflect.Slice: // a parameter of the query that may be sent several times
+			if p.list = in == "query" && t.Elem().Kind() == reflect.String; !p.list {
+				return p, fmt.Errorf("%s is a list, which only texts in the query can be", name)
+			}
 		default:
 			return p, fmt.Errorf("%s has the type %s, which no parameter has", name, f.Type)
 		}
@@ -148,6 +153,13 @@ func readAll(params []param, r Request, in reflect.Value) error {
 
 // read sets the parameter's field of in from r.
 func (p *param) read(r Request, in reflect.Value) error {
+	if p.list {
+		all := in.FieldByIndex(p.field)
+		for _, sent := range r.QueryAll(p.name) {
+			all.Set(reflect.Append(all, reflect.ValueOf(sent)))
+		}
+		return check(all.Interface())
+	}
 	var sent string
 	switch p.in {
 	case "path":
@@ -206,6 +218,12 @@ func (p *param) write(c *Call, in reflect.Value) error {
 	}
 	if field.Kind() == reflect.Pointer {
 		field = field.Elem()
+	}
+	if p.list {
+		for i := range field.Len() {
+			c.Query[p.name] = append(c.Query[p.name], field.Index(i).String())
+		}
+		return nil
 	}
 	v := fmt.Sprint(field.Interface())
 	if field.Kind() == reflect.Bool {

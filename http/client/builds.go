@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -118,10 +119,27 @@ type Filter = api.BuildFilter
 
 // List returns builds, newest first; limit 0 means all. Safe to repeat.
 func (c *Client) List(ctx context.Context, f Filter) ([]api.BuildItem, error) {
-	return pages(ctx, c, api.ListBuilds, f.Limit, 0, func(limit int, from api.Continue) Filter {
+	all, err := pages(ctx, c, api.ListBuilds, f.Limit, 0, func(limit int, from api.Continue) Filter {
 		f.Limit, f.Continue = limit, from
 		return f
 	}, func(out []api.BuildItem) []api.BuildItem { return out })
+	for name, value := range f.Label.Labels() { // 0.1.0 ignores them and does not say so
+		if slices.ContainsFunc(all, func(b api.BuildItem) bool { return b.Labels[name] != value }) {
+			return nil, unknownTo("label")
+		}
+	}
+	return all, err
+}
+
+// CancelAll cancels up to 100 builds that have some labels. Safe to repeat.
+func (c *Client) CancelAll(ctx context.Context, in api.CancelBuildsIn) (api.SeveralChanged, error) {
+	return Call(ctx, c, api.CancelBuilds, in)
+}
+
+// RetryAll submits up to 100 builds again that have some labels. After a lost reply a repeat leaves
+// out the builds that were submitted again.
+func (c *Client) RetryAll(ctx context.Context, in api.RetryBuildsIn) (api.SeveralChanged, error) {
+	return Call(ctx, c, api.RetryBuilds, in)
 }
 
 // Retry submits a build again, with the files that the controller has. params replace or add

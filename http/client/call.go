@@ -136,6 +136,10 @@ func ask[T any](ctx context.Context, c *Client, cl call) (out T, err error) {
 	if err != nil {
 		return out, err
 	}
+	if ignored := resp.Header.Get(api.HeaderIgnored); ignored != "" {
+		_ = resp.Body.Close()
+		return out, unknownTo(ignored)
+	}
 	if cl.next != nil {
 		*cl.next = nextCursor(resp.Header)
 	}

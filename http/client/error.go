@@ -94,6 +94,12 @@ func unexpected(cl call, resp *http.Response, err error) error {
 	}
 }
 
+// unknownTo returns the error of a call whose parameters the controller ignored: its reply is not
+// about what was asked.
+func unknownTo(names string) error {
+	return errors.New("the controller does not know " + names + ": it is older than this program")
+}
+
 // refused turns an error reply into an *Error. It also reads replies of other
 // controllers, which only have "error", and of proxies, which have no JSON.
 func refused(cl call, resp *http.Response) error {

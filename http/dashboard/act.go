@@ -123,6 +123,8 @@ func (f formRequest) Path(name string) string  { return f.c.Param(name) }
 func (f formRequest) Query(name string) string { return f.fields.Get(name) }
 func (f formRequest) Header(string) string     { return "" }
 
+func (f formRequest) QueryAll(name string) []string { return f.fields[name] }
+
 // JSON sets the members of the struct v from the fields that are not empty.
 func (f formRequest) JSON(v any, _ bool) error {
 	body := map[string]any{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +36,11 @@ func (buildsData) StateNames() []string { return buildStates }
 // Ages are the times of submission that the filter offers.
 func (buildsData) Ages() []string { return []string{"1h", "24h", "168h"} }
 
+// Labels returns the labels of the filter, and an empty one to be filled in.
+func (buildsData) Labels(v *view) []string {
+	return append(slices.DeleteFunc(slices.Clone(v.All("label")), func(sent string) bool { return sent == "" }), "")
+}
+
 // AgeText returns the text of one of the Ages.
 func (buildsData) AgeText(age string) string {
 	return map[string]string{"1h": "last hour", "24h": "last day", "168h": "last week"}[age]
@@ -51,10 +57,19 @@ func (d *Dashboard) buildFilter(v *view) (f store.BuildFilter, wrong string) {
 	if age, err := time.ParseDuration(oneOf(v, "age", &wrong, buildsData{}.Ages()...)); err == nil {
 		f.Since = time.Now().Add(-age)
 	}
-	if name, value, ok := strings.Cut(v.Get("label"), "="); ok {
-		f.Label, f.Value = store.Text(strings.TrimSpace(name)), store.Text(strings.TrimSpace(value))
-	} else if name != "" {
-		wrong = "Write a label as name=value, such as branch=main."
+	for _, sent := range v.All("label") {
+		name, value, ok := strings.Cut(sent, "=")
+		switch name = store.Text(strings.TrimSpace(name)); {
+		case !ok && name != "":
+			wrong = "Write a label as name=value, such as branch=main."
+		case f.Labels[name] != "":
+			wrong = "The label " + name + " is there twice."
+		case ok && f.Labels == nil:
+			f.Labels = store.Labels{}
+			fallthrough
+		case ok:
+			f.Labels[name] = store.Text(strings.TrimSpace(value))
+		}
 	}
 	f.Text = strings.TrimSpace(v.Get("q"))
 	return f, wrong

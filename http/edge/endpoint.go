@@ -2,6 +2,8 @@ package edge
 
 import (
 	"context"
+	"net/url"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -31,7 +33,22 @@ func OnAs[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx c
 
 // OnList is like [On] for a long list, which is read and sent page by page.
 func OnList[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in In) (List, error)) Route {
-	return OnRequest(s, e, func(ctx context.Context, _ echo.Context, in In) (any, error) { return handle(ctx, in) })
+	return OnRequest(s, e, func(ctx context.Context, c echo.Context, in In) (any, error) {
+		if unknown := e.Unknown(c.QueryParams()); len(unknown) > 0 {
+			c.Response().Header().Set(api.HeaderIgnored, ignored(unknown))
+		}
+		return handle(ctx, in)
+	})
+}
+
+// ignored returns the value of a header that names parameters, so that no name can be read as
+// several.
+func ignored(names []string) string {
+	const most, longest = 10, 64
+	for i, name := range names {
+		names[i] = url.QueryEscape(name[:min(len(name), longest)])
+	}
+	return strings.Join(names[:min(len(names), most)], ", ")
 }
 
 // OnRequest is like [OnAs] for a handler that needs the request itself: to read a form, or to
@@ -39,6 +56,11 @@ func OnList[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx con
 func OnRequest[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, c echo.Context, in As) (any, error)) Route {
 	read, r := Reader[As](), s.Of(e.Route)
 	r.Handle = func(ctx context.Context, c echo.Context) (any, error) {
+		if e.Strict {
+			if unknown := e.Unknown(c.QueryParams()); len(unknown) > 0 {
+				return nil, Invalid("unknown parameter " + ignored(unknown))
+			}
+		}
 		in, err := read(c)
 		if err != nil {
 			return nil, err
@@ -88,6 +110,8 @@ type request struct{ c echo.Context }
 func (r request) Path(name string) string   { return r.c.Param(name) }
 func (r request) Query(name string) string  { return r.c.QueryParam(name) }
 func (r request) Header(name string) string { return r.c.Request().Header.Get(name) }
+
+func (r request) QueryAll(name string) []string { return r.c.QueryParams()[name] }
 
 func (r request) JSON(v any, loose bool) error {
 	if loose && r.c.Request().ContentLength == 0 {

@@ -21,7 +21,8 @@ func TestEachCodeHasItsStatus(t *testing.T) {
 		store.NotFound: 404, store.NotAssigned: 403, store.StaleAttempt: 409, store.InvalidArgument: 400,
 		store.InvalidState: 400, store.Conflict: 409, store.RegistrationFailed: 422,
 		store.MethodNotAllowed: 405, store.UnsupportedMedia: 415, store.TooLarge: 413, store.QueueFull: 503,
-		store.PreconditionFailed: 412, store.RangeNotSatisfied: 416, store.Overloaded: 503, store.RateLimited: 429, store.KeyQueueFull: 429, store.KeyClassesFull: 429, store.PriorityTooHigh: 403, store.CertsUnusable: 422, store.DiskFull: 507, store.Unavailable: 503, store.Internal: 500, "new": 500,
+		store.PreconditionFailed: 412, store.RangeNotSatisfied: 416, store.Overloaded: 503, store.RateLimited: 429, store.KeyQueueFull: 429, store.KeyClassesFull: 429, store.PriorityTooHigh: 403, store.CertsUnusable: 422,
+		store.UnknownSecret: 422, store.InvalidSecret: 400, store.SecretNotYours: 403, store.SecretsNotYours: 403, store.SecretGone: 422, store.DiskFull: 507, store.Unavailable: 503, store.Internal: 500, "new": 500,
 	} {
 		p, retry := ProblemOf(fmt.Errorf("doing: %w", store.NewError(code, "Text")), "id")
 		require.Equal(t, status, p.Status, code)

@@ -45,7 +45,7 @@ func allowCrossOrigin(h http.Header, r *http.Request) (preflight bool) {
 	h.Set("Access-Control-Allow-Credentials", "true")
 	h.Add("Vary", "Origin")
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
-		h.Set("Access-Control-Expose-Headers", "X-Request-Id, Link, Retry-After, ETag, Repr-Digest, RateLimit, RateLimit-Policy, Idempotent-Replayed")
+		h.Set("Access-Control-Expose-Headers", "X-Request-Id, Link, Retry-After, ETag, Repr-Digest, RateLimit, RateLimit-Policy, Idempotent-Replayed, Takt-Ignored")
 		return false
 	}
 	h.Add("Vary", "Access-Control-Request-Headers")

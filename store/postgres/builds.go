@@ -139,13 +139,16 @@ func findBuilds(ctx context.Context, q querier, ids []string) ([]store.Build, er
 }
 
 const (
-	// buildFilter selects builds b by everything but their states and a label. A search for
-	// text reads only the last @searched builds.
+	// buildFilter selects builds b by everything but their states. With @bounded it reads only the
+	// last @searched builds. Labels are a scalar subquery, which is never hashed: that would read
+	// all labels.
 	buildFilter = `(@platform::text = '' OR platform = @platform) AND (@worker::text = '' OR worker_id = @worker)
+	AND (@submitter::text = '' OR submitter = @submitter)
 	AND seq < @after AND seq >= @until
 	AND (@since::timestamptz IS NULL OR submitted_at >= @since) AND (@before::timestamptz IS NULL OR submitted_at < @before)
-	AND seq > CASE @text::text WHEN '' THEN 0 ELSE (SELECT max(seq) FROM builds) - @searched::bigint END
-	AND (@text = '' OR strpos(lower(id), @text) > 0 OR strpos(lower(error_message), @text) > 0
+	AND seq > CASE WHEN @bounded::bool THEN (SELECT max(seq) FROM builds) - @searched::bigint ELSE 0 END
+	AND (@labels::jsonb = '{}' OR (SELECT l.labels @> @labels FROM build_labels l WHERE l.build = b.seq))
+	AND (@text::text = '' OR strpos(lower(id), @text) > 0 OR strpos(lower(error_message), @text) > 0
 		OR seq IN (SELECT build FROM build_labels WHERE @text <> '' AND build > (SELECT max(seq) FROM builds) - @searched::bigint AND strpos(lower(labels::text), @text) > 0))`
 
 	// buildPage is the end of a statement that lists builds.
@@ -159,13 +162,18 @@ const (
 	sqlListHeld    = `/* list_held */ ` + listBuilds + `builds b WHERE state IN ('assigned', 'building') AND state = ANY (@states::text[]) AND ` + buildFilter + buildPage
 	sqlListPending = `/* list_pending */ ` + listBuilds + `builds b WHERE state = 'pending' AND @states::text[] IS NOT NULL AND ` + buildFilter + buildPage
 	sqlListEnded   = `/* list_ended */ ` + listBuilds + `builds b WHERE state IN ('failed', 'cancelled') AND state = ANY (@states::text[]) AND ` + buildFilter + buildPage
-	// sqlListLabelled reads labels, newest first, until the page is full.
+	// sqlListUnretried reads all retries among the last @searched builds first.
+	sqlListUnretried = `/* list_unretried */ WITH retried AS MATERIALIZED (
+	SELECT retry_root, max(seq) AS last FROM builds WHERE retry_root IS NOT NULL AND seq > (SELECT max(seq) FROM builds) - @searched::bigint GROUP BY retry_root
+) ` + listBuilds + `builds b WHERE state IN ('failed', 'cancelled') AND state = ANY (@states::text[])
+	AND NOT EXISTS (SELECT FROM retried r WHERE r.retry_root = coalesce(b.retry_root, b.seq) AND r.last > b.seq) AND ` + buildFilter + buildPage
+	// sqlListLabelled reads labels, newest first, until the page is full. The statements above look
+	// up the labels of each build that they read.
 	sqlListLabelled = `/* list_labelled */ ` + listBuilds + `build_labels l JOIN builds b ON b.seq = l.build
-	WHERE l.labels @> @label::jsonb AND l.build < @after AND (@states::text[] IS NULL OR state = ANY (@states)) AND ` + buildFilter + buildPage
+	WHERE l.labels @> @labels AND l.build < @after AND (@states::text[] IS NULL OR state = ANY (@states)) AND ` + buildFilter + buildPage
 
 	sqlCountList = `/* count_list */ SELECT count(*)::int FROM (
-	SELECT FROM (SELECT * FROM builds ORDER BY seq DESC LIMIT @searched) b WHERE (@states::text[] IS NULL OR state = ANY (@states))
-		AND (@label::jsonb = '{"": ""}' OR EXISTS (SELECT FROM build_labels l WHERE l.build = b.seq AND l.labels @> @label)) AND ` + buildFilter + ` LIMIT @counted
+	SELECT FROM (SELECT * FROM builds ORDER BY seq DESC LIMIT @searched) b WHERE (@states::text[] IS NULL OR state = ANY (@states)) AND ` + buildFilter + ` LIMIT @counted
 ) c`
 )
 
@@ -175,7 +183,12 @@ func filterArgs(f store.BuildFilter, p store.Page) (pgx.NamedArgs, error) {
 	args["states"], args["platform"], args["worker"] = f.States, string(f.Platform), f.WorkerID
 	args["since"], args["before"] = orNull(f.Since), orNull(f.Until)
 	args["text"], args["searched"], args["counted"] = strings.ToLower(store.Text(f.Text)), store.MaxSearched, store.MaxCounted+1
-	args["label"] = store.Labels{store.Text(f.Label): store.Text(f.Value)}
+	args["submitter"], args["labels"] = store.Text(f.Submitter), store.Labels{}
+	if f.Labels != nil {
+		args["labels"] = f.Labels
+	}
+	few := only(f.States, store.Pending) || only(f.States, store.Assigned, store.Building) // as the queue and the workers' slots limit
+	args["bounded"] = f.Text != "" || f.Unretried || f.Submitter != "" && !few
 	return args, err
 }
 
@@ -190,14 +203,16 @@ func (d *Dashboard) CountBuilds(ctx context.Context, f store.BuildFilter) (int, 
 func (b *Builds) List(ctx context.Context, f store.BuildFilter, p store.Page) (builds []store.Build, next store.Cursor, err error) {
 	query := sqlListBuilds
 	switch {
-	case f.Label != "":
-		query = sqlListLabelled
-	case only(f.States, store.Failed, store.Cancelled):
-		query = sqlListEnded
 	case only(f.States, store.Assigned, store.Building):
 		query = sqlListHeld
 	case only(f.States, store.Pending):
 		query = sqlListPending
+	case f.Unretried:
+		query = sqlListUnretried
+	case only(f.States, store.Failed, store.Cancelled):
+		query = sqlListEnded
+	case len(f.Labels) > 0:
+		query = sqlListLabelled
 	}
 	args, err := filterArgs(f, p)
 	if err != nil {

@@ -157,18 +157,66 @@ func TestBuildsAreFound(t *testing.T) {
 	}
 	slices.Reverse(all)
 	require.Equal(t, all, find(store.BuildFilter{}))
-	require.Equal(t, []string{all[4]}, find(store.BuildFilter{Label: "branch", Value: "main"}))
+	require.Equal(t, []string{all[4]}, find(store.BuildFilter{Labels: store.Labels{"branch": "main"}}))
 	require.Equal(t, all[:1], find(store.BuildFilter{States: []store.BuildState{store.Cancelled}}))
 	require.Equal(t, all[1:], find(store.BuildFilter{States: []store.BuildState{store.Pending}}))
 	require.Equal(t, all[1:2], find(store.BuildFilter{States: []store.BuildState{store.Pending}, Platform: store.Android}))
 	require.Equal(t, all[:6], find(store.BuildFilter{States: []store.BuildState{store.Pending, store.Cancelled}})[:6])
 	require.Equal(t, []string{all[4]}, find(store.BuildFilter{Text: "MAIN"}), "a label")
-	require.Equal(t, []string{all[4]}, find(store.BuildFilter{Text: "who", Label: "branch", Value: "main"}))
+	require.Equal(t, []string{all[4]}, find(store.BuildFilter{Text: "who", Labels: store.Labels{"branch": "main"}}))
 	require.Equal(t, []string{all[3]}, find(store.BuildFilter{Text: all[3][2:]}), "an id")
 	require.Equal(t, all[:1], find(store.BuildFilter{Text: "by user"}), "an error")
 	require.Empty(t, find(store.BuildFilter{Text: "%"}), "no pattern")
 	require.Empty(t, find(store.BuildFilter{Since: time.Now().Add(time.Hour)}))
 	require.Equal(t, all, find(store.BuildFilter{Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour)}))
+}
+
+// Builds that have all of some labels, whatever their state: each statement of a list knows labels and
+// submitters.
+func TestBuildsAreFoundByLabelsAndSubmitter(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	var held, failed, retried, pending []string // newest first, by labels
+	add := func(to *[]string, labels store.Labels, submitter string) string {
+		*to = append([]string{b.build(func(s *store.Submission) { s.Labels, s.Submitter = labels, submitter }).ID}, *to...)
+		return (*to)[0]
+	}
+	both, one := store.Labels{"app": "shop", "pr": "7"}, store.Labels{"app": "shop", "pr": "8"}
+	for range 2 {
+		add(&failed, both, "ci")
+		w.gets(failed[0])
+		w.fails(failed[0])
+	}
+	add(&held, both, "ci")
+	w.gets(held[0])
+	for _, labels := range []store.Labels{both, one, nil, both} {
+		add(&pending, labels, "ci")
+	}
+	other := add(&pending, both, "other")
+	retried = append(retried, b.build(func(s *store.Submission) { s.Labels, s.Submitter, s.RetryOf = both, "ci", failed[0] }).ID)
+	find := func(f store.BuildFilter) (ids []string) {
+		found := listed(b.builds.List(t.Context(), f, store.Page{}))(t)
+		for _, x := range found {
+			ids = append(ids, x.ID)
+		}
+		return ids
+	}
+	states := func(s ...store.BuildState) store.BuildFilter {
+		return store.BuildFilter{States: s, Labels: both, Submitter: "ci"}
+	}
+	require.Equal(t, []string{retried[0], pending[1], pending[4]}, find(states(store.Pending)))
+	require.Equal(t, held, find(states(store.Assigned, store.Building)))
+	require.Equal(t, failed, find(states(store.Failed)))
+	require.Equal(t, []string{retried[0], pending[1], pending[4], held[0], failed[0], failed[1]}, find(states()))
+	require.Equal(t, 6, must(postgres.NewDashboard(b.DB).CountBuilds(t.Context(), states()))(t))
+	require.Equal(t, []string{other}, find(store.BuildFilter{Labels: both, Submitter: "other"}))
+	require.Equal(t, []string{other}, find(store.BuildFilter{Submitter: "other"}))
+	require.Equal(t, []string{pending[3]}, find(store.BuildFilter{Labels: store.Labels{"pr": "8"}}))
+	require.Empty(t, find(store.BuildFilter{Labels: store.Labels{"app": "shop", "pr": "9"}}), "one of two is not enough")
+	require.Equal(t, failed[1:], find(store.BuildFilter{States: []store.BuildState{store.Failed}, Labels: both, Unretried: true}), "the other one was retried")
+	require.NoError(t, b.builds.Cancel(t.Context(), retried[0]))
+	require.Equal(t, retried, find(store.BuildFilter{States: []store.BuildState{store.Cancelled}, Labels: both, Unretried: true}), "the last of its retries counts")
 }
 
 func TestFiguresOfTheOverview(t *testing.T) {

@@ -82,7 +82,8 @@ func pagedLists(b *fixture) []paged {
 	}
 	for name, f := range map[string]store.BuildFilter{
 		"all": {}, "pending": {States: []store.BuildState{store.Pending}}, "ended": {States: []store.BuildState{store.Failed}},
-		"held": {States: []store.BuildState{store.Assigned, store.Building}}, "labelled": {Label: "a", Value: "b"},
+		"held": {States: []store.BuildState{store.Assigned, store.Building}}, "labelled": {Labels: store.Labels{"a": "b"}},
+		"labelled and ended": {Labels: store.Labels{"a": "b"}, States: []store.BuildState{store.Failed}}, "not retried": {States: []store.BuildState{store.Failed}, Unretried: true},
 	} {
 		all = append(all, paged{"builds, " + name, listOf(func(ctx context.Context, p store.Page) ([]store.Build, store.Cursor, error) {
 			return b.builds.List(ctx, f, p)
@@ -197,7 +198,10 @@ func TestPagesAreRangesOfAnIndex(t *testing.T) {
 	must(conn.Exec(t.Context(), constants["sqlSession"]))(t)
 	for name, index := range map[string]string{
 		"sqlListBuilds": `builds_pkey .*\n\s+Index Cond: \(\(seq < \S+ AND \(seq >= .* AND \(seq > CASE `, "sqlListEnded": `builds_unsuccessful .*\n\s+Index Cond: \(\(seq < .* AND \(seq > CASE `,
-		"sqlListLabelled": `build_labels_pkey .*\n\s+Index Cond: \(build < `, "sqlListWorkers": `workers_number .*\n\s+Index Cond: \(\(number > `,
+		"sqlListUnretried": `builds_unsuccessful .*\n\s+Index Cond: \(\(seq < .* AND \(seq > CASE `,
+		"sqlListPending":   `(?s)builds_in_order .*build_labels_pkey on build_labels l  [^\n]*\n\s+Index Cond: \(build = b_1\.seq\)`,
+		"sqlListHeld":      `(?s)build_labels_pkey on build_labels l  [^\n]*\n\s+Index Cond: \(build = b_1\.seq\)`,
+		"sqlListLabelled":  `build_labels_pkey .*\n\s+Index Cond: \(build < `, "sqlListWorkers": `workers_number .*\n\s+Index Cond: \(\(number > `,
 		"sqlWorkersByName": `worker_details_name .*\n\s+Index Cond: \(ROW\(`, "sqlListAudit": `audit_pkey .*\n\s+Index Cond: \(\(id < `,
 		"sqlListDeployments": `deployments_created .*\n\s+Index Cond: \(\(created_at <= `, "sqlConfigs": `throttle_configs_pkey .*\n\s+Index Cond: \(\(portal_id = .* AND \(action_id > `,
 	} {

@@ -58,6 +58,7 @@ const (
 	sqlReplaceAccessToken  = `/* replace_access_token */ UPDATE oauth_tokens SET access_token = @fresh WHERE portal_id = (@id::text)::bigint AND access_token = @old`
 	sqlReplaceRefreshToken = `/* replace_refresh_token */ UPDATE oauth_tokens SET refresh_token = @fresh WHERE portal_id = (@id::text)::bigint AND refresh_token = @old`
 	sqlReplaceSecrets      = `/* replace_secrets */ UPDATE notice_subscriptions SET secrets = @fresh WHERE id = @id AND secrets = @old`
+	sqlReplaceSecret       = `/* replace_secret */ UPDATE secrets SET sealed = @fresh WHERE name = @id AND sealed = @old`
 	sqlReplaceKeyCheck     = `/* replace_key_check */ UPDATE key_check SET sealed = @fresh WHERE sealed = @old`
 )
 
@@ -66,7 +67,7 @@ const (
 func (s *Sealed) Replace(ctx context.Context, kind seal.Kind, old SealedValue, fresh []byte) (done bool, err error) {
 	replace := map[seal.Kind]string{
 		seal.ForgeCredential: sqlReplaceCredential, seal.AccessToken: sqlReplaceAccessToken,
-		seal.RefreshToken: sqlReplaceRefreshToken, seal.NoticeSecrets: sqlReplaceSecrets, seal.KeyCheck: sqlReplaceKeyCheck,
+		seal.RefreshToken: sqlReplaceRefreshToken, seal.NoticeSecrets: sqlReplaceSecrets, seal.Secret: sqlReplaceSecret, seal.KeyCheck: sqlReplaceKeyCheck,
 	}[kind]
 	n, err := s.db.write(fmt.Sprintf("replacing a %s", kind)).exec(ctx, replace, pgx.NamedArgs{"id": old.ID, "old": old.Value, "fresh": fresh})
 	return n == 1, err

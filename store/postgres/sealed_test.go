@@ -36,6 +36,11 @@ func TestSealedValuesAreFoundByKeyAndReplacedOnce(t *testing.T) {
 	install("7", 7, old)
 	install("19", 19, old)
 	install("8", 8, both)
+	set := func(ring *seal.Ring) {
+		t.Helper()
+		must(postgres.NewSecrets(db.DB, ring).Set(t.Context(), store.Secret{Name: "TOKEN", AllKeys: true}, []byte("hunter2")))(t)
+	}
+	set(old)
 
 	s := postgres.NewSealed(db.DB)
 	key1, key2 := old.Current(), both.Current()
@@ -44,10 +49,10 @@ func TestSealedValuesAreFoundByKeyAndReplacedOnce(t *testing.T) {
 		require.Equal(t, want, must(s.Count(t.Context()))(t))
 	}
 	requireCount(map[seal.Kind]map[seal.ID]int{
-		seal.ForgeCredential: {key1: 1}, seal.AccessToken: {key1: 2, key2: 1}, seal.RefreshToken: {key1: 2, key2: 1}, seal.KeyCheck: {key1: 1},
+		seal.ForgeCredential: {key1: 1}, seal.AccessToken: {key1: 2, key2: 1}, seal.RefreshToken: {key1: 2, key2: 1}, seal.Secret: {key1: 1}, seal.KeyCheck: {key1: 1},
 	})
 	var ids []string
-	for _, kind := range []seal.Kind{seal.ForgeCredential, seal.AccessToken, seal.RefreshToken, seal.KeyCheck} {
+	for _, kind := range []seal.Kind{seal.ForgeCredential, seal.AccessToken, seal.RefreshToken, seal.Secret, seal.KeyCheck} {
 		for after := ""; ; {
 			page := must(s.Page(t.Context(), kind, key2, after, 1))(t)
 			if len(page) == 0 {
@@ -67,9 +72,9 @@ func TestSealedValuesAreFoundByKeyAndReplacedOnce(t *testing.T) {
 			require.False(t, done, "it does not hold that any more")
 		}
 	}
-	require.Equal(t, []string{"d1", "19", "7", "19", "database"}, ids)
+	require.Equal(t, []string{"d1", "19", "7", "19", "TOKEN", "database"}, ids)
 	requireCount(map[seal.Kind]map[seal.ID]int{
-		seal.ForgeCredential: {key2: 1}, seal.AccessToken: {key2: 3}, seal.RefreshToken: {key2: 3}, seal.KeyCheck: {key2: 1},
+		seal.ForgeCredential: {key2: 1}, seal.AccessToken: {key2: 3}, seal.RefreshToken: {key2: 3}, seal.Secret: {key2: 1}, seal.KeyCheck: {key2: 1},
 	})
 }
 

@@ -1,5 +1,5 @@
-// Package seal encrypts content for storage. Certificates, forge credentials and
-// HubSpot's tokens are sealed with the keys of one [Ring]. Replies under an
+// Package seal encrypts content for storage. Certificates, secrets, forge credentials
+// and HubSpot's tokens are sealed with the keys of one [Ring]. Replies under an
 // Idempotency-Key are sealed with a cipher of their own ([Cipher]).
 //
 // # Format

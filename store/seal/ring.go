@@ -45,6 +45,7 @@ const (
 	AccessToken     Kind = "HubSpot access token"
 	RefreshToken    Kind = "HubSpot refresh token"
 	NoticeSecrets   Kind = "notice secrets"
+	Secret          Kind = "secret"
 	// KeyCheck is the value by which a database recognises its key.
 	KeyCheck Kind = "key check"
 )

@@ -25,7 +25,10 @@ import (
 
 // List returns takt list.
 func List(env cli.Environment) *cobra.Command {
-	return cli.Row(env, &cobra.Command{Use: "list", Short: "List builds, newest first"},
+	return cli.Row(env, &cobra.Command{
+		Use: "list", Short: "List builds, newest first",
+		Long: `List builds, newest first. With a key that only submits: those that it submitted.`,
+	},
 		cli.Repeat(func(c *client.Client, ctx context.Context, f client.Filter) (_ []api.BuildItem, err error) {
 			if f.WorkerID != "" {
 				if f.WorkerID, err = cli.WorkerID(ctx, c, f.WorkerID); err != nil {
@@ -45,6 +48,7 @@ func List(env cli.Environment) *cobra.Command {
 			f.StringVarP(&in.Q, "query", "q", "", "only builds with this text in their id, labels or error")
 			f.StringVarP(&in.Platform, "platform", "p", "", "only builds for this platform")
 			f.StringVar(&in.WorkerID, "worker", "", "only builds of the worker with this id or name")
+			labelFlag(f, &in.Label)
 			f.Limit(&in.Limit, 50)
 			cli.OneOf(f.Command, "status", "pending", "assigned", "building", "completed", "failed", "cancelled")
 		})
@@ -78,9 +82,24 @@ func LabelText(labels map[string]string) string {
 
 // Cancel returns takt cancel.
 func Cancel(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "cancel ID", Short: "Cancel a build that has not ended", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{
+		Use: "cancel ID | --label NAME=VALUE", Short: "Cancel a build that has not ended, or all that have some labels",
+		Long: `Cancel a build that has not ended, or with --label all builds that have these labels.
+A key that only submits cancels those that it submitted.`,
+		Example: "  takt cancel --label pr=1234",
+	}
 	reason := cli.ReasonFlag(cmd)
+	var all several
+	all.flags(cmd, "", "pending", "assigned", "building")
 	return cli.Command(env, cmd, func(ctx context.Context, s *cli.Session, args []string) error {
+		if len(args) == 0 {
+			return all.change(ctx, s, cmd, "Cancel", func(ctx context.Context, b api.SeveralBuilds) (api.SeveralChanged, error) {
+				b.Reason = *reason
+				return cli.Again(ctx, s, func(ctx context.Context) (api.SeveralChanged, error) {
+					return s.Client.CancelAll(ctx, api.CancelBuildsIn{State: all.state, SeveralBuilds: b})
+				})
+			})
+		}
 		id, err := buildID(ctx, s, args[0])
 		if err != nil {
 			return err
@@ -143,16 +162,22 @@ built in order of submission. Flags go before the id, because N may be negative.
 func buildCommand(env cli.Environment, cmd *cobra.Command, do func(ctx context.Context, w *waiter) error) *cobra.Command {
 	cmd.Args = cobra.ExactArgs(1)
 	return cli.Command(env, cmd, func(ctx context.Context, s *cli.Session, args []string) error {
-		id, err := buildID(ctx, s, args[0])
+		w, err := waiterOf(ctx, s, args[0])
 		if err != nil {
 			return err
 		}
-		token, err := s.Tokens.Find(s.Client.BaseURL(), id)
-		if err != nil {
-			return err
-		}
-		return do(ctx, &waiter{Session: s, id: id, auth: client.BuildAuth{Token: token}})
+		return do(ctx, w)
 	})
+}
+
+// waiterOf returns what watches the only build whose id begins with prefix.
+func waiterOf(ctx context.Context, s *cli.Session, prefix string) (*waiter, error) {
+	id, err := buildID(ctx, s, prefix)
+	if err != nil {
+		return nil, err
+	}
+	token, err := s.Tokens.Find(s.Client.BaseURL(), id)
+	return &waiter{Session: s, id: id, auth: client.BuildAuth{Token: token}}, err
 }
 
 // idLength is how long ids are, and shortest how much of one has to be given: less may be a slip.
@@ -325,15 +350,21 @@ func Retry(env cli.Environment) *cobra.Command {
 	var reason *string
 	var params paramFlags
 	var unset []string
-	cmd := buildCommand(env, &cobra.Command{
-		Use: "retry ID", Short: "Submit a build again, with the files that the controller has",
+	var all several
+	cmd := &cobra.Command{
+		Use: "retry ID | --label NAME=VALUE", Short: "Submit a build again, or all that have some labels and failed",
 		Long: `Submit a build again, whatever its state, with the files that the controller still
 has. Prints the new build's id. The new build's token is kept in the state directory, as
 with submit.
 
 The new build has the parameters, secrets and limits of the old one. --env changes
-parameters, for which a build's token is not enough.`,
-	}, func(ctx context.Context, w *waiter) error {
+parameters, for which a build's token is not enough.
+
+With --label: submit all builds again that have these labels and failed. Those that were
+submitted again since are left out, so the same command retries only what failed again.`,
+		Example: "  takt retry --label release=2.4",
+	}
+	one := func(ctx context.Context, w *waiter) error {
 		changes, err := params.changes(w.Session, env, unset)
 		if err != nil {
 			return err
@@ -356,13 +387,27 @@ parameters, for which a build's token is not enough.`,
 		}
 		w.id, w.auth, w.follow = build.ID, client.BuildAuth{Token: build.AccessToken}, follow
 		return w.end(ctx)
-	})
+	}
 	reason = cli.ReasonFlag(cmd)
 	params.add(cmd.Flags(), "replaces or adds a parameter")
 	cmd.Flags().StringArrayVar(&unset, "unset-env", nil, "name of a parameter that the new build does not have; may be repeated")
+	all.flags(cmd, "failed", "failed", "cancelled")
 	cmd.Flags().BoolVarP(&wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show the log while waiting (implies --wait)")
-	return cmd
+	all.alone = []string{"wait", "follow", "env", "env-file", "unset-env"}
+	return cli.Command(env, cmd, func(ctx context.Context, s *cli.Session, args []string) error {
+		if len(args) == 0 {
+			return all.change(ctx, s, cmd, "Retry", func(ctx context.Context, b api.SeveralBuilds) (api.SeveralChanged, error) {
+				b.Reason = *reason
+				return s.Client.RetryAll(ctx, api.RetryBuildsIn{State: all.state, SeveralBuilds: b})
+			})
+		}
+		w, err := waiterOf(ctx, s, args[0])
+		if err != nil {
+			return err
+		}
+		return one(ctx, w)
+	})
 }
 
 // created saves the access token of a new build and shows the rest of the reply.

@@ -77,8 +77,8 @@ func checkArguments(cmd *cobra.Command) {
 	} else if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			err := check(cmd, args)
-			if err == nil {
-				return nil
+			if _, said := errors.AsType[UsageError](err); err == nil || said {
+				return err
 			}
 			text := err.Error()
 			if len(args) == 0 {

@@ -102,11 +102,11 @@ func TestFlagsAndCISayWhatTheSourceIs(t *testing.T) {
 	require.Equal(t, "main", fields(dir)["branch"], "git knows better")
 	require.Equal(t, map[string]string{"commit": commit, "branch": "flag"}, fields(d.source(t), "--branch", "flag"))
 	for text, args := range map[string][]string{
-		"must be 7 to 64 hexadecimal digits":     {"--commit", "HEAD"},
-		"want one line of at most 255 bytes":  {"--branch", "a\nb"},
-		"such as https://example.com/app.git": {"--remote", "/srv/app.git"},
-		"want a URL such as https://example":  {"--remote", "https://me:hunter2@ex ample.com"},
-		"unknown flag: --allow-lfs":           {"--allow-lfs"},
+		"must be 7 to 64 hexadecimal digits":    {"--commit", "HEAD"},
+		"must be at most 255 bytes on one line": {"--branch", "a\nb"},
+		"such as https://example.com/app.git":   {"--remote", "/srv/app.git"},
+		"must be the URL of a repository":       {"--remote", "https://me:hunter2@ex ample.com"},
+		"unknown flag: --allow-lfs":             {"--allow-lfs"},
 	} {
 		code, _, errs := d.takt(t.Context(), append([]string{"submit", "-p", "ios", dir}, args...)...)
 		require.Equal(t, 2, code)

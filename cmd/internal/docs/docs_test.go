@@ -210,6 +210,8 @@ takt keys set mini-01-4x7qk2aa --worker ''         # frees an enrolled key for a
   many of them as it leaves to others (so at most 128), the API key all but 32. Further
   requirements get 429 ` + "`key_classes_full`" + `; requirements for which builds wait already are always
   taken.
+- Builds of a key get the [secrets](secrets.md) that belong to it. Who sets them needs the scope operate,
+  not submit, and nobody reads them.
 - The time of a key's last use is recorded once a minute.
 - To log in to the dashboard a key needs the scope read. A page then needs the scope of the API's
   endpoint that gives the same data, see the last table, and its forms that of the endpoint that
@@ -222,11 +224,11 @@ takt keys set mini-01-4x7qk2aa --worker ''         # frees an enrolled key for a
 
 | scope | allows to |
 |---|---|
-| ` + "`submit`" + ` | submit builds; see, download, cancel and retry the key's own builds |
+| ` + "`submit`" + ` | submit builds; list, see, download, cancel and retry the key's own builds |
 | ` + "`read`" + ` | see all builds, their logs and files, the workers and the deployments |
 | ` + "`worker`" + ` | be a worker: register, poll, report, and get what a build that it holds needs |
 | ` + "`webhook`" + ` | see and set the rates of HubSpot's actions (HubSpot itself sends a signature, not a key) |
-| ` + "`operate`" + ` | change all builds, workers, deployments, time-outs, queues and load levelling |
+| ` + "`operate`" + ` | change all builds, workers, deployments, secrets, time-outs, queues and load levelling |
 | ` + "`admin`" + ` | do everything that the other scopes allow, and use the tree, audit, keys, profiles and repairs |
 | ` + "`enroll`" + ` | get one worker's key, once; only the tokens of ` + "`takt keys enroll`" + ` have it |
 
@@ -276,8 +278,8 @@ var results = [][2]string{
 	{"explain", "`BuildTimeline`"},
 	{"logs", "`LogEntry`, one a line"},
 	{"download", "`{file, bytes, sha256}`"},
-	{"cancel", "`Cancelled`"},
-	{"retry", "`Retried` without the token; with --wait then `BuildStatus`"},
+	{"cancel", "`Cancelled`; with --label `{builds}`, an array of `OneChanged`"},
+	{"retry", "`Retried` without the token; with --wait then `BuildStatus`; with --label `{builds}`, an array of `OneChanged` without tokens"},
 	{"priority", "`Build`"},
 	{"requeue", "`Build`"},
 	{"workers", "array of `Worker`"},
@@ -301,6 +303,9 @@ var results = [][2]string{
 	{"keys set", "`Key`"},
 	{"keys enroll", "`MadeKey`"},
 	{"keys revoke", "none"},
+	{"secret set", "`Secret`"},
+	{"secret list", "array of `Secret`"},
+	{"secret remove", "none"},
 	{"notices list", "array of `Subscription`"},
 	{"notices create", "`MadeSubscription`"},
 	{"notices move", "`Subscription`"},

@@ -224,7 +224,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:  c.describe,
 		Debug: c.debugHandler(db),
-		Keys:  keys, Ring: ring, Notices: sender,
+		Keys:  keys, Ring: ring, Notices: sender, Secrets: postgres.NewSecrets(db, c.keys),
 		Operator: c.tree, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Auditor: c.tree.Auditor, Repair: invariants.Repair,
 		Background: func(f func(context.Context)) { running.Go(func() { f(orders) }) },
 		Serving:    history.Run,

@@ -33,8 +33,8 @@ func Rekey() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "rekey", Short: "Seal everything with the current encryption key",
-		Long: `Seal everything with the current encryption key: certificates, forge credentials
-and HubSpot's tokens that are sealed with one of TAKT_OLD_ENCRYPTION_KEYS. Works on the
+		Long: `Seal everything with the current encryption key: certificates, secrets, forge
+credentials and HubSpot's tokens that are sealed with one of TAKT_OLD_ENCRYPTION_KEYS. Works on the
 data directory, database and bucket of 'takt serve', with the same settings.
 
 Safe while takt serves. If interrupted, run it again; it continues where it stopped.
@@ -145,7 +145,7 @@ func (r *rekeying) run(ctx context.Context) error {
 		return err
 	}
 	tallies, left := []tally{files}, files.left()
-	for _, kind := range []seal.Kind{seal.ForgeCredential, seal.AccessToken, seal.RefreshToken, seal.NoticeSecrets, seal.KeyCheck} {
+	for _, kind := range []seal.Kind{seal.ForgeCredential, seal.AccessToken, seal.RefreshToken, seal.NoticeSecrets, seal.Secret, seal.KeyCheck} {
 		// The check value is sealed last, so that no controller starts without the old
 		// keys until everything else is done.
 		t, err := r.column(ctx, kind, kind == seal.KeyCheck && left > 0)

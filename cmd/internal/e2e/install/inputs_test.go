@@ -87,7 +87,7 @@ func TestInstallOlderControllersKeepInputs(t *testing.T) {
 		})
 		return job
 	}
-	state := func(id string) string { return takttest.Status(t, ours, id).State }
+	state := func(id string) string { return takttest.Answer(t, n, "SELECT state FROM builds WHERE id = '"+id+"'") }
 	const features = `"features":["env","exit","timeout"],"max_timeout":14400`
 	params := client.Submit{Inputs: store.Inputs{Params: store.Params{"BUILD_NUMBER": "42"}}}
 

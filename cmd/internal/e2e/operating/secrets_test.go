@@ -64,6 +64,7 @@ const (
 	collectorKey     = "the-key-of-the-collector"
 	urlPassword      = "password-in-a-url-5"
 	unreadableSecret = "secret-in-a-body-that-is-no-JSON"
+	storedSecret     = "stored-secret-hunter2"
 )
 
 // talkative makes the server write down every statement with its parameters.
@@ -167,6 +168,9 @@ func misuse(t *testing.T, c *process.Controller, build api.Submitted, workerToke
 	}
 	call(t, "GET", c.URL+"/api/workers/poll", map[string]string{"X-API-Key": c.APIKey, "X-Worker-Token": wrongToken}, nil)
 	call(t, "POST", c.URL+"/api/workers/register", key, strings.NewReader(`{"name":"`+unreadableSecret+`",`))
+	for _, body := range []string{`{"value":"` + unreadableSecret + `",`, `{"value":"` + unreadableSecret + `!","all_keys":true}`, unreadableSecret} {
+		call(t, "PUT", c.URL+"/admin/secrets/APP_TOKEN", map[string]string{"X-Admin-Key": c.AdminKey, "Content-Type": "application/json"}, strings.NewReader(body))
+	}
 	call(t, "POST", c.URL+"/api/workers/register", key, strings.NewReader(`{"name":"w","capabilities":{},"apiKey":"`+c.APIKey+`"}`))
 	call(t, "GET", c.URL+"/livez", map[string]string{"X-Request-Id": c.APIKey + " " + workerToken, "Authorization": "Bearer " + c.APIKey, "Cookie": "s=" + c.AdminKey}, nil)
 }
@@ -208,6 +212,7 @@ func TestNoSecretIsSeenWhereItDoesNotBelong(t *testing.T) {
 		"the account's password": applePassword, "the certificate's password": certPassword, "the certificate": signingIdentity,
 		"a wrong key": wrongKey, "a wrong token": wrongToken, "a broken body": unreadableSecret, "the bucket's secret": s3test.SecretKey,
 		"the collector's key":   collectorKey,
+		"a stored secret":       storedSecret,
 		"a URL's password":      urlPassword,
 		"the encryption key":    process.ReadWord(filepath.Join(c.DataDir, "encryption-key")),
 		"the database password": process.ReadWord(filepath.Join(c.DataDir, "postgres.password")),
@@ -229,6 +234,8 @@ func TestNoSecretIsSeenWhereItDoesNotBelong(t *testing.T) {
 	require.NoError(t, err)
 	hidden["the other build's token"], hidden["an idempotency key"] = second.AccessToken, "once-and-never-again-0123456789"
 	misuse(t, c, build, h.Token)
+	_, err = client.Call(t.Context(), c.Client, api.SetSecret, api.SetSecretIn{Name: "APP_TOKEN", Body: api.SecretContent{Value: []byte(storedSecret), AllKeys: true}})
+	require.NoError(t, err)
 
 	hidden.requireAbsent(t, "the database", dump(t, db))
 	// The other has the password of the first one's database in a URL.
