@@ -69,6 +69,11 @@ func (c *Client) Certs(ctx context.Context, b Held, dst Target, o FetchOptions) 
 	return c.fetch(ctx, of(api.FetchCerts, b.holding().Holding), dst, o)
 }
 
+// Inputs fetches parameters and secrets of a build for the worker that holds it. Safe to repeat.
+func (c *Client) Inputs(ctx context.Context, b Held) (api.HeldInputs, error) {
+	return Call(ctx, c, api.FetchInputs, b.holding().Holding)
+}
+
 // fetching is a download that may take several requests.
 type fetching struct {
 	c    *Client

@@ -76,7 +76,9 @@ type Upload struct {
 	Success      bool
 	ErrorMessage string
 	// Fault is what a failure ended by; "" counts as store.FaultBuild.
-	Fault  store.Fault
+	Fault store.Fault
+	// Ended is how the command of a build that failed ended.
+	Ended  Ended
 	Result *Content
 	// ResultName is the file name of Result, whose extension counts for platforms other than
 	// ios and android; may be empty.
@@ -86,6 +88,26 @@ type Upload struct {
 	Next Poll
 	// Progress may be nil.
 	Progress Progress
+}
+
+// Ended is how a command ended, if that is known: with an exit code other than 0, by a signal, or
+// at its time limit. An earlier controller ignores it.
+type Ended struct {
+	ExitCode, Signal int
+	TimedOut         bool
+}
+
+func (e Ended) parts() (parts []part) {
+	if e.ExitCode != 0 {
+		parts = append(parts, field("exit_code", strconv.Itoa(e.ExitCode)))
+	}
+	if e.Signal != 0 {
+		parts = append(parts, field("signal", strconv.Itoa(e.Signal)))
+	}
+	if e.TimedOut {
+		parts = append(parts, field("timed_out", "true"))
+	}
+	return parts
 }
 
 // Upload reports that a build has ended. Safe to repeat, because the controller
@@ -105,6 +127,7 @@ func (c *Client) Upload(ctx context.Context, u Upload) (api.Uploaded, error) {
 	if u.Fault != "" {
 		parts = append(parts, field("fault", string(u.Fault)))
 	}
+	parts = append(parts, u.Ended.parts()...)
 	if u.Result != nil {
 		parts = append(parts, file("result", cmp.Or(u.ResultName, "result"), "application/octet-stream", *u.Result))
 	}

@@ -45,6 +45,51 @@ func TestWorkerCommand(t *testing.T) {
 	require.FileExists(t, filepath.Join(d.dir, "takt", "workers", "my-mac", "worker-id"))
 }
 
+// TestWhatAWorkerAccepts of builds, by its flags.
+func TestWhatAWorkerAccepts(t *testing.T) {
+	t.Parallel()
+	engine := filepath.Join(t.TempDir(), "engine")
+	require.NoError(t, os.WriteFile(engine, []byte("#!/bin/sh\nexit 0\n"), 0o700))
+	for _, tt := range []struct {
+		name       string
+		args       []string
+		secrets    bool
+		maxTimeout time.Duration
+	}{
+		{"with --exec", []string{"--exec", "true"}, false, 4 * time.Hour},
+		{"with --exec, if it says so", []string{"--exec", "true", "--accept-secrets", "--timeout", "6h"}, true, 6 * time.Hour},
+		{"with --image", []string{"--image", "x", "--engine", engine, "--max-timeout", "90m"}, true, 90 * time.Minute},
+		{"with --image, unless it says so", []string{"--image", "x", "--engine", engine, "--accept-secrets=false"}, false, 4 * time.Hour},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newTerminal(t)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			ended := make(chan int, 1)
+			go func() {
+				code, _, _ := d.takt(ctx, append([]string{"worker", "--name", "w"}, tt.args...)...)
+				ended <- code
+			}()
+			d.Await(t, "it registers", func() bool { return len(d.Workers()) == 1 })
+			got := d.Workers()[0].Capabilities
+			cancel(context.Canceled)
+			require.Zero(t, <-ended)
+			require.Equal(t, tt.secrets, slices.Contains(got.Features, store.FeatureSecrets))
+			require.Equal(t, int(tt.maxTimeout.Seconds()), got.MaxTimeout)
+		})
+	}
+	for want, args := range map[string][]string{
+		"reserved":                    {"--label", "takt.env=1"},
+		"less than the time limit 1h": {"--max-timeout", "1m"},
+		"not a pattern":               {"--accept-env", "["},
+	} {
+		d := newTerminal(t)
+		code, _, said := d.takt(t.Context(), append([]string{"worker", "--name", "w", "--exec", "true"}, args...)...)
+		require.Equal(t, 2, code, said)
+		require.Contains(t, said, want)
+	}
+}
+
 // TestWorkerSignals sends real signals to a real process: the first drains, the
 // second kills what runs.
 func TestWorkerSignals(t *testing.T) {

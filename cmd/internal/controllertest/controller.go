@@ -33,6 +33,8 @@ type Build struct {
 	Result              []byte
 	ErrorMessage        string
 	Fault               store.Fault // as the worker reported it
+	Inputs              *api.HeldInputs
+	Ended               map[string]string // exit_code, signal and timed_out, as the worker reported them
 	Logs                []api.LogMessage
 	Heartbeats          int
 	Telemetry           []api.Telemetry
@@ -47,6 +49,7 @@ type Worker struct {
 	ID, Name      string
 	Platforms     []string
 	Slots         int
+	Capabilities  api.Capabilities
 	Registrations int
 	Gone          bool // unregistered
 	Draining      bool

@@ -34,6 +34,7 @@ func (c *Controller) register(_ http.ResponseWriter, r *http.Request) (int, any)
 		c.workers[in.ID] = known
 	}
 	known.Platforms, known.Slots, known.Gone = can.Platforms, max(can.MaxConcurrentBuilds, 1), false
+	known.Capabilities = can
 	known.Registrations++
 	if in.ActiveBuilds != nil {
 		c.giveBack(known.ID, in.ActiveBuilds)
@@ -178,6 +179,10 @@ func (c *Controller) job(b *Build) api.Job {
 		url := "/api/builds/" + b.ID + "/certs"
 		job.CertsURL = &url
 	}
+	if b.Inputs != nil {
+		url := "/api/builds/" + b.ID + "/inputs"
+		job.InputsURL = &url
+	}
 	return job
 }
 
@@ -236,6 +241,14 @@ func (c *Controller) source(w http.ResponseWriter, r *http.Request) {
 
 func (c *Controller) certs(w http.ResponseWriter, r *http.Request) {
 	c.sends(w, r, func(b *Build) []byte { return b.Certs })
+}
+
+func (c *Controller) inputs(_ http.ResponseWriter, r *http.Request) (int, any) {
+	b, status, body := c.fromHeader(r)
+	if b == nil {
+		return status, body
+	}
+	return http.StatusOK, b.Inputs
 }
 
 func (c *Controller) postLogs(_ http.ResponseWriter, r *http.Request) (int, any) {
@@ -303,6 +316,12 @@ func (c *Controller) upload(_ http.ResponseWriter, r *http.Request) (int, any) {
 		return c.withNext(r, api.Uploaded{Success: true, Status: "success"})
 	}
 	b.State, b.ErrorMessage, b.Fault = store.Failed, fields["error_message"], store.Fault(fields["fault"])
+	b.Ended = map[string]string{}
+	for _, name := range []string{"exit_code", "signal", "timed_out"} {
+		if value, sent := fields[name]; sent {
+			b.Ended[name] = value
+		}
+	}
 	return c.withNext(r, api.Uploaded{Success: true, Status: "failed"})
 }
 

@@ -47,6 +47,7 @@ func (c *Controller) Answer(w http.ResponseWriter, r *http.Request) {
 		"DELETE /api/workers/{id}":        c.locked(c.deleteWorker),
 		"GET /api/builds/{id}/source":     c.source,
 		"GET /api/builds/{id}/certs":      c.certs,
+		"GET /api/builds/{id}/inputs":     c.locked(c.inputs),
 		"POST /api/builds/{id}/logs":      c.locked(c.postLogs),
 		"POST /api/builds/{id}/heartbeat": c.locked(c.heartbeat),
 		"POST /api/builds/{id}/telemetry": c.locked(c.telemetry),

@@ -56,8 +56,13 @@ The command runs in a clean directory that holds the unpacked source, with
   TAKT_SOURCE    that directory
   TAKT_CERTS     the unpacked certificates, if there are any
   TAKT_OUTPUT    the file that it must write
-Otherwise it gets only PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR, and
-the variables that --env names. Its output becomes the build's log. The build is completed
+  TAKT_PARAMS    a JSON file with the build's parameters, if there are any
+  TAKT_SECRETS   the directory with its secrets that are files, if there are any
+  TAKT_COMMIT  TAKT_BRANCH  TAKT_SUBMITTER  TAKT_LABEL_NAME   as far as they are known
+Otherwise it gets only PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR, the
+variables that --env names, the build's parameters that --accept-env permits, and its
+secrets. A build with another parameter fails before the command starts, unless it was
+submitted with --env-optional. Its output becomes the build's log. The build is completed
 if the command ends with exit code 0 and the file at TAKT_OUTPUT exists.
 
 --exec runs CMD with sh -c. That is no sandbox, but the command has a process group of
@@ -75,8 +80,13 @@ A container has only the capabilities of --image-cap, gains none from setuid pro
 has at most 4096 processes and threads. By default it uses the engine's network, from which
 it can reach whatever this machine can reach; --network none prevents that.
 
+Builds with secrets run only where other builds can't read them: with --image or --user, or
+if --accept-secrets says so. Files with secrets are removed after the build, also if the worker
+is killed. In the log, error texts and reports, secrets are masked (docs/security.md says what
+can't be). Values of variables never stand in arguments.
+
 --timeout, --cpus, --memory and --disk limit each build; a build that exceeds one fails
-with an error that names it. The container engine enforces CPU and memory limits, or with
+with an error that names it. A build may bring a time limit of its own, up to --max-timeout. The container engine enforces CPU and memory limits, or with
 --exec cgroup v2, if the worker's cgroup was delegated to it (Delegate=yes in its systemd
 unit). Where neither is possible, the worker says so when it starts, in its diagnostics and in
 each build's log. --disk counts the build's directory, TMPDIR included, and what its
@@ -106,6 +116,9 @@ has, and unregisters. On the second it kills them and reports them as failed.`,
 	r.AddFlags(cmd.Flags())
 	cmd.AddCommand(newWorkerEnrollCommand(env))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !cmd.Flags().Changed("accept-secrets") {
+			o.AcceptSecrets = o.image.Image != "" || len(o.users) > 0
+		}
 		if err := o.complete(cmd.Context(), env); err != nil {
 			return cli.AsUsage(err)
 		}
@@ -183,7 +196,10 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.enroll, "enroll", "", "token of takt keys enroll, with which this worker gets a key of its own; the key is kept in --state-dir")
 	f.StringVar(&o.IDFile, "id-file", "", "file that holds the worker's id (default: worker-id in --state-dir)")
 	f.IntVarP(&o.Concurrency, "concurrency", "c", 1, "number of builds at once")
-	cli.DurationFlag(f, &o.Timeout, "timeout", time.Hour, "time limit of a build's command")
+	cli.DurationFlag(f, &o.Timeout, "timeout", time.Hour, "time limit of a build's command, unless the build brings one")
+	cli.DurationFlag(f, &o.MaxTimeout, "max-timeout", 0, "longest time limit that a build may bring (default 4h, or --timeout if that is longer)")
+	f.StringSliceVar(&o.AcceptEnv, "accept-env", []string{"BUILD_*", "APP_*", "EXPO_PUBLIC_*", "VERSION*"}, "parameters of builds that become variables of the command; '' for none")
+	f.BoolVar(&o.AcceptSecrets, "accept-secrets", false, "take builds with secrets (default: with --image or --user)")
 	f.Float64Var(&o.Resources.CPUs, "cpus", 0, "CPU limit of a build, in cores (default: none)")
 	sizeFlag(f, &o.Resources.Memory, "memory", "memory limit of a build, such as 4GiB (default: none)")
 	sizeFlag(f, &o.Resources.Disk, "disk", "disk limit of a build, such as 20GiB (default: none)")
@@ -223,6 +239,11 @@ func (o *workerOptions) complete(ctx context.Context, env cli.Environment) (err 
 	if o.Labels, err = cli.ReadLabels(o.labels); err != nil {
 		return err
 	}
+	for name := range o.Labels {
+		if store.Reserved(name) {
+			return fmt.Errorf("--label %s: the name is reserved", name)
+		}
+	}
 	if o.Name == "" {
 		if o.Name, err = os.Hostname(); err != nil {
 			return fmt.Errorf("--name: %w", err)
@@ -233,6 +254,13 @@ func (o *workerOptions) complete(ctx context.Context, env cli.Environment) (err 
 		o.StateDir = filepath.Join(cli.StateDir(env), "workers", plain)
 	}
 	extra, err := variables(o.env, env)
+	for _, variable := range extra {
+		name, value, _ := strings.Cut(variable, "=")
+		o.OwnEnv = append(o.OwnEnv, name)
+		if o.image.Image != "" && runner.EngineReads(name) && strings.ContainsAny(value, "\r\n") {
+			err = fmt.Errorf("--env %s: the container engine reads it, so it can't have several lines", name)
+		}
+	}
 	switch {
 	case err != nil:
 		return err

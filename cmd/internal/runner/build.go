@@ -20,6 +20,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"takt/cmd/internal/mask"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
@@ -132,7 +133,10 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 		lines.say("not all limits hold here: %s", w.unlimited)
 	}
 	step := w.step(ctx, a.held, "download")
-	err := w.fetch(ctx, a, ws, lines)
+	in, err := w.inputs(ctx, a, ws, lines)
+	if err == nil {
+		err = w.fetch(ctx, a, ws, lines)
+	}
 	tracing.End(step, err)
 	err = diskFault(err)
 	// A source that takes more than the build's own share of the disk is the build's fault.
@@ -145,14 +149,15 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	stdout, stderr := lines.writer("info"), newTail(lines.writer("warn"))
 	a.phase.Store(phaseBuild)
 	plan := w.cfg.Command.Plan(ws.Workspace)
-	plan.secrets = ws.Certs
+	plan.certs, plan.secrets = ws.Certs, ws.Secrets
+	plan.prepare = func() error { return w.prepare(in, ws, plan.envFile) }
 	if err := w.endProcesses(ctx, plan.owner); err != nil {
 		return notStarted(err)
 	}
 	if err := w.state.open(plan.owner, ws); err != nil {
 		return faultError{store.FaultDisk, err}
 	}
-	limited, stop := w.limit(ctx, ws.root, plan)
+	limited, stop := w.limit(ctx, in.timeout, ws.root, plan)
 	step = w.step(ctx, a.held, "build")
 	err = run(limited, plan, stdout, stderr, w.cfg.KillGrace)
 	tracing.End(step, err)
@@ -160,8 +165,8 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	stdout.close()
 	stderr.close()
 	_ = w.endProcesses(ctx, plan.owner) // the slot takes no build while it fails
-	if removed := removeAll(ws.certs()); removed != nil {
-		w.log.Error().Err(removed).Str("build", a.job.ID).Msg("removing certificates failed")
+	if removed := ws.removeSecrets(); removed != nil {
+		w.log.Error().Err(removed).Str("build", a.job.ID).Msg("removing certificates and secrets failed")
 	}
 	_, exceeded := errors.AsType[limitError](err)
 	switch {
@@ -248,14 +253,15 @@ func (w *Worker) fetchArchive(
 	return Unzip(ctx, f, got.Size, dir, limits)
 }
 
-// clean removes the build's directory, and its certificates in any case.
+// clean removes the build's directory, and its certificates and secrets in any case.
 func (w *Worker) clean(ws workspace, log zerolog.Logger) {
-	target := ws.root
+	err := ws.removeSecrets()
 	if w.cfg.Keep {
-		target = filepath.Join(ws.root, "certs")
 		log.Info().Str("directory", ws.root).Msg("build directory kept")
+	} else if removed := removeAll(ws.root); err == nil {
+		err = removed
 	}
-	if err := removeAll(target); err != nil {
+	if err != nil {
 		log.Error().Err(err).Msg("removing the build's directory failed")
 	}
 }
@@ -272,6 +278,8 @@ type assignment struct {
 	cancel context.CancelCauseFunc
 	phase  atomic.Value // a string, for telemetry
 	owner  *Owner       // the user that its command runs as; nil for the worker's
+	// secrets are masked in all that is said of the build. Only its own goroutine uses them.
+	secrets *mask.Set
 	// after is closed when an older attempt of the same build has ended; nil if there
 	// is none. done is closed when this one has.
 	after <-chan struct{}

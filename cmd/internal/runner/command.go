@@ -32,18 +32,24 @@ type Workspace struct {
 	Source string
 	// Certs is the unpacked certificates, "" if there are none.
 	Certs string
+	// Params is a JSON file with the build's parameters, Secrets the directory with its secrets
+	// that are files; "" if there are none.
+	Params, Secrets string
+	// Vars are the variables that the build brings with it, NAME=value.
+	Vars []string
 	// Output is the file that the command must produce. Its directory exists.
 	Output string
 	// Temp is for temporary files.
 	Temp string
 
-	owner *Owner // the user that the command runs as; nil for the worker's
+	owner   *Owner // the user that the command runs as; nil for the worker's
+	envFile string // for Plan.envFile
 }
 
 // name is that of the build's container or cgroup.
 func (w Workspace) name() string { return "takt-" + w.BuildID + "-" + strconv.Itoa(w.Attempt) }
 
-// env is the environment that every command gets.
+// env is the environment that every command gets, without Vars.
 func (w Workspace) env() []string {
 	env := []string{
 		"TAKT_BUILD_ID=" + w.BuildID,
@@ -55,21 +61,33 @@ func (w Workspace) env() []string {
 	if w.Certs != "" {
 		env = append(env, "TAKT_CERTS="+w.Certs)
 	}
+	if w.Params != "" {
+		env = append(env, "TAKT_PARAMS="+w.Params)
+	}
+	if w.Secrets != "" {
+		env = append(env, "TAKT_SECRETS="+w.Secrets)
+	}
 	return env
 }
 
 // Plan is a process to run.
 type Plan struct {
+	// Argv has no values of parameters and secrets, because everyone can read it.
 	Argv []string
-	// Env is the whole environment.
-	Env []string
-	Dir string
+	// Env is the environment, also that of Cleanup; vars are further variables, which take
+	// precedence.
+	Env, vars []string
+	Dir       string
+	// envFile is what the file for it has to hold; may be empty.
+	envFile string
 	// Cleanup is run after the process group was killed, because killing it
 	// does not reach everything; may be empty.
 	Cleanup []string
-	// secrets is a directory to remove should the worker be killed; may be
+	// certs and secrets are directories to remove should the worker be killed; may be
 	// empty.
-	secrets string
+	certs, secrets string
+	// prepare is called when it is certain that they will be removed; may be nil.
+	prepare func() error
 	// owner is the user that it runs as; nil for the worker's.
 	owner *Owner
 	// cgroup is made for it; nil for the worker's.
@@ -165,7 +183,7 @@ func (e *Exec) Limit(ctx context.Context, r Resources) (err error) {
 // Plan implements [Command].
 func (e *Exec) Plan(w Workspace) Plan {
 	env := slices.Concat(w.owner.env(), e.Env, []string{"TMPDIR=" + w.Temp, "TERM=dumb", "PWD=" + w.Source}, w.env())
-	plan := Plan{Argv: []string{"/bin/sh", "-c", e.Script}, Env: env, Dir: w.Source, owner: w.owner}
+	plan := Plan{Argv: []string{"/bin/sh", "-c", e.Script}, Env: env, vars: w.Vars, Dir: w.Source, owner: w.owner}
 	if e.cgroups != "" {
 		g := cgroup{filepath.Join(e.cgroups, w.name()), e.limits}
 		plan.cgroup, plan.Cleanup = &g, g.cleanup()
@@ -206,7 +224,7 @@ type process struct {
 func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Duration) error {
 	// The context is not handed to exec: it would kill the leader only.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), plan.Argv[0], plan.Argv[1:]...)
-	cmd.Dir, cmd.Env, cmd.SysProcAttr = plan.Dir, plan.Env, groupAttr()
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = plan.Dir, slices.Concat(plan.Env, plan.vars), groupAttr()
 	if plan.owner != nil {
 		cmd.SysProcAttr.Credential = plan.owner.Credential
 	}
@@ -223,10 +241,16 @@ func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Du
 	if err != nil {
 		return notStarted(fmt.Errorf("starting the guard: %w", errors.Join(err, out.Close(), errs.Close())))
 	}
-	if err := p.begin(plan.cgroup); err != nil {
+	if plan.prepare != nil {
+		err = plan.prepare()
+	}
+	if err == nil {
+		err = notStarted(p.begin(plan.cgroup))
+	}
+	if err != nil {
 		guard.release(ctx)
 		_, _ = out.Close(), errs.Close() // Start has closed them, if it was that
-		return notStarted(err)
+		return err
 	}
 	guard.hold(cmd.Process.Pid)
 	var readers sync.WaitGroup
@@ -252,7 +276,14 @@ func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Du
 	return err
 }
 
+// notStarted is the fault of the worker, unless the build's own variables are too large.
 func notStarted(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.E2BIG):
+		return fmt.Errorf("the build's variables are too large for this machine; secrets can be files: %w", err)
+	}
 	return faultError{store.FaultCommand, fmt.Errorf("build command could not be started: %w", err)}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path"
 	"time"
 
 	"takt/store"
@@ -32,8 +33,15 @@ type Config struct {
 	// Owners are the users that builds run as, one for each of those that run at once. Nothing
 	// else may run as them. Empty for the worker's own user. Only for an Exec.
 	Owners []*Owner
-	// Timeout bounds the command of one build. Defaults to 1 h.
-	Timeout time.Duration
+	// Timeout bounds the command of a build that brings no time limit of its own. Defaults to
+	// 1 h. MaxTimeout is the longest that a build may bring. Defaults to 4 h, or to Timeout if
+	// that is longer.
+	Timeout, MaxTimeout time.Duration
+	// AcceptEnv are the parameters that become variables of the command, as patterns of
+	// path.Match. Those that OwnEnv names never do, because the operator sets them.
+	AcceptEnv, OwnEnv []string
+	// AcceptSecrets lets builds with secrets run here.
+	AcceptSecrets bool
 	// Resources bound a build's command. Limits that can't be enforced on this machine are logged,
 	// at the start and by each build.
 	Resources Resources
@@ -69,6 +77,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.Concurrency = cmp.Or(c.Concurrency, 1)
 	c.Timeout = cmp.Or(c.Timeout, time.Hour)
+	c.MaxTimeout = cmp.Or(c.MaxTimeout, max(4*time.Hour, c.Timeout))
 	c.PollWait = cmp.Or(c.PollWait, 30*time.Second)
 	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
 	c.Telemetry = cmp.Or(c.Telemetry, 15*time.Second)
@@ -112,6 +121,11 @@ func (c Config) Validate() error {
 	fault(c.PollWait < time.Second || c.PollWait > time.Minute, "poll wait %s: want 1s to 60s", c.PollWait)
 	fault(c.Heartbeat < 0, "heartbeat %s: negative", c.Heartbeat)
 	fault(c.Timeout < 0, "time limit %s: negative", c.Timeout)
+	fault(c.MaxTimeout < c.Timeout, "maximum time limit %s: less than the time limit %s", c.MaxTimeout, c.Timeout)
+	for _, pattern := range c.AcceptEnv {
+		_, err := path.Match(pattern, "")
+		fault(err != nil, "parameters %q: not a pattern", pattern)
+	}
 	fault(c.Resources.CPUs < 0, "%v CPUs: negative", c.Resources.CPUs)
 	fault(c.Resources.Memory < 0 || c.Resources.Disk < 0, "memory or disk limit: negative")
 	for _, p := range c.Platforms {

@@ -4,8 +4,9 @@
 //	poll → download, check, unpack → run → upload → poll …
 //	         heartbeat and log stream beside it
 //
-// worker.go has the loop, and build.go one build from the job to the report. command.go starts the
-// command, which owner.go gives a user of its own, cgroup_linux.go limits, and image.go a container.
+// worker.go has the loop, and build.go one build from the job to the report. inputs.go decides
+// what of the build's parameters and secrets its command gets. command.go starts the command,
+// which owner.go gives a user of its own, cgroup_linux.go limits, and image.go a container.
 //
 // # State
 //

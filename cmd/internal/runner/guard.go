@@ -12,18 +12,18 @@ import (
 )
 
 // guardScript reads the id of the group to watch, then waits for a second line.
-// If the pipe ends without one, the worker is dead: the group is killed, and so are
-// the other processes of the user in the first argument, by the program in $0. The
-// directory of secrets in the second argument is removed, and the rest of the
-// arguments, the clean-up command, is run. It ignores the signals that a terminal
-// sends to everybody.
+// If the pipe ends without one, the worker is dead, or could not start the command: the
+// group is killed, and so are the other processes of the user in the first argument, by
+// the program in $0. The directories of secrets in the second and the third argument are
+// removed, and the rest of the arguments, the clean-up command, is run. It ignores the
+// signals that a terminal sends to everybody.
 const guardScript = `trap '' HUP INT TERM QUIT
-read -r group || exit 0
-read -r word && exit 0
-kill -KILL "-$group" 2>/dev/null
+read -r group && read -r word && exit 0
+[ -n "$group" ] && kill -KILL "-$group" 2>/dev/null
 [ -n "$1" ] && "$0" ` + helperName + ` "$1"
 [ -n "$2" ] && rm -rf -- "$2"
-shift 2
+[ -n "$3" ] && rm -rf -- "$3"
+shift 3
 [ $# -gt 0 ] && exec "$@"
 exit 0`
 
@@ -46,7 +46,7 @@ func newGuard(ctx context.Context, plan Plan) (*guard, error) {
 		}
 		uid = plan.owner.id()
 	}
-	args := slices.Concat([]string{"-c", guardScript, program, uid, plan.secrets}, plan.Cleanup)
+	args := slices.Concat([]string{"-c", guardScript, program, uid, plan.certs, plan.secrets}, plan.Cleanup)
 	g := &guard{
 		cmd:  exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", args...),
 		plan: plan,

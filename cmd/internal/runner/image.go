@@ -138,10 +138,11 @@ func (i *Image) Check(ctx context.Context, base string) error {
 // Plan implements [Command].
 func (i *Image) Plan(w Workspace) Plan {
 	name := w.name()
+	args, vars, file := i.args(w, name)
 	return Plan{
-		Argv: slices.Concat([]string{i.Engine}, i.args(w, name)),
+		Argv: slices.Concat([]string{i.Engine}, args),
 		Env:  slices.Concat(i.HostEnv, []string{"PWD=" + w.Source}),
-		Dir:  w.Source,
+		Dir:  w.Source, vars: vars, envFile: file,
 		// The container belongs to the engine, not to our process group.
 		Cleanup: []string{i.Engine, "rm", "--force", "--volumes", name},
 		blame:   func(ctx context.Context, err error) error { return i.blame(ctx, name, err) },
@@ -220,11 +221,12 @@ func (i *Image) written(ctx context.Context, name string) int64 {
 	return n
 }
 
-// args is the engine's argument list.
-func (i *Image) args(w Workspace, name string) []string {
+// args is the engine's argument list. The container's variables are in vars, from where the
+// engine takes the values of those that args name, and in file.
+func (i *Image) args(w Workspace, name string) (args, vars []string, file string) {
 	inside := w
 	inside.Source, inside.Output = "/takt/source", "/takt/out/"+outputName
-	args := []string{
+	args = []string{
 		// Without --rm, because blame looks at the container. Cleanup removes it.
 		"run", "--init", "--name", name,
 		"--label", "takt.build=" + w.BuildID, "--security-opt", "no-new-privileges", "--cap-drop", "ALL",
@@ -241,6 +243,14 @@ func (i *Image) args(w Workspace, name string) []string {
 		inside.Certs = "/takt/certs"
 		args = append(args, "--volume", w.Certs+":/takt/certs:ro")
 	}
+	if w.Params != "" {
+		inside.Params = "/takt/params.json"
+		args = append(args, "--volume", w.Params+":/takt/params.json:ro")
+	}
+	if w.Secrets != "" {
+		inside.Secrets = "/takt/secrets"
+		args = append(args, "--volume", w.Secrets+":/takt/secrets:ro")
+	}
 	args = append(args, "--workdir", "/takt/source")
 	if i.limits.CPUs > 0 {
 		args = append(args, "--cpus", strconv.FormatFloat(i.limits.CPUs, 'f', -1, 64))
@@ -255,12 +265,35 @@ func (i *Image) args(w Workspace, name string) []string {
 	if i.User != "" {
 		args = append(args, "--user", i.User)
 	}
-	for _, variable := range slices.Concat(i.Env, inside.env()) {
-		args = append(args, "--env", variable)
+	for _, variable := range slices.Concat(i.Env, inside.env(), w.Vars) {
+		name, _, _ := strings.Cut(variable, "=")
+		if EngineReads(name) {
+			file += variable + "\n"
+			continue
+		}
+		args, vars = append(args, "--env", name), append(vars, variable)
+	}
+	if file != "" {
+		args = append(args, "--env-file", w.envFile)
 	}
 	args = append(args, i.image(w.Image))
 	if i.Script != "" {
 		args = append(args, "sh", "-c", i.Script)
 	}
-	return args
+	return args, vars, file
+}
+
+// EngineReads reports whether a container engine may take a variable of its own environment to
+// heart. A container gets such a one from a file, which can hold one line only.
+func EngineReads(name string) bool {
+	exact := []string{
+		"PATH", "PWD", "HOME", "USER", "LOGNAME", "TMPDIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "FTP_PROXY",
+		"SSL_CERT_FILE", "SSL_CERT_DIR", "GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GOTRACEBACK", "GOCOVERDIR", "NOTIFY_SOCKET", "OCI_RUNTIME",
+	}
+	prefixes := []string{
+		"DOCKER", "MOBY_", "BUILDKIT_", "BUILDX_", "COMPOSE_", "CONTAINER", "_CONTAINERS", "PODMAN_", "_PODMAN", "LIBPOD_", "XDG_",
+		"REGISTRY_", "STORAGE_", "DBUS_", "SSH_", "LISTEN_", "CNI_", "NETAVARK_", "CRUN_", "RUNC_", "SYSTEMD_", "OTEL_", "BUILDAH_", "IMAGES_", "LD_",
+	}
+	name = strings.ToUpper(name) // proxies are read in small letters, too
+	return slices.Contains(exact, name) || slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }

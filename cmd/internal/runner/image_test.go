@@ -19,9 +19,10 @@ func TestImagePlan(t *testing.T) {
 	bare := w
 	bare.Certs = ""
 	vars := []string{
-		"--env", "TAKT_BUILD_ID=b1", "--env", "TAKT_PLATFORM=ios", "--env", "TAKT_ATTEMPT=2",
-		"--env", "TAKT_SOURCE=/takt/source", "--env", "TAKT_OUTPUT=/takt/out/result",
+		"--env", "TAKT_BUILD_ID", "--env", "TAKT_PLATFORM", "--env", "TAKT_ATTEMPT", "--env", "TAKT_SOURCE", "--env", "TAKT_OUTPUT",
 	}
+	values := []string{"TAKT_BUILD_ID=b1", "TAKT_PLATFORM=ios", "TAKT_ATTEMPT=2", "TAKT_SOURCE=/takt/source", "TAKT_OUTPUT=/takt/out/result"}
+	w.Params, w.Secrets, w.Vars, w.envFile = "/w/b1-2/params.json", "/w/b1-2/secrets", []string{"BUILD_A=a\nb", "HTTPS_PROXY=p"}, "/w/b1-2/env"
 	start := []string{
 		"docker", "run", "--init", "--name", "takt-b1-2", "--label", "takt.build=b1",
 		"--security-opt", "no-new-privileges", "--cap-drop", "ALL",
@@ -39,23 +40,33 @@ func TestImagePlan(t *testing.T) {
 		image *Image
 		space Workspace
 		want  []string
+		vars  []string
+		file  string
 	}{
 		{
 			"the image's own command",
 			&Image{Engine: "docker", Image: "img:1"},
 			bare,
 			join(start, []string{"--workdir", "/takt/source"}, vars, []string{"img:1"}),
+			values,
+			"",
 		},
 		{
 			"everything",
-			&Image{Engine: "docker", Image: "img:1", Script: "make app", Network: "none", User: "1000:1000", Caps: []string{"CHOWN", "SETUID"}, Env: []string{"CI=true"}},
+			&Image{Engine: "docker", Image: "img:1", Script: "make app", Network: "none", User: "1000:1000", Caps: []string{"CHOWN", "SETUID"}, Env: []string{"CI=true", "PATH=/opt"}},
 			w,
 			join(start, []string{
 				"--cap-add", "CHOWN", "--cap-add", "SETUID", "--pids-limit", "4096",
-				"--volume", "/w/b1-2/certs:/takt/certs:ro", "--workdir", "/takt/source",
+				"--volume", "/w/b1-2/certs:/takt/certs:ro", "--volume", "/w/b1-2/params.json:/takt/params.json:ro",
+				"--volume", "/w/b1-2/secrets:/takt/secrets:ro", "--workdir", "/takt/source",
 				"--cpus", "1.5", "--memory", "1073741824", "--memory-swap", "1073741824",
-				"--network", "none", "--user", "1000:1000", "--env", "CI=true",
-			}, vars, []string{"--env", "TAKT_CERTS=/takt/certs", "img:1", "sh", "-c", "make app"}),
+				"--network", "none", "--user", "1000:1000", "--env", "CI",
+			}, vars, []string{
+				"--env", "TAKT_CERTS", "--env", "TAKT_PARAMS", "--env", "TAKT_SECRETS", "--env", "BUILD_A", "--env-file", "/w/b1-2/env",
+				"img:1", "sh", "-c", "make app",
+			}),
+			join([]string{"CI=true"}, values, []string{"TAKT_CERTS=/takt/certs", "TAKT_PARAMS=/takt/params.json", "TAKT_SECRETS=/takt/secrets", "BUILD_A=a\nb"}),
+			"PATH=/opt\nHTTPS_PROXY=p\n",
 		},
 	}
 	tests[1].image.limits, tests[1].image.pids = Resources{CPUs: 1.5, Memory: 1 << 30}, true
@@ -66,6 +77,8 @@ func TestImagePlan(t *testing.T) {
 			plan := tt.image.Plan(tt.space)
 			require.Equal(t, tt.want, plan.Argv)
 			require.Equal(t, []string{"PATH=/bin", "HOME=/root", "PWD=/w/b1-2/source"}, plan.Env)
+			require.Equal(t, tt.vars, plan.vars)
+			require.Equal(t, tt.file, plan.envFile)
 			require.Equal(t, []string{"docker", "rm", "--force", "--volumes", "takt-b1-2"}, plan.Cleanup)
 		})
 	}

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"takt/http/client"
+	"takt/store"
 	"takt/store/backoff"
 )
 
@@ -53,10 +56,24 @@ type limitError string
 
 func (e limitError) Error() string { return "build exceeded its " + string(e) }
 
+// timeoutError is the limit of time.
+type timeoutError struct{ limitError }
+
+func (e timeoutError) Unwrap() error { return e.limitError }
+
+// endOf returns how a build's command ended, as far as its error says so.
+func endOf(err error) (end client.Ended) {
+	if exit, ok := errors.AsType[exitError](err); ok && faultOf(err) == store.FaultBuild {
+		end.ExitCode, end.Signal = exit.Code, int(exit.Signal)
+	}
+	_, end.TimedOut = errors.AsType[timeoutError](err)
+	return end
+}
+
 // limit bounds a command's time and disk. The context that it returns ends with a
 // limitError; the function releases it.
-func (w *Worker) limit(ctx context.Context, root string, plan Plan) (context.Context, func()) {
-	limited, stop := context.WithTimeoutCause(ctx, w.cfg.Timeout, limitError(fmt.Sprintf("time limit of %s", w.cfg.Timeout)))
+func (w *Worker) limit(ctx context.Context, timeout time.Duration, root string, plan Plan) (context.Context, func()) {
+	limited, stop := context.WithTimeoutCause(ctx, timeout, timeoutError{limitError(fmt.Sprintf("time limit of %s", timeout))})
 	if w.cfg.Resources.Disk == 0 {
 		return limited, stop
 	}

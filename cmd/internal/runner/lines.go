@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
+	"takt/cmd/internal/mask"
 	"takt/store"
 )
 
@@ -15,22 +17,34 @@ import (
 type lineWriter struct {
 	limit int
 	emit  func(line string)
+	// masked masks the output before it is cut; nil for none.
+	masked *mask.Stream
 
-	mu   sync.Mutex // output may still come while the writer is closed
-	line []byte
-	over int // bytes of this line that were not kept
+	mu    sync.Mutex // output may still come while the writer is closed
+	line  []byte
+	over  int         // bytes of this line that were not kept
+	pause *time.Timer // see await; nil before the first
 }
+
+// maxPause is how long a line that could be the beginning of a secret of several lines waits for
+// the next one.
+const maxPause = time.Second
 
 // Write implements io.Writer and never fails.
 func (l *lineWriter) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := len(p)
+	l.split(l.masked.Feed(p))
+	l.await()
+	return len(p), nil
+}
+
+func (l *lineWriter) split(p []byte) {
 	for {
 		at := bytes.IndexByte(p, '\n')
 		if at < 0 {
 			l.keep(p)
-			return n, nil
+			return
 		}
 		l.keep(p[:at])
 		l.finish()
@@ -38,10 +52,32 @@ func (l *lineWriter) Write(p []byte) (int, error) {
 	}
 }
 
+// await emits lines that the mask keeps if no more output comes.
+func (l *lineWriter) await() {
+	switch {
+	case !l.masked.HoldsLine():
+		if l.pause != nil {
+			l.pause.Stop()
+		}
+	case l.pause != nil:
+		l.pause.Reset(maxPause)
+	default:
+		l.pause = time.AfterFunc(maxPause, func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.split(l.masked.FlushLines())
+		})
+	}
+}
+
 // close emits a last line that has no end.
 func (l *lineWriter) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.pause != nil {
+		l.pause.Stop()
+	}
+	l.split(l.masked.Flush())
 	if len(l.line) > 0 || l.over > 0 {
 		l.finish()
 	}

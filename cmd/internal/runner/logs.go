@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"takt/cmd/internal/mask"
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
@@ -51,6 +52,8 @@ type logStream struct {
 	cfg   LogConfig
 	retry client.Retry
 	post  postFunc
+	// secrets are masked; set before there are writers.
+	secrets *mask.Set
 
 	mu      sync.Mutex
 	queue   []api.LogMessage
@@ -71,14 +74,14 @@ func newLogStream(cfg LogConfig, retry client.Retry, post postFunc) *logStream {
 
 // writer returns one that turns its input into lines of a level.
 func (s *logStream) writer(level string) *lineWriter {
-	return &lineWriter{limit: maxLine, emit: func(line string) {
+	return &lineWriter{limit: maxLine, masked: s.secrets.Stream(), emit: func(line string) {
 		s.add(api.LogMessage{Level: level, Message: line})
 	}}
 }
 
 // say adds a line by takt itself.
 func (s *logStream) say(format string, args ...any) {
-	s.add(api.LogMessage{Level: "info", Message: "[takt] " + fmt.Sprintf(format, args...)})
+	s.add(api.LogMessage{Level: "info", Message: "[takt] " + s.secrets.String(fmt.Sprintf(format, args...))})
 }
 
 // add queues a line. When the buffer is full it holds its caller up, for at most

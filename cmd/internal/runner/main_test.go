@@ -61,7 +61,7 @@ func workerProcess(url, state, script string) int {
 	memory, _ := strconv.ParseInt(os.Getenv("RUNNER_TEST_MEMORY"), 10, 64)
 	w, err := New(c, zerolog.New(os.Stderr), Config{
 		Resources: Resources{Memory: memory, CPUs: float64(memory) / (128 << 20)},
-		Name:      "process", StateDir: state, Command: command,
+		Name:      "process", StateDir: state, Command: command, AcceptSecrets: true,
 		Owners: owners, Heartbeat: 10 * time.Millisecond, PollWait: time.Second,
 	})
 	if err != nil {

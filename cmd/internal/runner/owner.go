@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"takt/cmd/internal/mask"
 	"takt/store/backoff"
 )
 
@@ -23,6 +24,10 @@ import (
 type Owner struct {
 	Name, Home string
 	Credential *syscall.Credential
+
+	// secrets are those of its last build, which the names of left-over processes may have. Only
+	// the goroutine of its slot uses them.
+	secrets *mask.Set
 }
 
 // FindOwner looks up a user by name or number. A number without an entry is accepted: its
@@ -51,7 +56,7 @@ func FindOwner(name string) (*Owner, error) {
 	case os.Geteuid() != 0:
 		return nil, fmt.Errorf("only root can run commands as user %q", name)
 	}
-	return &Owner{u.Username, u.HomeDir, &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
+	return &Owner{Name: u.Username, Home: u.HomeDir, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
 }
 
 func (o *Owner) id() string { return strconv.Itoa(int(o.Credential.Uid)) }
@@ -168,6 +173,9 @@ func Helper(args []string) (code int, ran bool) {
 // endProcesses ends those of a build's user, and records whether some are left.
 func (w *Worker) endProcesses(ctx context.Context, o *Owner) error {
 	err := o.endProcesses(ctx, w.cfg.KillGrace)
+	if err != nil {
+		err = withoutSecrets(err, o.secrets)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {

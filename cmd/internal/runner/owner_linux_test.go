@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/http/api"
 	"takt/store"
 	"takt/store/storetest/needs"
 )
@@ -177,9 +178,11 @@ func TestSlotWithProcessesThatCannotBeEnded(t *testing.T) {
 	t.Cleanup(func() { thaw(); await(t, "the cgroup is empty", func() bool { return os.Remove(freezer) == nil }) })
 	dir := shared(t)
 	b := ownedBench(t, `cd `+dir+`; [ -e pid ] || {
-	setsid sh -c 'echo $$ > new; mv new pid; exec sleep 1000' & until [ -e go ]; do sleep 0.01; done; }
-cd; echo x > "$TAKT_OUTPUT"`, owners, func(c *Config) { c.Telemetry = 10 * time.Millisecond }).start(t)
-	first := b.Submit("ios", source(t), nil)
+	cp "$(command -v sleep)" "$NAME"; chmod 755 "$NAME"
+	setsid sh -c 'echo $$ > new; mv new pid; exec ./"$NAME" 1000' & until [ -e go ]; do sleep 0.01; done; }
+cd; echo x > "$TAKT_OUTPUT"`, owners, func(c *Config) { c.Telemetry, c.AcceptSecrets = 10*time.Millisecond, true })
+	first := b.submitWith(t, api.HeldInputs{Secrets: []api.HeldSecret{{Name: "NAME", As: "env", Value: []byte("hunter2"), Mask: true}}})
+	b.start(t)
 	var pid []byte
 	await(t, "it stays", func() bool { pid, err = os.ReadFile(filepath.Join(dir, "pid")); return err == nil })
 	require.NoError(t, put(freezer, "cgroup.procs", strings.TrimSpace(string(pid))))
@@ -188,7 +191,7 @@ cd; echo x > "$TAKT_OUTPUT"`, owners, func(c *Config) { c.Telemetry = 10 * time.
 	b.AwaitState(t, first, store.Completed)
 	second := b.Submit("ios", source(t), nil)
 	b.Await(t, "the worker says so", b.reports("critical"))
-	require.Contains(t, fmt.Sprint(b.Workers()[0].Report.Checks), "1 of 1 slots take no builds: ending the processes of user "+owners[0].Name+": still there: "+strings.TrimSpace(string(pid)))
+	require.Contains(t, fmt.Sprint(b.Workers()[0].Report.Checks), "1 of 1 slots take no builds: ending the processes of user "+owners[0].Name+": still there: "+strings.TrimSpace(string(pid))+` "***"`)
 	require.Equal(t, store.Pending, b.Build(second).State)
 	thaw()
 	b.AwaitState(t, second, store.Completed)

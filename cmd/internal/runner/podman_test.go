@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/http/api"
 	"takt/store"
 	"takt/store/storetest/needs"
 	"takt/store/storetest/tied"
@@ -193,6 +194,34 @@ cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max; cp main.txt "$TAKT_OUT
 			gone(t)
 		})
 	}
+	t.Run("with parameters and secrets, which stand in no arguments", func(t *testing.T) { // one storage
+		b := e.bench(image, `echo begun; until [ -e /takt/out/gate ]; do sleep 0.1; done; echo x > "$TAKT_SECRETS/KEY" || echo "read only"
+printf '%s|' "$BUILD_A" "$API_TOKEN" "$OWN" "$HTTPS_PROXY" "$TAKT_COMMIT" > "$TAKT_OUTPUT"; cat "$TAKT_SECRETS/KEY" "$TAKT_PARAMS" >> "$TAKT_OUTPUT"`, func(c *Config, i *Image) {
+			takes(c)
+			c.AcceptEnv, i.Env = append(c.AcceptEnv, "HTTPS_PROXY", "CONTAINERS_*"), []string{"OWN=own " + image}
+		})
+		value := store.NewID()
+		id := b.submitWith(t, api.HeldInputs{
+			Params: map[string]string{"BUILD_A": "a\n" + value, "HTTPS_PROXY": "http://" + value, "CONTAINERS_STORAGE_CONF": "/no/such/file"},
+			Secrets: []api.HeldSecret{
+				{Name: "API_TOKEN", As: "env", Value: []byte("b\n" + value), Mask: true}, {Name: "KEY", As: "file", Value: []byte("c\n" + value), Mask: true},
+			},
+			Facts: api.Facts{Commit: "0123abc"},
+		})
+		b.start(t)
+		b.Await(t, "the build runs", b.has(id, "begun"))
+		said := readable(t)
+		require.Contains(t, said, "--env API_TOKEN")
+		require.NotContains(t, said, value)
+		require.NotContains(t, said, "own "+image)
+		root := filepath.Join(b.worker.cfg.StateDir, "builds", id+"-1")
+		require.FileExists(t, filepath.Join(root, "secrets", "KEY"))
+		touch(t, filepath.Join(root, "out", "gate"))
+		got := string(b.AwaitState(t, id, store.Completed).Result)
+		require.True(t, strings.HasPrefix(got, "a\n"+value+"|b\n"+value+"|own "+image+"|http://"+value+"|0123abc|c\n"+value+`{"BUILD_A":`), got)
+		require.NotEmpty(t, b.line(id, "read only"))
+		gone(t)
+	})
 	t.Run("what a machine's sudden end has left is removed", func(t *testing.T) { // one storage
 		b := e.bench(image, `cp main.txt "$TAKT_OUTPUT"`, nil)
 		require.NoError(t, os.MkdirAll(filepath.Join(b.worker.cfg.StateDir, "builds", "left_-here-7"), 0o700))

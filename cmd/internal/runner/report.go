@@ -38,8 +38,9 @@ func (w *Worker) conclude(
 		err = w.deliver(hard, report, a, ws.Output, log)
 	}
 	if err != nil && verdict(err) == nil {
+		err = a.masked(err)
 		log.Warn().Err(err).Str("fault", string(faultOf(err))).Msg("build failed")
-		failure := client.Upload{Held: a.held, ErrorMessage: store.Clip(err.Error(), maxErrorMessage), Fault: faultOf(err)}
+		failure := client.Upload{Held: a.held, ErrorMessage: store.Clip(err.Error(), maxErrorMessage), Fault: faultOf(err), Ended: endOf(err)}
 		if err := w.upload(hard, report, a, failure); err != nil {
 			log.Error().Err(err).Msg("failure not reported")
 		}
@@ -53,7 +54,8 @@ func (w *Worker) deliver(hard, ctx context.Context, a *assignment, path string, 
 	if err != nil {
 		return err
 	}
-	err = w.upload(hard, ctx, a, client.Upload{Held: a.held, Success: true, Result: &result, ResultName: "result" + store.Platform(a.job.Platform).ResultExt(path)})
+	name := "result" + store.Platform(a.job.Platform).ResultExt(a.secrets.String(path))
+	err = w.upload(hard, ctx, a, client.Upload{Held: a.held, Success: true, Result: &result, ResultName: name})
 	switch {
 	case err == nil:
 		log.Info().Int64("bytes", result.Size).Msg("result delivered")

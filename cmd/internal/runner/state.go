@@ -194,6 +194,8 @@ func (s *state) workspace(buildID, platform string, attempt int) (workspace, err
 			Source: filepath.Join(root, "source"),
 			Output: filepath.Join(root, "out", outputName),
 			Temp:   filepath.Join(root, "tmp"),
+
+			envFile: filepath.Join(root, "env"),
 		},
 	}
 	if err := removeAll(root); err != nil {
@@ -219,10 +221,19 @@ func (s *state) open(o *Owner, w *workspace) error {
 	if w.Certs != "" {
 		dirs = append(dirs, w.Certs)
 	}
+	if w.Params != "" {
+		dirs = append(dirs, w.Params)
+	}
 	return o.give(dirs...)
 }
 
-func (w workspace) certs() string { return filepath.Join(w.root, "certs") }
+func (w workspace) certs() string   { return filepath.Join(w.root, "certs") }
+func (w workspace) secrets() string { return filepath.Join(w.root, "secrets") }
+
+// removeSecrets removes certificates and secrets.
+func (w workspace) removeSecrets() error {
+	return errors.Join(removeAll(w.certs()), removeAll(w.secrets()))
+}
 
 // removeAll removes a tree, also one whose directories were made read-only, as module
 // caches are. Beside a process that exchanges directories for links it changes and

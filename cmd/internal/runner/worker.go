@@ -350,7 +350,10 @@ func (w *Worker) begin(ctx context.Context) error {
 }
 
 func (w *Worker) capabilities() json.RawMessage {
-	can := api.Capabilities{MaxConcurrentBuilds: w.cfg.Concurrency, Version: w.cfg.Version, Labels: w.cfg.Labels}
+	can := api.Capabilities{
+		MaxConcurrentBuilds: w.cfg.Concurrency, Version: w.cfg.Version, Labels: w.cfg.Labels,
+		Features: w.cfg.features(), MaxTimeout: int(w.cfg.MaxTimeout / time.Second),
+	}
 	for _, p := range w.cfg.Platforms {
 		can.Platforms = append(can.Platforms, string(p))
 	}

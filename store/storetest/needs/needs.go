@@ -55,6 +55,7 @@ var (
 	postgres  = once("PostgreSQL", always, "`.ci/setup postgres` installs it", findPostgres)
 	git       = once("git", always, "`.ci/setup git` installs it", findGit)
 	curl      = once("curl", left, "`.ci/setup curl` installs it", func() (string, error) { return exec.LookPath("curl") })
+	jq        = once("jq", left, "`.ci/setup curl` installs it", func() (string, error) { return exec.LookPath("jq") })
 	s3        = once("S3", left, "`make setup-s3` builds the server", tool("versitygw-*/versitygw"))
 	registry  = once("registry", left, "`make setup-podman` builds the server of images", tool("registry-*/registry"))
 	collector = once("collector", left, "`make setup-otel` builds the OpenTelemetry Collector", tool("otelcol-*/otelcol"))
@@ -78,6 +79,9 @@ func Git(tb testing.TB) { tb.Helper(); git.met(tb) }
 
 // Curl needs curl.
 func Curl(tb testing.TB) { tb.Helper(); curl.met(tb) }
+
+// JQ needs jq.
+func JQ(tb testing.TB) { tb.Helper(); jq.met(tb) }
 
 // S3 needs an S3 server, and returns the program.
 func S3(tb testing.TB) (program string) { tb.Helper(); return s3.met(tb) }

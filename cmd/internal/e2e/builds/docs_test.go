@@ -27,11 +27,12 @@ import (
 func TestDocsShellWorkerBuilds(t *testing.T) {
 	t.Parallel()
 	needs.Curl(t)
+	needs.JQ(t)
 	script, err := filepath.Abs(takttest.File("docs", "worker.sh"))
 	require.NoError(t, err)
 	text, err := os.ReadFile(script)
 	require.NoError(t, err)
-	require.LessOrEqual(t, bytes.Count(text, []byte("\n")), 80)
+	require.LessOrEqual(t, bytes.Count(text, []byte("\n")), 135)
 
 	env := takttest.NewEnv(t)
 	c := env.StartController("takt")
@@ -39,7 +40,7 @@ func TestDocsShellWorkerBuilds(t *testing.T) {
 	id := takttest.Submit(t, c, good)
 	failing := takttest.Submit(t, c, bad)
 
-	worker := exec.CommandContext(t.Context(), "bash", script, `echo "a \"quoted\" line"; ! grep -q broken "$SOURCE" && cp "$SOURCE" "$OUTPUT"`)
+	worker := exec.CommandContext(t.Context(), "bash", script, `echo "a \"quoted\" line"; eval "echo \"${BUILD_PRINT-}\""; sleep "${BUILD_SLEEP-0}"; ! grep -q broken "$SOURCE" && cp "$SOURCE" "$OUTPUT"`)
 	worker.Env = env.Environment("TAKT_URL="+c.URL, "TAKT_API_KEY="+c.APIKey, "WORKER_ID=shell", "TMPDIR="+t.TempDir())
 	var said bytes.Buffer
 	worker.Stdout, worker.Stderr = &said, &said
@@ -55,6 +56,27 @@ func TestDocsShellWorkerBuilds(t *testing.T) {
 	require.Contains(t, takttest.Messages(logs), `a "quoted" line`)
 	takttest.Eventually(t, "the other build fails", func() bool { return takttest.Status(t, c, failing).Status == string(store.Failed) })
 	require.Equal(t, "the command failed", *takttest.Status(t, c, failing).ErrorMessage)
+
+	require.Equal(t, 1, *takttest.Status(t, c, failing).Ended.ExitCode)
+
+	with := func(p store.Params, timeout time.Duration) string {
+		b, err := c.Client.Submit(t.Context(), client.Submit{
+			Platform: store.Android, Source: client.Bytes(good), Labels: store.Labels{"a/b": "c"}, Inputs: store.Inputs{Params: p, Timeout: timeout, Facts: store.Facts{Commit: "0123abcd"}},
+		})
+		require.NoError(t, err)
+		return b.ID
+	}
+	prints := with(store.Params{"BUILD_PRINT": "two\nlines of $TAKT_LABEL_A_B at $TAKT_COMMIT"}, 0)
+	refused, long := with(store.Params{"API_URL": "x"}, 0), with(store.Params{"BUILD_SLEEP": "1000"}, time.Second)
+	takttest.Eventually(t, "the builds end", func() bool {
+		return takttest.Status(t, c, prints).Status == string(store.Completed) && takttest.Status(t, c, refused).Status == string(store.Failed) &&
+			takttest.Status(t, c, long).Status == string(store.Failed)
+	})
+	logs, err = c.Client.Logs(t.Context(), prints, client.BuildAuth{}, client.LogsAfter{})
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(takttest.Messages(logs), "\n"), "two\nlines of c at 0123abcd")
+	require.Contains(t, *takttest.Status(t, c, refused).ErrorMessage, "parameter API_URL is not one that this worker's ACCEPT_ENV takes")
+	require.True(t, takttest.Status(t, c, long).Ended.TimedOut)
 
 	require.NoError(t, syscall.Kill(-worker.Process.Pid, syscall.SIGTERM))
 	require.NoError(t, worker.Wait(), said.String())
