@@ -70,8 +70,10 @@ func (h *submissions) checkInputs(ctx context.Context, in *submission) error {
 	if len(in.inputs.Params) == 0 {
 		in.inputs.ParamsOptional = false
 	}
-	if err := h.secrets.May(ctx, in.by, in.inputs.Secrets); err != nil {
-		return err
+	if len(in.inputs.Secrets) > 0 {
+		if err := h.secrets.May(ctx, in.by, in.inputs.Secrets); err != nil {
+			return err
+		}
 	}
 	_, err := in.require.Need(&in.inputs)
 	return err

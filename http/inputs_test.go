@@ -135,7 +135,7 @@ func TestSubmitRefusesWrongInputs(t *testing.T) {
 		"retries by code":    {"retry_on", "[75]", 422, store.RetryOnUnsupported, "Invalid request: retry_on: this controller does not retry builds by exit code yet"},
 		"a commit":           {"commit", "HEAD", 400, store.InvalidFact, "Invalid request: commit: must be 7 to 64 hexadecimal digits"},
 		"a branch":           {"branch", "a\nb", 400, store.InvalidFact, ""},
-		"a remote":           {"remote", "https://a:%zz@b", 400, store.InvalidFact, "Invalid request: remote: is no URL"},
+		"a remote":           {"remote", "https://a:%zz@b", 400, store.InvalidFact, "Invalid request: remote: must be the URL of a repository on a network, such as https://example.com/app.git, of at most 512 bytes"},
 		"a reserved label":   {"require", "takt.env", 400, store.InvalidArgument, `Invalid request: require: "takt.env": names that begin with takt. are reserved`},
 		"too many needs":     {"require", strings.TrimPrefix(longer, ",") + ",a" + strings.Repeat("d", 58), 400, store.InvalidArgument, "Invalid request: require, with what the build's inputs need: at most 512 bytes"},
 	} {

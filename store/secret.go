@@ -47,10 +47,10 @@ type Hidden []byte
 
 func (Hidden) String() string { return "********" }
 
-// GoString implements [fmt.GoStringer].
+// GoString hides the value from %#v.
 func (Hidden) GoString() string { return "********" }
 
-// MarshalText implements [encoding.TextMarshaler].
+// MarshalText hides the value from encoders.
 func (Hidden) MarshalText() ([]byte, error) { return []byte("********"), nil }
 
 // CheckSecretName returns an error, which may be shown, if no secret may be called name. The error

@@ -83,6 +83,6 @@ var SetSecret = declare[SetSecretIn, Secret](buildOrders, AdminKey, scopeOperate
 
 // RemoveSecret is DELETE /admin/secrets/:name.
 var RemoveSecret = declare[RemoveSecretIn, None](buildOrders, AdminKey, scopeOperate, Ops, "DELETE /admin/secrets/:name", Route{
-	ID: "removeSecret", Strict: true, Status: 204, Summary: "Remove a secret", Says: "The secret is removed.",
+	ID: "removeSecret", Strict: true, Errors: []int{400}, Status: 204, Summary: "Remove a secret", Says: "The secret is removed.",
 	Text: "Builds that wait and ask for it fail when they are handed out.",
 })
