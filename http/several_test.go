@@ -77,7 +77,7 @@ func TestChangesOfSeveralBuildsRefuseWhatTheyDoNotKnow(t *testing.T) {
 	for query, why := range map[string]string{
 		"":                             "Invalid request: label required, as name=value",
 		"?lable=pr=7":                  "Invalid request: unknown parameter lable",
-		"?label=pr=7&platfrom=ios&x=1": "Invalid request: unknown parameter platfrom, x",
+		"?label=pr=7&plaform=ios&x=1":  "Invalid request: unknown parameter plaform, x",
 		"?label=pr=7&%0d%0aSet-Cookie": "Invalid request: unknown parameter %0D%0ASet-Cookie",
 		"?label=pr":                    `Invalid request: label: "pr" must be name=value`,
 		"?label=pr=7&label=pr=8":       `Invalid request: label: "pr" is there twice`,

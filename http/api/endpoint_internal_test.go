@@ -21,6 +21,7 @@ func (s sent) QueryAll(name string) []string {
 	}
 	return nil
 }
+
 func (s sent) JSON(v any, _ bool) error {
 	if b, ok := v.(*trialBody); ok && s["body"] != "" {
 		b.Text = s["body"]
