@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -369,22 +370,28 @@ func TestLinesThatMayBeginASecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string
 		w := &lineWriter{limit: 20, emit: func(line string) { lines = append(lines, line) }, masked: mask.New([]byte("{\n \"a\"\n}\n1234567890")).Stream()}
+		said := func() []string {
+			w.mu.Lock() // emit is called under it, also by the timer
+			defer w.mu.Unlock()
+			return slices.Clone(lines)
+		}
 		write := func(text string) { must(w.Write([]byte(text)))(t) }
 		write("one {\n")
-		require.Empty(t, lines)
+		require.Empty(t, said())
 		<-time.After(maxPause + 1)
 		synctest.Wait()
-		require.Equal(t, []string{"one {"}, lines)
+		require.Equal(t, []string{"one {"}, said())
 		write("two {\n \"a\"\n")
 		<-time.After(maxPause / 2)
 		write("}\n12345678")
 		<-time.After(2 * maxPause)
-		require.Len(t, lines, 1, "a line without an end")
+		synctest.Wait()
+		require.Len(t, said(), 1, "a line without an end")
 		write("90\n" + strings.Repeat("-", 15) + "{\n \"a\"\n}\n1234567890\n")
-		require.Equal(t, []string{"two ***", strings.Repeat("-", 15) + "***"}, lines[1:])
+		require.Equal(t, []string{"two ***", strings.Repeat("-", 15) + "***"}, said()[1:])
 		write("three {\n")
 		w.close()
-		require.Equal(t, "three {", lines[3])
+		require.Equal(t, "three {", said()[3])
 	})
 }
 
