@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # A worker of takt in shell and curl: worker.sh COMMAND
 # COMMAND finds the source archive at $SOURCE and writes the file $OUTPUT. Parameters that
-# $ACCEPT_ENV names and secrets are variables, as of takt worker; that takes jq.
+# $ACCEPT_ENV names are variables, and secrets if ACCEPT_SECRETS=1, as of takt worker; that takes jq.
 set -euo pipefail
 shopt -s extglob
 : "${TAKT_URL:?}" "${TAKT_API_KEY:?}" "${1:?a command}"
-accept=${ACCEPT_ENV:-'BUILD_*|APP_*|EXPO_PUBLIC_*|VERSION*'} max_timeout=${MAX_TIMEOUT:-14400} features='"exit","timeout"'
+accept=${ACCEPT_ENV:-'BUILD_*|APP_*|EXPO_PUBLIC_*|VERSION*'} max_timeout=${MAX_TIMEOUT:-14400} features='"exit"'
 refused='PATH|HOME|USER|SHELL|ENV|IFS|TMPDIR|TERM|PWD|LD_*|DYLD_*|BASH_*|TAKT_*|SOURCE|OUTPUT' # and what else makes your tools load code
-if command -v jq >/dev/null; then features+=',"env","secrets"'; fi
+if command -v jq >/dev/null; then features+=',"env","timeout"'; fi # without, no such build comes
+if [[ $features == *env* && ${ACCEPT_SECRETS:-} ]]; then features+=',"secrets"'; fi # builds of one user can read each other's
 command=$1 id=${WORKER_ID:-shell-$(hostname)} token='' running='' beats='' dir=$(mktemp -d) reply=$dir/reply
 export SOURCE=$dir/source OUTPUT=$dir/output
 
@@ -36,7 +37,7 @@ beat() { # says every 15 s that the build lives; ends its command if it was canc
 	done
 	touch "$dir/dropped"
 	end "$1"
-	rm -rf "$TAKT_SECRETS"
+	rm -rf "$dir/secrets"
 }
 
 inputs() { # sets what the build was submitted with in vars, and in hidden what to mask; fails with $why
@@ -61,21 +62,24 @@ inputs() { # sets what the build was submitted with in vars, and in hidden what 
 		({TAKT_COMMIT: .commit, TAKT_BRANCH: .branch, TAKT_SUBMITTER: .submitter} | to_entries[] | select(.value // "" != "") | "\(.key)=\(.value)\u0000")' "$reply")
 	(umask 077 && mkdir -p "$TAKT_SECRETS")
 	while read -r name as value; do
-		value=$(base64 -d <<<"$value" && echo .) value=${value%.}
 		why="secret $name can't be set"
 		[[ $name =~ ^[A-Z_][A-Z0-9_]*$ && $name != @($refused) ]] || return
-		if [[ $as == env ]]; then vars+=("$name=$value"); else (umask 077 && printf %s "$value" >"$TAKT_SECRETS/$name"); fi
+		if [[ $as == file ]]; then (umask 077 && base64 -d <<<"$value" >"$TAKT_SECRETS/$name"); fi # any bytes
+		value=$(base64 -d <<<"$value" | tr -d '\000' && echo .) value=${value%.}
+		if [[ $as == env ]]; then vars+=("$name=$value"); fi
 		hidden+=("${value%$'\n'}")
 		while IFS= read -r line; do if ((${#line} >= 8)); then hidden+=("$line"); fi; done <<<"$value"
 	done < <(jq -r '.secrets // [] | .[] | "\(.name) \(.as) \(.value)"' "$reply")
+	: >"$reply"
 }
 
 work() { # one build, from its source to its end
 	build=$(member id) attempt=$(member attempt)
 	held=(-H "X-Worker-Id: $id" -H "X-Build-Id: $build" -H "X-Build-Attempt: $attempt")
 	rm -rf "$OUTPUT" "$dir"/{dropped,params,secrets}
+	unset TAKT_PARAMS TAKT_SECRETS
 	local status why='no source' lines='' text hide vars=() hidden=() limit=${TIMEOUT:-3600}
-	if grep -q '"inputs_url":"' "$reply" && ! inputs; then
+	if [[ $features == *env* ]] && grep -q '"inputs_url":"' "$reply" && ! inputs; then
 		status=0
 	else
 		reply=$SOURCE

@@ -81,15 +81,17 @@ func (h *submissions) checkInputs(ctx context.Context, in *submission) error {
 
 // changed returns the inputs of a retry, in which parameters may be changed. With other parameters the
 // same source may do something else with its secrets, so who changes them must be allowed these, too.
-func (h *submissions) changed(ctx context.Context, old *store.Inputs, changes map[string]*string) (inputs store.Inputs, err error) {
-	if old != nil {
-		inputs = *old
+func (h *submissions) changed(ctx context.Context, old store.Build, changes map[string]*string) (inputs store.Inputs, err error) {
+	if old.Inputs != nil {
+		inputs = *old.Inputs
 	}
 	if len(changes) == 0 {
 		return inputs, nil
 	}
-	if caller := edge.CallerOf(ctx); !caller.APIKey && caller.Key == nil && caller.Session == nil {
-		return inputs, store.NewError(store.Forbidden, "A build token can't change parameters: use a key")
+	caller := edge.CallerOf(ctx)
+	keyed := caller.APIKey || caller.Key != nil || caller.Session != nil
+	if !keyed || caller.Needs(store.ScopeOperate, old.Submitter) != nil { // a key that may not retry it came with a token
+		return inputs, store.NewError(store.Forbidden, "A build token can't change parameters: use a key that may retry the build")
 	}
 	err = h.secrets.May(ctx, edge.CallerOf(ctx).KeyName(), inputs.Secrets)
 	if store.CodeOf(err) == store.SecretNotYours {

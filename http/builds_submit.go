@@ -237,7 +237,7 @@ func (h *submissions) retry(ctx context.Context, in api.RetryBuildIn) (reply api
 	if err := h.store.RetryWaits(ctx, old.ID); err != nil {
 		return reply, err
 	}
-	inputs, err := h.changed(ctx, old.Inputs, in.Body.Params)
+	inputs, err := h.changed(ctx, old, in.Body.Params)
 	if err != nil {
 		return reply, err
 	}

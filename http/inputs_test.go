@@ -187,7 +187,9 @@ func TestARetryHasTheSameInputs(t *testing.T) {
 		return b.send("POST", "/api/builds/"+of.ID+"/retry", header, body)
 	}
 	token := map[string]string{"X-Build-Token": s.AccessToken}
-	requireProblem(t, retry(s, token, `{"params":{"A":"1"}}`), "A build token can't change parameters: use a key", "forbidden")
+	requireProblem(t, retry(s, token, `{"params":{"A":"1"}}`), "A build token can't change parameters: use a key that may retry the build", "forbidden")
+	hook := map[string]string{"X-API-Key": b.named("hook", store.ScopeWebhook).Key, "X-Build-Token": s.AccessToken}
+	requireProblem(t, retry(s, hook, `{"params":{"A":"1"}}`), "A build token can't change parameters: use a key that may retry the build", "forbidden")
 	r := retry(s, token, "")
 	require.Equal(t, 200, r.status, r.body)
 	again := decode[api.Submitted](t, r)
@@ -204,7 +206,7 @@ func TestARetryHasTheSameInputs(t *testing.T) {
 	require.NoError(t, b.pool.QueryRow(t.Context(), `SELECT (detail - 'request_id')::text FROM audit WHERE action = 'retry' ORDER BY id DESC LIMIT 1`).Scan(&detail))
 	require.JSONEq(t, `{"params": ["APP_TEXT", "BUILD_NUMBER", "NEW"]}`, detail, "without values")
 	for body, code := range map[string]string{
-		`{"params":{"PATH":"1"}}`: "reserved_param", `{"params":{"a":"1"}}`: "invalid_param", `{"params":[]}`: "invalid_argument",
+		`{"params":{"PATH":"1"}}`: "reserved_param", `{"params":{"a":"1"}}`: "invalid_param", `{"params":{"\u0000":null}}`: "invalid_param", `{"params":[]}`: "invalid_argument",
 		`{"params":{"A":"` + strings.Repeat("x", 32<<10) + `"}}`: "params_too_large",
 	} {
 		require.Equal(t, code, decode[api.Problem](t, retry(changed, key(), body)).Code)

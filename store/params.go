@@ -89,12 +89,18 @@ func (p Params) Change(changes map[string]*string) (Params, error) {
 	if changed == nil {
 		changed = Params{}
 	}
+	if len(changes) > 2*MaxParams {
+		return nil, NewError(TooManyParams, fmt.Sprintf("params: at most %d changes, got %d", 2*MaxParams, len(changes)))
+	}
 	for name, value := range changes {
-		if value == nil {
-			delete(changed, name)
-		} else {
+		if value != nil {
 			changed[name] = *value
+			continue
 		}
+		if err := CheckVariable(InvalidParam, "params", name); err != nil { // the audit gets it, too
+			return nil, err
+		}
+		delete(changed, name)
 	}
 	return changed, changed.Check()
 }
@@ -162,7 +168,7 @@ func parseObject(field string, code Code, text []byte, each func(name, value str
 func RefusedName(name string) bool {
 	for _, prefix := range [...]string{
 		"LD_", "DYLD_", "_RLD", "BASH_", "TAKT_", // linkers, bash and takt itself
-		"GIT_CONFIG", "GIT_TRACE", "NIX_", "LUA_", "CORECLR_", "COR_", "KRB5_", "MALLOC_", "GLIBC_", "RUSTC_", "NPM_CONFIG_",
+		"GIT_CONFIG", "GIT_TRACE", "OPENSSL_", "TS_NODE_", "PYTEST_", "BUNDLE_", "CARGO_BUILD_", "CARGO_TARGET_", "NIX_", "LUA_", "CORECLR_", "COR_", "KRB5_", "MALLOC_", "GLIBC_", "RUSTC_", "NPM_CONFIG_",
 	} {
 		if strings.HasPrefix(name, prefix) {
 			return true
@@ -187,11 +193,11 @@ func RefusedName(name string) bool {
 		"NODE_OPTIONS", "NODE_PATH", "NODE_REPL_EXTERNAL_MODULE", "ELECTRON_RUN_AS_NODE",
 		"PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "PYTHONINSPECT", "PYTHONUSERBASE", "PYTHONWARNINGS", "PYTHONBREAKPOINT", "PYTHONPYCACHEPREFIX",
 		"PYTHONEXECUTABLE", "PERL5LIB", "PERL5OPT", "PERL5DB", "PERLLIB", "PERLIO_DEBUG",
-		"RUBYOPT", "RUBYLIB", "RUBYSHELL", "RUBYPATH", "GEM_HOME", "GEM_PATH", "BUNDLE_GEMFILE", "BUNDLE_PATH",
-		"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "JAVA_OPTS", "JAVA_HOME", "CLASSPATH", "MAVEN_OPTS", "GRADLE_OPTS", "GRADLE_USER_HOME",
+		"RUBYOPT", "RUBYLIB", "RUBYSHELL", "RUBYPATH", "GEM_HOME", "GEM_PATH",
+		"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "JAVA_OPTS", "JAVA_HOME", "CLASSPATH", "MAVEN_OPTS", "MAVEN_ARGS", "ANT_OPTS", "SBT_OPTS", "GRADLE_OPTS", "GRADLE_USER_HOME",
 		"PHPRC", "PHP_INI_SCAN_DIR", "ERL_FLAGS", "ERL_AFLAGS", "ERL_ZFLAGS", "ERL_LIBS", "ELIXIR_ERL_OPTIONS",
 		"R_PROFILE", "R_PROFILE_USER", "R_ENVIRON", "R_ENVIRON_USER", "R_LIBS", "JULIA_LOAD_PATH", "JULIA_DEPOT_PATH",
-		"DOTNET_STARTUP_HOOKS", "DOTNET_ROOT", "RUSTC", "RUSTFLAGS", "CARGO_HOME", "GOFLAGS", "GOROOT", "GOTOOLCHAIN", "MAKEFILES", "MAKEFLAGS",
+		"DOTNET_STARTUP_HOOKS", "DOTNET_ROOT", "RUSTC", "RUSTFLAGS", "GCC_EXEC_PREFIX", "COMPILER_PATH", "GTK_MODULES", "QT_PLUGIN_PATH", "CARGO_HOME", "GOFLAGS", "GOROOT", "GOTOOLCHAIN", "MAKEFILES", "MAKEFLAGS",
 		"YARN_YARN_PATH", "COMPOSER_HOME":
 		return true
 	}

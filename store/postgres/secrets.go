@@ -58,8 +58,9 @@ func (s *Secrets) Remove(ctx context.Context, name string) error {
 	return s.db.write("removing secret "+name).change(ctx, none, sqlRemoveSecret, name)
 }
 
-// mayHave is the condition that builds of the key @key, ” for the API key, may have a secret.
-const mayHave = `(all_keys OR @key::text <> '' AND @key = ANY (keys))`
+// mayHave is the condition that builds of the key @key, ” for the API key, may have a secret. Those
+// of a key that was revoked may have none, also if somebody retries them with a build's token.
+const mayHave = `((all_keys OR @key::text <> '' AND @key = ANY (keys)) AND NOT EXISTS (SELECT FROM access_keys a WHERE a.name = @key AND a.revoked_at IS NOT NULL))`
 
 const sqlMayHave = `/* may_have */ SELECT name, is_binary, ` + mayHave + ` FROM secrets WHERE name = ANY (@names)`
 

@@ -156,6 +156,11 @@ func TestSecretsAreHandedOutToTheHolder(t *testing.T) {
 	require.Equal(t, store.NotAssigned, store.CodeOf(err), "it lost the build")
 	must(give(other, 0, names...))(t)
 	requireAudit(first, strings.NewReplacer(w.id, other.id, `"attempt": 1`, `"attempt": 2`).Replace(first))
+
+	b.exec(`INSERT INTO access_keys (name, digest, scopes, created_by, revoked_at) VALUES ('ci', '', '{submit}', 'tester', now())`)
+	_, err = give(other, 0, "OURS")
+	require.Equal(t, store.SecretGone, store.CodeOf(err), "its key was revoked, whoever may have the secret")
+	require.Equal(t, store.SecretNotYours, store.CodeOf(s.May(t.Context(), "ci", map[string]string{"OURS": "env"})))
 }
 
 // Whoever retries a build without changes, it has the secrets of the key that submitted the first one,

@@ -87,7 +87,7 @@ func environment(all []string) (env []string) {
 		}
 	}
 	// git finds the repository that inRepository has found, and asks nobody for anything.
-	return append(env, "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1", "GIT_DISCOVERY_ACROSS_FILESYSTEM=1")
+	return append(env, "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none", "GIT_DISCOVERY_ACROSS_FILESYSTEM=1")
 }
 
 // run returns what a git command prints.
@@ -261,7 +261,7 @@ func (l *lister) leftOut(dir string) bool {
 
 // settings returns the settings of the repository that matter here.
 func (g git) settings(ctx context.Context, dir string) (map[string]string, error) {
-	out, err := g.run(ctx, dir, "config", "-z", "--get-regexp", `^(remote\..*\.url|branch\..*\.remote|filter\..*\.(clean|process|required))$`)
+	out, err := g.run(ctx, dir, "config", "-z", "--get-regexp", `^(remote\..*\.url|branch\..*\.remote|lfs\.extension\..*|filter\..*\.(clean|process|required))$`)
 	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || exit.ExitCode() != 1) { // 1: there are none
 		return nil, err
 	}
@@ -325,6 +325,9 @@ func withoutFilters(dir string, settings map[string]string) (args []string, err 
 		if value, set := settings[key]; set && value != usual {
 			lfs = false
 		}
+	}
+	for key := range settings {
+		lfs = lfs && !strings.HasPrefix(key, "lfs.extension.") // programs that Git LFS runs
 	}
 	for key := range settings {
 		if !strings.HasPrefix(key, "filter.") || lfs && strings.HasPrefix(key, "filter.lfs.") {

@@ -123,7 +123,7 @@ func TestDocsShellWorkerHasSecrets(t *testing.T) {
 	b, err := c.Client.Submit(t.Context(), client.Submit{Platform: store.Android, Source: client.Bytes([]byte("source")), Inputs: in})
 	require.NoError(t, err)
 	worker := exec.CommandContext(t.Context(), "bash", script, `echo "it is $API_TOKEN"; cat "$TAKT_SECRETS/KEY"; { echo "$API_TOKEN"; cat "$TAKT_SECRETS/KEY"; } > "$OUTPUT"`)
-	worker.Env = env.Environment("TAKT_URL="+c.URL, "TAKT_API_KEY="+c.APIKey, "WORKER_ID=shell", "TMPDIR="+dir)
+	worker.Env = env.Environment("TAKT_URL="+c.URL, "TAKT_API_KEY="+c.APIKey, "WORKER_ID=shell", "ACCEPT_SECRETS=1", "TMPDIR="+dir)
 	var out bytes.Buffer
 	worker.Stdout, worker.Stderr = &out, &out
 	worker.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
