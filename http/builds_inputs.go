@@ -71,8 +71,9 @@ func (h *submissions) checkInputs(ctx context.Context, in *submission) error {
 		in.inputs.ParamsOptional = false
 	}
 	if len(in.inputs.Secrets) > 0 {
-		if err := h.secrets.May(ctx, in.by, in.inputs.Secrets); err != nil {
-			return err
+		in.refused = h.secrets.May(ctx, in.by, in.inputs.Secrets)
+		if in.refused != nil && in.once == nil { // else it may be a repeat, of when it was not refused
+			return in.refused
 		}
 	}
 	_, err := in.require.Need(&in.inputs)

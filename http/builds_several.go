@@ -71,7 +71,12 @@ func (h *builds) cancelSeveral(ctx context.Context, in api.CancelBuildsIn) (repl
 		if err != nil {
 			return reply, err
 		}
-		ids, reply.More = append(ids, some...), reply.More || more
+		for _, id := range some {
+			if !slices.Contains(ids, id) { // a worker may have taken it between the two lists
+				ids = append(ids, id)
+			}
+		}
+		reply.More = reply.More || more
 	}
 	if len(ids) > in.Limit {
 		ids, reply.More = ids[:in.Limit], true

@@ -48,6 +48,7 @@ type submission struct {
 	source   *storage.Upload
 	certs    *storage.Upload // nil for none
 	once     *edge.Once      // nil without an Idempotency-Key
+	refused  error           // why it is refused unless it is a repeat
 	inputs   store.Inputs
 	taken    []string // the fields of inputs that have arrived
 }
@@ -178,7 +179,7 @@ func (h *submissions) record(ctx context.Context, in *submission, status int, to
 	sub := store.Submission{
 		ID: in.id, Platform: in.platform, Priority: in.priority, Labels: in.labels, TokenHash: store.HashToken(token),
 		RetryOf: in.retryOf, Submitter: in.by, Require: in.require, Prefer: in.prefer,
-		Inputs: in.given(),
+		Inputs: in.given(), Refused: in.refused,
 	}
 	if in.once != nil {
 		sub.Once = in.storedOnce(status, token)

@@ -176,3 +176,23 @@ func TestSecretsGoFromOperatorToWorker(t *testing.T) {
 		require.NotContains(t, seen, text)
 	}
 }
+
+// A repeat gets the first reply, whatever became of the secrets; a new submission is refused.
+func TestARepeatIsAnsweredAlthoughItsSecretIsGone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.keep("OURS", "of-all-keys")
+	whole := []part{source("x"), ios(), {name: "secrets", content: `{"OURS":"env"}`}}
+	first := b.under("k", "/api/builds", whole...)
+	require.Equal(t, 201, first.status, first.body)
+	require.Equal(t, 204, b.send("DELETE", "/admin/secrets/OURS", map[string]string{"X-Admin-Key": adminKey}, "").status)
+	again := b.under("k", "/api/builds", whole...)
+	require.Equal(t, first.body, again.body)
+	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+	files := len(b.files())
+	r := b.under("other", "/api/builds", whole...)
+	require.Equal(t, 422, r.status, r.body)
+	require.Equal(t, "unknown_secret", decode[api.Problem](t, r).Code)
+	require.Equal(t, 1, b.count())
+	require.Len(t, b.files(), files)
+}

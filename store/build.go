@@ -210,6 +210,8 @@ type Submission struct {
 	RetryOf string
 	// Submitter is the name of the submitter's key; "" for the API key.
 	Submitter string
+	// Refused is why the submission is refused if it does not repeat an earlier one; else nil.
+	Refused error
 }
 
 // BuildFilter selects builds; empty fields match all.

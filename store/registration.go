@@ -45,9 +45,7 @@ const (
 	maxWorkerLabels = 1 << 10 // bytes, because each assignment reads them
 	maxRunning      = 1000
 	maxFeatures     = 64
-	// maxReservedLabels is what the reserved labels that a worker sends may add to maxWorkerLabels.
-	maxReservedLabels = 256
-	maxNumber         = 1<<53 - 1 // JSON's numbers are exact up to it
+	maxNumber       = 1<<53 - 1 // JSON's numbers are exact up to it
 )
 
 // ParseRegistration parses and checks a worker's registration, in JSON. ID is "" if it
@@ -113,7 +111,7 @@ func (r *Registration) read(capabilities json.RawMessage) error {
 	}
 	if v := members["labels"]; !Absent(v) {
 		labels, err := parseLabels(string(v), true)
-		if err != nil || len(v) > maxWorkerLabels+maxReservedLabels {
+		if err != nil || len(v) > maxWorkerLabels {
 			return notRegistered(fmt.Sprintf("labels must be an object of at most %d texts and %d bytes, as a build's labels are", MaxLabels, maxWorkerLabels))
 		}
 		r.Labels = labels

@@ -33,6 +33,9 @@ func (b *Builds) Submit(ctx context.Context, s store.Submission, files ...store.
 	if err := repeated(ctx, op, s.Once); err != nil { // first, because a repeat is answered even if the queue is full
 		return store.Build{}, err
 	}
+	if s.Refused != nil {
+		return store.Build{}, op.failure(s.Refused)
+	}
 	require, err := s.Require.Need(s.Inputs)
 	if err != nil {
 		return store.Build{}, op.failure(err)
