@@ -228,8 +228,8 @@ func TestGitHubStatuses(t *testing.T) {
 		return strings.Contains(list.Deliveries[0].Error, "503")
 	})
 	set = set[:2]
-	forge.Intercept(nil)
 	build := submitted("pending")
+	forge.Intercept(nil)
 	told()
 	takttest.Cancel(t, c, old)
 	env.StartWorker(c, "w", `echo > "$TAKT_OUTPUT"`)
