@@ -54,6 +54,10 @@ func inRepository(dir string) (bool, error) {
 // empty directory.
 func hasGit(dir string) bool {
 	info, err := os.Stat(filepath.Join(dir, ".git"))
+	if errors.Is(err, fs.ErrPermission) { // if it is dir that can't be searched, its files say so
+		_, err = os.Lstat(filepath.Join(dir, ".git"))
+		return err == nil
+	}
 	if err != nil {
 		return !isGone(err)
 	}

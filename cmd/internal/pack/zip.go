@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -29,7 +28,12 @@ func packedAt() time.Time { return time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC) }
 // their modes only what git keeps. Links stay links. seen, which may be nil, gets how many bytes of the
 // files have been read, of how many.
 func (t *Tree) Write(ctx context.Context, w io.Writer, seen client.Progress) error {
-	p := packer{ctx: ctx, root: t.root, zip: zip.NewWriter(w), seen: seen, total: t.Bytes(), buffer: make([]byte, 64<<10)}
+	root, err := os.OpenRoot(t.root)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	p := packer{ctx: ctx, root: root, zip: zip.NewWriter(w), seen: seen, total: t.Bytes(), buffer: make([]byte, 64<<10)}
 	deflate, err := flate.NewWriter(io.Discard, flate.BestSpeed)
 	if err != nil {
 		return err
@@ -115,7 +119,7 @@ func CountText(n int) string {
 // packer writes one archive.
 type packer struct {
 	ctx         context.Context // one archive's
-	root        string
+	root        *os.Root
 	zip         *zip.Writer
 	seen        client.Progress
 	read, total int64
@@ -135,7 +139,7 @@ func (p *packer) add(e Entry) error {
 		_, err := p.zip.CreateHeader(header)
 		return err
 	case e.Mode&fs.ModeSymlink != 0:
-		target, err := os.Readlink(filepath.Join(p.root, e.Name))
+		target, err := p.root.Readlink(e.Name)
 		if err != nil {
 			return changed(e.Name, err)
 		}
@@ -159,15 +163,17 @@ func (p *packer) add(e Entry) error {
 
 // changed returns an error for a file that is not as it was when it was listed.
 func changed(name string, err error) error {
-	if err != nil && !isGone(err) && !errors.Is(err, syscall.ELOOP) && !errors.Is(err, syscall.EINVAL) {
+	// It has no number if a link leads out of the source.
+	if no, ok := errors.AsType[syscall.Errno](err); ok && !isGone(err) && no != syscall.ELOOP && no != syscall.EINVAL {
 		return err
 	}
 	return fmt.Errorf("%s changed while it was packed. Submit again when nothing writes to it, or leave it out with %s", Quote(name), IgnoreFile)
 }
 
 func (p *packer) file(header *zip.FileHeader, name string) error {
-	// What has become a link or a pipe meanwhile is not followed, nor waited for.
-	f, err := os.OpenFile(filepath.Join(p.root, name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	// What has become a pipe meanwhile is not waited for, what has become a link is not packed, and one
+	// of the directories above that has become a link leads nowhere outside of the source.
+	f, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return changed(name, err)
 	}
@@ -176,7 +182,7 @@ func (p *packer) file(header *zip.FileHeader, name string) error {
 	if err != nil {
 		return err
 	}
-	if !before.Mode().IsRegular() {
+	if is, err := p.root.Lstat(name); err != nil || !before.Mode().IsRegular() || !os.SameFile(before, is) {
 		return changed(name, nil)
 	}
 	out, err := p.zip.CreateHeader(header)

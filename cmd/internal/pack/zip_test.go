@@ -159,6 +159,13 @@ func TestChangesWhilePacked(t *testing.T) {
 		{"it was longer when it was listed", func(d dir) { d.write("large=x") }, false, true},
 		{"it is gone", func(d dir) { d.remove("large") }, false, false},
 		{"its directory is gone", func(d dir) { d.remove("sub") }, false, false},
+		{"its directory has become a link out of the source", func(d dir) {
+			outside := newDir(d.t)
+			outside.write("file")
+			d.remove("sub")
+			d.link(outside.path, "sub")
+		}, false, false},
+		{"it has become a link to another file of the source", func(d dir) { d.remove("large"); d.link("sub/file", "large") }, false, false},
 		{"it has become a directory", func(d dir) { d.remove("large"); d.at("large") }, false, false},
 		{"it has become a link", func(d dir) { d.remove("large"); d.link("/etc/passwd", "large") }, false, false},
 		{"it has become a pipe", func(d dir) {
