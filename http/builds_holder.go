@@ -357,17 +357,22 @@ func (b *buildNamed) Check() error {
 	return nil
 }
 
-// named finds the build. A worker that names itself, or whose key is for it alone, must be the one
-// that holds it; else it is the one that holds the build or held it last.
-func (h *holders) named(ctx context.Context, in namedIn) (b store.Build, heartbeat store.Heartbeat, err error) {
-	if b, err = h.store.Find(ctx, in.Body.id); err != nil {
-		return b, heartbeat, err
-	}
-	heartbeat = store.Heartbeat{BuildID: in.Body.id, Attempt: in.Attempt, Instance: in.Instance}
+// heartbeat names the build and, unless the request doesn't, the worker.
+func (in *namedIn) heartbeat(ctx context.Context) store.Heartbeat {
 	if k := edge.CallerOf(ctx).Key; k != nil {
 		in.WorkerID = cmp.Or(in.WorkerID, k.Worker)
 	}
-	heartbeat.WorkerID = cmp.Or(in.WorkerID, b.WorkerID, b.LastWorkerID)
+	return store.Heartbeat{BuildID: in.Body.id, WorkerID: in.WorkerID, Attempt: in.Attempt, Instance: in.Instance}
+}
+
+// named finds the build. A worker that names itself, or whose key is for it alone, must be the one
+// that holds it; else it is the one that holds the build or held it last.
+func (h *holders) named(ctx context.Context, heartbeat store.Heartbeat) (store.Build, store.Heartbeat, error) {
+	b, err := h.store.Find(ctx, heartbeat.BuildID)
+	if err != nil {
+		return b, heartbeat, err
+	}
+	heartbeat.WorkerID = cmp.Or(heartbeat.WorkerID, b.WorkerID, b.LastWorkerID)
 	switch {
 	case heartbeat.WorkerID == "" && !b.State.Final():
 		err = store.NewError(store.NotAssigned, "Build not assigned to a worker")
@@ -378,7 +383,7 @@ func (h *holders) named(ctx context.Context, in namedIn) (b store.Build, heartbe
 }
 
 func (h *holders) heartbeatByBody(ctx context.Context, in namedIn) (reply api.BeatReply, err error) {
-	b, heartbeat, err := h.named(ctx, in)
+	b, heartbeat, err := h.named(ctx, in.heartbeat(ctx))
 	if err != nil {
 		return reply, err
 	}

@@ -140,7 +140,7 @@ func (h *holders) secretsOf(ctx context.Context, b store.Build, heartbeat store.
 	heartbeat.Attempt = b.Attempt
 	values, err := h.secrets.HandOut(ctx, heartbeat, slices.Collect(maps.Keys(b.Inputs.Secrets)), edge.CallerOf(ctx).Actor())
 	if store.CodeOf(err) == store.SecretGone {
-		failed := h.record(ctx, b, store.Result{
+		failed := h.record(ctx, store.Result{
 			BuildID: b.ID, WorkerID: heartbeat.WorkerID, Attempt: b.Attempt, ErrorMessage: edge.FailureOf(err).Message, Fault: store.FaultBuild,
 		})
 		if failed != nil {

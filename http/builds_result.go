@@ -237,13 +237,13 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) (
 	case !success && in.fault.OfWorker():
 		return h.giveBack(ctx, b.Ref(), result)
 	case !success:
-		return uploaded(false), h.record(ctx, b, result)
+		return uploaded(false), h.record(ctx, result)
 	}
 	result.ErrorMessage, result.Ended = "", ""
 	name := resultName(b.ID, b.Platform, in.fileName)
 	if b.State.Final() { // a repeat or a refusal: the file is not kept
 		result.File = &store.File{Name: name, Size: in.file.Size, SHA256: in.file.SHA256}
-		return uploaded(true), h.record(ctx, b, result)
+		return uploaded(true), h.record(ctx, result)
 	}
 	h.publish(store.TopicBuildUploaded, store.Uploaded{BuildID: b.ID, WorkerID: in.heartbeat.WorkerID, Step: store.Step{
 		What: store.StepUploaded, Attempt: b.Attempt, Took: time.Since(in.begun), Bytes: in.file.Size,
@@ -253,14 +253,14 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) (
 		return reply, err
 	}
 	result.File = &file
-	return uploaded(true), h.record(ctx, b, result, in.file)
+	return uploaded(true), h.record(ctx, result, in.file)
 }
 
 // record is finish within recordTimeout.
-func (h *holders) record(ctx context.Context, b store.Build, r store.Result, files ...store.Staged) error {
+func (h *holders) record(ctx context.Context, r store.Result, files ...store.Staged) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, recordTimeout, errRecordTimeout)
 	defer cancel()
-	return h.finish(ctx, b, r, files...)
+	return h.finish(ctx, r, files...)
 }
 
 // giveBack makes a build pending again that its worker could not run.
@@ -290,21 +290,22 @@ func (h *holders) giveBack(ctx context.Context, ref store.BuildRef, r store.Resu
 	return reply, nil
 }
 
-// finish ends b, settles its files and publishes that.
-func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, files ...store.Staged) error {
-	repeat, err := h.store.Finish(ctx, r, files...)
+// finish ends a build, settles its files and publishes that.
+func (h *holders) finish(ctx context.Context, r store.Result, files ...store.Staged) error {
+	done, err := h.store.Finish(ctx, r, files...)
 	if err != nil {
-		return fmt.Errorf("recording result of build %s: %w", b.ID, err)
+		return fmt.Errorf("recording result of build %s: %w", r.BuildID, err)
 	}
+	b := done.Was
 	if cache := b.Labels.Cache(); cache != "" {
 		h.queue.Warm(r.WorkerID, cache)
 	}
-	if !repeat && b.State.Held() {
+	if !done.Repeat && b.State.Held() {
 		h.queue.Freed(r.WorkerID)
 	} else {
 		h.queue.Able(r.WorkerID)
 	}
-	if !repeat {
+	if !done.Repeat {
 		u := store.BuildUpdate{
 			BuildID: b.ID, State: store.Failed, Platform: b.Platform, WorkerID: r.WorkerID,
 			Step: store.Step{What: store.StepEnded, Attempt: b.Attempt, Took: took(b)}, Was: b.Ref(),
@@ -318,14 +319,25 @@ func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, fil
 }
 
 func (h *holders) fail(ctx context.Context, _ echo.Context, in namedIn) (any, error) {
-	b, heartbeat, err := h.named(ctx, in)
+	heartbeat := in.heartbeat(ctx)
+	result := store.Result{BuildID: heartbeat.BuildID, WorkerID: heartbeat.WorkerID, Attempt: heartbeat.Attempt, ErrorMessage: in.Body.message, Ended: in.Body.ended()}
+	if store.ValidID(result.WorkerID) { // nearly always: the build need not be found first
+		err := h.finish(ctx, result)
+		switch store.CodeOf(err) {
+		case store.NotFound, store.NotAssigned, store.StaleAttempt, store.Conflict: // or a repeat
+		default:
+			return ended{uploaded(false), result.WorkerID}, err
+		}
+	}
+	b, heartbeat, err := h.named(ctx, heartbeat)
 	switch {
 	case err != nil:
 		return nil, err
 	case b.State.Final() && b.State != store.Failed:
 		return nil, store.NewError(store.Conflict, "Build already finished")
 	case b.State != store.Failed: // a repeat changes nothing
-		err = h.finish(ctx, b, store.Result{BuildID: b.ID, WorkerID: heartbeat.WorkerID, Attempt: heartbeat.Attempt, ErrorMessage: in.Body.message, Ended: in.Body.ended()})
+		result.WorkerID = heartbeat.WorkerID
+		err = h.finish(ctx, result)
 	}
 	return ended{uploaded(false), heartbeat.WorkerID}, err
 }

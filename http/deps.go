@@ -47,7 +47,7 @@ type Builds interface {
 	RecordHeartbeat(ctx context.Context, heartbeat store.Heartbeat) (store.HeartbeatReply, error)
 	Heartbeat(ctx context.Context, heartbeat store.Heartbeat) (store.HeartbeatReply, error)
 	Telemetry(ctx context.Context, heartbeat store.Heartbeat, t store.Telemetry) (store.HeartbeatReply, error)
-	Finish(ctx context.Context, result store.Result, files ...store.Staged) (repeat bool, err error)
+	Finish(ctx context.Context, result store.Result, files ...store.Staged) (store.Finished, error)
 	GiveBack(ctx context.Context, result store.Result) (store.GiveBack, error)
 }
 

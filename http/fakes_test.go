@@ -182,8 +182,8 @@ func (f failing) Submit(ctx context.Context, _ store.Submission, files ...store.
 	return store.Build{}, f.settle(ctx, files)
 }
 
-func (f failing) Finish(ctx context.Context, _ store.Result, files ...store.Staged) (bool, error) {
-	return false, f.settle(ctx, files)
+func (f failing) Finish(ctx context.Context, _ store.Result, files ...store.Staged) (store.Finished, error) {
+	return store.Finished{}, f.settle(ctx, files)
 }
 
 // inline runs requests in their caller, and turns a panic into an error as a
@@ -236,9 +236,9 @@ func (i *instant) RecordHeartbeat(context.Context, store.Heartbeat) (store.Heart
 }
 func (i *instant) Freed(string) {}
 func (i *instant) Able(string)  {}
-func (i *instant) Finish(ctx context.Context, r store.Result, files ...store.Staged) (bool, error) {
+func (i *instant) Finish(ctx context.Context, r store.Result, files ...store.Staged) (store.Finished, error) {
 	i.build.Result, i.build.State = r.File, store.Completed
-	return false, commitAll(ctx, files)
+	return store.Finished{}, commitAll(ctx, files)
 }
 
 func (i *instant) Arrive(_ context.Context, r store.PollRequest, _ time.Duration) (store.AwaitReply, error) {

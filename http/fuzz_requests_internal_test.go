@@ -66,11 +66,11 @@ func (believer) Freed(string)              {}
 func (believer) Able(string)               {}
 func (believer) Requeued([]store.BuildRef) {}
 
-func (believer) Finish(ctx context.Context, r store.Result, files ...store.Staged) (bool, error) {
+func (believer) Finish(ctx context.Context, r store.Result, files ...store.Staged) (store.Finished, error) {
 	if !store.ValidID(r.WorkerID) {
-		return false, errors.New("a worker that is no name")
+		return store.Finished{}, errors.New("a worker that is no name")
 	}
-	return false, commitFiles(ctx, files)
+	return store.Finished{}, commitFiles(ctx, files)
 }
 
 // gullible is a server whose every dependency says yes, with one build.

@@ -177,12 +177,12 @@ type sometimes struct {
 	unknown atomic.Bool
 }
 
-func (s *sometimes) Finish(ctx context.Context, r store.Result, files ...store.Staged) (bool, error) {
-	repeat, err := s.Builds.Finish(ctx, r, files...)
+func (s *sometimes) Finish(ctx context.Context, r store.Result, files ...store.Staged) (store.Finished, error) {
+	done, err := s.Builds.Finish(ctx, r, files...)
 	if err == nil && s.unknown.Load() {
 		err = store.Wrap(store.Unavailable, "away", store.ErrOutcomeUnknown)
 	}
-	return repeat, err
+	return done, err
 }
 
 // slow is a queue whose batches take long. Its requests are counted.

@@ -257,6 +257,15 @@ type Result struct {
 	File *File
 }
 
+// Finished is how a result was recorded.
+type Finished struct {
+	// Repeat is true if it had been recorded before.
+	Repeat bool
+	// Was is the build before it: id, platform, state, worker, attempt, labels, and when it was
+	// submitted and started.
+	Was Build
+}
+
 // Heartbeat is a heartbeat of a worker for a build.
 type Heartbeat struct {
 	BuildID  string

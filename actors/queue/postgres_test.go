@@ -123,12 +123,12 @@ func (f *fleet) work(w storetest.RegisteredWorker, n int) {
 // finish reports a result until it is accepted.
 func (f *fleet) finish(j *store.Job, worker string) {
 	for f.ctx.Err() == nil {
-		repeat, err := f.builds.Finish(f.ctx, store.Result{BuildID: j.BuildID, WorkerID: worker, Attempt: j.Attempt})
+		done, err := f.builds.Finish(f.ctx, store.Result{BuildID: j.BuildID, WorkerID: worker, Attempt: j.Attempt})
 		if err != nil {
 			f.failed(err)
 			continue
 		}
-		if !repeat {
+		if !done.Repeat {
 			f.mu.Lock()
 			f.finished++
 			f.mu.Unlock()

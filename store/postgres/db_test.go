@@ -167,7 +167,7 @@ func TestALostAnswerToACommitIsSaidToBeUnknown(t *testing.T) {
 	cut("Build completed successfully")               // in the second round trip, with the commit
 	_, err = b.builds.Finish(t.Context(), success(build.ID, w.id))
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
-	require.True(t, must(b.builds.Finish(t.Context(), success(build.ID, w.id)))(t), "the worker's second try is the identical repeat")
+	require.True(t, must(b.builds.Finish(t.Context(), success(build.ID, w.id)))(t).Repeat, "the worker's second try is the identical repeat")
 }
 
 // The whole batch's answer is lost: the workers show the tokens that they have

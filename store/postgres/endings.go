@@ -27,7 +27,8 @@ type ending struct {
 	alone bool
 
 	st     relation
-	seq    int64 // of the build
+	seq    int64       // of the build
+	was    store.Build // see store.Finished
 	blamed *ender
 	repeat bool
 	took   time.Duration // to give its file its name
@@ -55,7 +56,8 @@ const (
 	lockEnders = `SELECT id, number, status, held, attempts, coalesce(quarantine, ''), quarantines, rests_until > now()
 FROM workers WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE`
 	lockEnds = `SELECT id, seq, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt, given_back, retry_root IS NOT NULL, lost,
-	CASE WHEN has_inputs THEN coalesce((SELECT max_attempts FROM build_inputs WHERE build = seq), 0) ELSE 0 END
+	CASE WHEN has_inputs THEN coalesce((SELECT max_attempts FROM build_inputs WHERE build = seq), 0) ELSE 0 END,
+	platform, submitted_at, started_at, CASE WHEN has_inputs IS DISTINCT FROM false THEN (SELECT labels FROM build_labels WHERE build = seq) END
 FROM builds WHERE seq = ANY (ARRAY(SELECT seq FROM build_ids WHERE id = ANY ($1))) ORDER BY seq FOR UPDATE`
 
 	sqlLockEnders = `/* lock_enders */ ` + lockEnders
@@ -110,6 +112,7 @@ type ends struct {
 type lockedEnd struct {
 	relation
 	seq int64
+	was store.Build
 }
 
 // lock queues the statements that lock the rows of some results; see lockEnders.
@@ -131,9 +134,11 @@ func (rows *ends) lock(batch *pgx.Batch, some []*ending, enders, ends string) {
 	batch.Queue(ends, builds).Query(func(r pgx.Rows) error {
 		var id string
 		var b lockedEnd
-		_, err := pgx.ForEachRow(r, []any{&id, &b.seq, &b.state, &b.holder, &b.lastHolder, &b.attempt, &b.givenBack, &b.retry, &b.lost, &b.most}, func() error {
+		_, err := pgx.ForEachRow(r, []any{&id, &b.seq, &b.state, &b.holder, &b.lastHolder, &b.attempt, &b.givenBack, &b.retry, &b.lost, &b.most,
+			&b.was.Platform, &b.was.SubmittedAt, &b.was.StartedAt, &b.was.Labels}, func() error {
 			one := b
 			one.buildKnown = true
+			one.was.ID, one.was.State, one.was.WorkerID, one.was.Attempt = id, b.state, b.holder, b.attempt
 			rows.builds[id] = &one
 			return nil
 		})
@@ -143,9 +148,9 @@ func (rows *ends) lock(batch *pgx.Batch, some []*ending, enders, ends string) {
 
 // relate sets how the build and the worker of e relate to each other, by the locked rows.
 func (rows *ends) relate(e *ending) {
-	e.st, e.seq = relation{}, 0
+	e.st, e.seq, e.was = relation{}, 0, store.Build{}
 	if b := rows.builds[e.BuildID]; b != nil {
-		e.st, e.seq = b.relation, b.seq
+		e.st, e.seq, e.was = b.relation, b.seq, b.was
 	}
 	e.st.workerKnown = rows.workers[e.WorkerID] != nil
 }

@@ -12,7 +12,7 @@ import (
 
 // Finish records a result. The files of a success get their names within the transaction; if
 // one can't, the result is not recorded. The files of any other result are aborted. If the
-// same worker repeats a result that was accepted, nothing changes and repeat is true.
+// same worker repeats a result that was accepted, nothing changes.
 //
 // A result is accepted from the holder, from any worker for a build that was never
 // assigned, and from the last holder for a build that is pending again. Errors:
@@ -23,14 +23,14 @@ import (
 //
 // Results share transactions. Those of one build are recorded one after the other. ctx bounds
 // the wait for a transaction, but not the transaction, whose renames can't be given up.
-func (b *Builds) Finish(ctx context.Context, r store.Result, files ...store.Staged) (repeat bool, err error) {
+func (b *Builds) Finish(ctx context.Context, r store.Result, files ...store.Staged) (done store.Finished, err error) {
 	defer func() {
-		if repeat || !r.Success || isCertain(err) {
+		if done.Repeat || !r.Success || isCertain(err) {
 			abortFiles(ctx, files)
 		}
 	}()
 	if r.Success && r.File == nil {
-		return false, store.NewError(store.InvalidArgument, "Missing result file")
+		return done, store.NewError(store.InvalidArgument, "Missing result file")
 	}
 	if !r.Success {
 		r.File = nil
@@ -39,7 +39,7 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, files ...store.Stag
 	op := b.db.write("finishing build " + r.BuildID)
 	free, err := b.ending.take(ctx, r.BuildID)
 	if err != nil {
-		return false, op.shared(ctx, err)
+		return done, op.shared(ctx, err)
 	}
 	defer free()
 	e := &ending{Result: r, request: trace.SpanContextFromContext(ctx), alone: b.slowDisk.Load()}
@@ -58,7 +58,10 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, files ...store.Stag
 	if err == nil && e.blamed != nil && e.blamed.rest > 0 && b.cfg.Quarantined != nil {
 		b.cfg.Quarantined(e.blamed.id, e.blamed.health.Quarantine, e.blamed.status)
 	}
-	return err == nil && e.repeat, err
+	if err != nil {
+		return done, err
+	}
+	return store.Finished{Repeat: e.repeat, Was: e.was}, nil
 }
 
 // result returns an error if the result is refused, and whether it repeats the one that was

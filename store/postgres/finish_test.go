@@ -16,8 +16,8 @@ func TestFinishRecordsSuccess(t *testing.T) {
 	t.Parallel()
 	b, build, w := holding(t)
 	placed := 0
-	repeat := must(b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error { placed++; return nil })))(t)
-	require.False(t, repeat)
+	done := must(b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error { placed++; return nil })))(t)
+	require.False(t, done.Repeat)
 	require.Equal(t, 1, placed)
 	got := b.find(build.ID)
 	require.Equal(t, store.Completed, got.State)
@@ -27,8 +27,8 @@ func TestFinishRecordsSuccess(t *testing.T) {
 	require.Equal(t, store.Idle, w.find().Status)
 	require.Equal(t, []int{1, 0}, []int{w.find().Completed, w.find().Failed})
 
-	repeat = must(b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error { placed++; return nil })))(t)
-	require.True(t, repeat)
+	done = must(b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error { placed++; return nil })))(t)
+	require.True(t, done.Repeat)
 	require.Equal(t, 1, placed, "a repeat places nothing")
 	require.Equal(t, 1, w.find().Completed)
 }
@@ -106,9 +106,9 @@ func TestFinishRules(t *testing.T) {
 			before := b.find(w.build.ID)
 			placed := false
 			r := c.result(w)
-			repeat, err := b.builds.Finish(b.t.Context(), r, staged(func() error { placed = true; return nil }))
+			done, err := b.builds.Finish(b.t.Context(), r, staged(func() error { placed = true; return nil }))
 			require.Equal(b.t, c.code, store.CodeOf(err), "%v", err)
-			require.Equal(b.t, c.repeat, repeat)
+			require.Equal(b.t, c.repeat, done.Repeat)
 			require.Equal(b.t, c.code == "" && !c.repeat, placed)
 			after := b.find(w.build.ID)
 			if c.code != "" || c.repeat {
@@ -117,6 +117,8 @@ func TestFinishRules(t *testing.T) {
 			}
 			require.Equal(b.t, store.Completed, after.State)
 			require.Equal(b.t, r.WorkerID, after.WorkerID)
+			require.Equal(b.t, store.Build{ID: before.ID, Platform: before.Platform, State: before.State, WorkerID: before.WorkerID, Attempt: before.Attempt,
+				SubmittedAt: before.SubmittedAt, StartedAt: before.StartedAt, Labels: before.Labels}, done.Was)
 			b.worker().gets("")
 		})
 	}

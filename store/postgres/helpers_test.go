@@ -297,9 +297,9 @@ func (b *fixture) touch(ctx context.Context, s store.Heartbeat) error {
 // finishes reports success.
 func (c *client) finishes(build string) {
 	c.t.Helper()
-	repeat, err := c.builds.Finish(c.t.Context(), success(build, c.id))
+	done, err := c.builds.Finish(c.t.Context(), success(build, c.id))
 	require.NoError(c.t, err)
-	require.False(c.t, repeat)
+	require.False(c.t, done.Repeat)
 }
 
 func success(build, worker string) store.Result {

@@ -205,9 +205,9 @@ func TestResultsThatShareATransactionEndAsIfAlone(t *testing.T) {
 					if together[i].Alone != alone {
 						continue
 					}
-					repeat, err := other.builds.Finish(r.Context(), result(other, p))
+					done, err := other.builds.Finish(r.Context(), result(other, p))
 					require.Equal(r, other.outcome(err), one.outcome(together[i].Err))
-					require.Equal(r, repeat, together[i].Repeat && together[i].Err == nil)
+					require.Equal(r, done.Repeat, together[i].Repeat && together[i].Err == nil)
 				}
 			}
 		}
@@ -304,8 +304,8 @@ func (b *fixture) members(n int) []*member {
 }
 
 func (m *member) finish() {
-	var err error
-	m.repeat, err = m.worker.builds.Finish(m.worker.t.Context(), success(m.build.ID, m.worker.id), &m.file)
+	done, err := m.worker.builds.Finish(m.worker.t.Context(), success(m.build.ID, m.worker.id), &m.file)
+	m.repeat = done.Repeat
 	m.done <- err
 }
 
