@@ -82,12 +82,13 @@ func (h *submissions) checkInputs(ctx context.Context, in *submission) error {
 
 // changed returns the inputs of a retry, in which parameters may be changed. With other parameters the
 // same source may do something else with its secrets, so who changes them must be allowed these, too.
+// Without changes, it has those of the build, or is refused if one is gone.
 func (h *submissions) changed(ctx context.Context, old store.Build, changes map[string]*string) (inputs store.Inputs, err error) {
 	if old.Inputs != nil {
 		inputs = *old.Inputs
 	}
 	if len(changes) == 0 {
-		return inputs, nil
+		return inputs, h.secrets.MayAgain(ctx, old.ID, inputs.Secrets)
 	}
 	caller := edge.CallerOf(ctx)
 	keyed := caller.APIKey || caller.Key != nil || caller.Session != nil

@@ -156,6 +156,8 @@ type Secrets interface {
 	// May returns nil if builds of a key, "" for the API key, may have secrets, whose values say how
 	// each is given. HandOut decides.
 	May(ctx context.Context, key string, secrets map[string]string) error
+	// MayAgain returns nil if a retry of a build may have its secrets, else SecretGone.
+	MayAgain(ctx context.Context, build string, secrets map[string]string) error
 	// HandOut returns the values for the worker that holds a build, and records that. It returns
 	// SecretGone if one is missing.
 	HandOut(ctx context.Context, h store.Heartbeat, names []string, actor string) ([]store.SecretValue, error)

@@ -164,6 +164,11 @@ func TestSecretsGoFromOperatorToWorker(t *testing.T) {
 		require.Contains(t, *status.ErrorMessage, "The secret MINE can't be given to this build any more")
 		require.Contains(t, *status.ErrorMessage, "secret_gone")
 		require.Equal(t, 403, b.held(again.ID, w.ID).status)
+		r = retry(other.headers(), "")
+		require.Equal(t, 422, r.status, r.body)
+		require.Equal(t, "secret_gone", decode[api.Problem](t, r).Code, "it would fail again")
+		require.Contains(t, r.body, "The secret MINE can't")
+		b.keep("MINE", mine, "ci")
 	}
 	require.Equal(t, "idle", b.worker(w.ID).Status)
 

@@ -101,6 +101,33 @@ func (s *Secrets) May(ctx context.Context, key string, secrets map[string]string
 	return nil
 }
 
+const sqlSecretOwner = `/* secret_owner */
+SELECT coalesce(r.submitter, '') FROM builds b JOIN builds r ON r.seq = coalesce(b.retry_root, b.seq) WHERE b.seq = (SELECT seq FROM build_ids WHERE id = $1)`
+
+// MayAgain returns nil if a retry of a build may have its secrets. Errors: NotFound for the build,
+// SecretGone. HandOut decides once more.
+func (s *Secrets) MayAgain(ctx context.Context, build string, secrets map[string]string) error {
+	if len(secrets) == 0 {
+		return nil
+	}
+	op := s.db.read("looking up the secrets of build " + build)
+	key, err := rowOf(ctx, op, errNoBuild, pgx.RowTo[string], sqlSecretOwner, build)
+	if err != nil {
+		return err
+	}
+	gone := slices.Sorted(maps.Keys(secrets))
+	var name string
+	var isBinary, may bool
+	err = op.each(ctx, []any{&name, &isBinary, &may}, func() error {
+		gone = slices.DeleteFunc(gone, func(n string) bool { return n == name && may })
+		return nil
+	}, sqlMayHave, pgx.NamedArgs{"key": key, "names": slices.Clone(gone)})
+	if err == nil && len(gone) > 0 {
+		err = store.ErrSecretGone(gone)
+	}
+	return err
+}
+
 const (
 	// sqlSecretHolder returns whose secrets a held build has: those of the key that submitted the
 	// first of the builds that it repeats. So a name that another key took over since is not given

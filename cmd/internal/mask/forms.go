@@ -84,10 +84,14 @@ func escapes(text string) []string {
 	for _, url := range slices.Clone(urls) {
 		urls = append(urls, lowerHex(url))
 	}
-	plain := quote(text, false)
-	return append(urls,
-		plain, quote(text, true), strings.ReplaceAll(plain, "/", `\/`), ascii(plain),
-		strings.ReplaceAll(text, "'", `'\''`), strings.ReplaceAll(text, "'", `'"'"'`))
+	all := append(slices.Clone(urls), strings.ReplaceAll(text, "'", `'\''`), strings.ReplaceAll(text, "'", `'"'"'`))
+	for _, html := range []bool{false, true} {
+		plain := quote(text, html)
+		for _, quoted := range []string{plain, strings.ReplaceAll(plain, "/", `\/`)} {
+			all = append(all, quoted, ascii(quoted), upperHex(quoted), upperHex(ascii(quoted)))
+		}
+	}
+	return all
 }
 
 // percent escapes all but letters, digits and keep.
@@ -116,6 +120,20 @@ func lowerHex(url string) string {
 		if out[i] == '%' {
 			copy(out[i+1:], bytes.ToLower(out[i+1:i+3]))
 			i += 2
+		}
+	}
+	return string(out)
+}
+
+// upperHex makes the digits of \uXXXX capitals.
+func upperHex(quoted string) string {
+	out := []byte(quoted)
+	for i := 0; i+5 < len(out); i++ {
+		if out[i] != '\\' {
+			continue
+		}
+		if i++; out[i] == 'u' {
+			copy(out[i+1:], bytes.ToUpper(out[i+1:i+5]))
 		}
 	}
 	return string(out)

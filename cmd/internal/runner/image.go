@@ -288,11 +288,12 @@ func (i *Image) args(w Workspace, name string) (args, vars []string, file string
 func EngineReads(name string) bool {
 	exact := []string{
 		"PATH", "PWD", "HOME", "USER", "LOGNAME", "TMPDIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "FTP_PROXY",
-		"SSL_CERT_FILE", "SSL_CERT_DIR", "GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GOTRACEBACK", "GOCOVERDIR", "NOTIFY_SOCKET", "OCI_RUNTIME",
+		"SSL_CERT_FILE", "SSL_CERT_DIR", "SSH_AUTH_SOCK", "SSH_ASKPASS", "SSH_ASKPASS_REQUIRE", "SSH_SK_PROVIDER",
+		"REGISTRY_AUTH_FILE", "STORAGE_DRIVER", "STORAGE_OPTS", "GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GOTRACEBACK", "GOCOVERDIR", "NOTIFY_SOCKET", "OCI_RUNTIME",
 	}
 	prefixes := []string{
 		"DOCKER", "MOBY_", "BUILDKIT_", "BUILDX_", "COMPOSE_", "CONTAINER", "_CONTAINERS", "PODMAN_", "_PODMAN", "LIBPOD_", "XDG_",
-		"REGISTRY_", "STORAGE_", "DBUS_", "SSH_", "LISTEN_", "CNI_", "NETAVARK_", "CRUN_", "RUNC_", "SYSTEMD_", "OTEL_", "BUILDAH_", "IMAGES_", "LD_",
+		"DBUS_", "LISTEN_", "CNI_", "NETAVARK_", "CRUN_", "RUNC_", "SYSTEMD_", "OTEL_", "BUILDAH_", "IMAGES_", "LD_",
 	}
 	name = strings.ToUpper(name) // proxies are read in small letters, too
 	return slices.Contains(exact, name) || slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })

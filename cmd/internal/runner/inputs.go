@@ -170,9 +170,6 @@ func (c Config) params(in *inputs, sent api.HeldInputs) error {
 		if accepts := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }; why == "" && !slices.ContainsFunc(c.AcceptEnv, accepts) {
 			why = fmt.Sprintf("is not one that this worker's --accept-env takes (%s)", strings.Join(c.AcceptEnv, ","))
 		}
-		if oneLine := !strings.ContainsAny(value, "\r\n") && len(value) <= maxEnvLine; why == "" && c.contained() && EngineReads(name) && !oneLine {
-			why = "can't have several lines, because the container engine reads it"
-		}
 		if why == "" {
 			in.vars = append(in.vars, name+"="+value)
 			continue
@@ -199,6 +196,8 @@ func (c Config) refuses(name, value string) string {
 		return "is set by this worker's --env"
 	case strings.Contains(value, "\x00"):
 		return "has a NUL byte, which no variable can have"
+	case c.contained() && EngineReads(name) && (strings.ContainsAny(value, "\r\n") || len(value) > maxEnvLine):
+		return fmt.Sprintf("can't be a variable of several lines or more than %d bytes, because the container engine reads it", maxEnvLine)
 	}
 	return ""
 }
@@ -220,11 +219,9 @@ func (c Config) secret(in *inputs, s api.HeldSecret, params map[string]string) e
 		return fmt.Errorf("is for %q, which this worker does not know", store.Clip(s.As, 20))
 	case twice:
 		return errors.New("has the name of a parameter")
-	case c.contained() && EngineReads(s.Name):
-		return errors.New("can't be a variable, because the container engine reads it; it can be a file (--secret-file)")
 	}
 	if why := c.refuses(s.Name, string(s.Value)); why != "" {
-		return errors.New(why)
+		return errors.New(why + "; a secret can be a file (--secret-file)")
 	}
 	in.vars = append(in.vars, s.Name+"="+string(s.Value))
 	return nil

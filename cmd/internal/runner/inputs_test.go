@@ -109,6 +109,27 @@ func TestInputsThatAWorkerRefuses(t *testing.T) {
 	}
 }
 
+// A container gets variables that its engine reads from a file of lines, which is removed with the secrets.
+func TestSecretsThatAContainerEngineReads(t *testing.T) {
+	t.Parallel()
+	c := Config{Command: &Image{}, AcceptSecrets: true, Timeout: time.Hour, MaxTimeout: time.Hour}
+	secret := func(name, value string) (inputs, error) {
+		return c.inputs(api.HeldInputs{Secrets: []api.HeldSecret{{Name: name, As: "env", Value: []byte(value), Mask: true}}})
+	}
+	for name, value := range map[string]string{"DOCKER_PASSWORD": "hunter2", "SSH_KEY": "two\nlines", "STORAGE_TOKEN": "two\nlines"} {
+		in, err := secret(name, value)
+		require.NoError(t, err)
+		require.Equal(t, []string{name + "=" + value}, in.vars)
+	}
+	_, err := secret("DOCKER_KEY", "two\nlines")
+	require.EqualError(t, err, "secret DOCKER_KEY can't be a variable of several lines or more than 61440 bytes, because the container engine reads it; a secret can be a file (--secret-file)")
+	ws := workspace{root: t.TempDir()}
+	ws.envFile = filepath.Join(ws.root, "env")
+	require.NoError(t, os.WriteFile(ws.envFile, []byte("DOCKER_PASSWORD=hunter2\n"), 0o600))
+	require.NoError(t, ws.removeSecrets())
+	require.NoFileExists(t, ws.envFile)
+}
+
 func TestParametersThatABuildCanDoWithout(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, `cat "$TAKT_PARAMS" > "$TAKT_OUTPUT"; [ -z "${API_URL+x}" ] && [ "$BUILD_A" = a ]`, takes)

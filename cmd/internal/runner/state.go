@@ -232,7 +232,7 @@ func (w workspace) secrets() string { return filepath.Join(w.root, "secrets") }
 
 // removeSecrets removes certificates and secrets.
 func (w workspace) removeSecrets() error {
-	return errors.Join(removeAll(w.certs()), removeAll(w.secrets()))
+	return errors.Join(removeAll(w.certs()), removeAll(w.secrets()), removeAll(w.envFile))
 }
 
 // removeAll removes a tree, also one whose directories were made read-only, as module

@@ -62,7 +62,9 @@ func TestInputsReachTheCommand(t *testing.T) {
 	require.Contains(t, *got.ErrorMessage, "parameter API_URL is not one that this worker's --accept-env takes (BUILD_*,APP_*,EXPO_PUBLIC_*,VERSION*)")
 	require.Equal(t, 1, got.Attempt)
 	require.Equal(t, string(store.Completed), state(optional))
-	left, err := os.ReadDir(filepath.Join(env.WorkerState("short"), "builds"))
-	require.NoError(t, err)
-	require.Empty(t, left)
+	takttest.Eventually(t, "nothing of the builds is left", func() bool {
+		left, err := os.ReadDir(filepath.Join(env.WorkerState("short"), "builds"))
+		require.NoError(t, err)
+		return len(left) == 0
+	})
 }
