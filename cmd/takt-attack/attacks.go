@@ -149,8 +149,8 @@ func connections(ctx context.Context, a *attacker, ready func()) error {
 	const most = 1100 // of 1024 that there are
 	host := strings.TrimPrefix(a.Base, "http://")
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(attackerAddress)}, Timeout: 2 * time.Second}
-	head := "GET /api/builds?limit=1 HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + a.Key + "\r\n\r\n" // it has no scope for that
-	if _, err := a.client.List(ctx, client.Filter{Limit: 1}); client.StatusOf(err) != 403 {
+	head := "GET /api/workers?limit=1 HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + a.Key + "\r\n\r\n" // it has no scope for that
+	if _, err := a.client.Workers(ctx, client.WorkerFilter{Limit: 1}); client.StatusOf(err) != 403 {
 		return fmt.Errorf("the key should have been refused: %w", err)
 	}
 	var begun sync.WaitGroup

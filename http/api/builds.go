@@ -394,5 +394,5 @@ var RequeueBuild = declare[RequeueBuildIn, BuildItem](buildOrders, AdminKey, sco
 
 // RetryBuild is POST /api/builds/:id/retry.
 var RetryBuild = declare[RetryBuildIn, Retried](builds, BuildKey, scopeOperateOrOwn, Write, "POST /api/builds/:id/retry", Route{
-	ID: "retryBuild", Errors: []int{409, 507}, Summary: "Submit the same build again",
+	ID: "retryBuild", Errors: []int{409, 422, 507}, Summary: "Submit the same build again",
 })

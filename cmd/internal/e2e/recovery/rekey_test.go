@@ -294,7 +294,7 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	for _, c := range both {
 		code, sum = rekey(env.Env, c, slices.Concat(shared, ringOf(fresh)), "--dry-run")
 		require.Zero(t, code)
-		require.Len(t, sum.Kinds, 6)
+		require.Len(t, sum.Kinds, 7)
 		code, found, _ := storage(env.Env, c, slices.Concat(shared, ringOf(fresh)), "verify", "--digest", "--any-copy")
 		require.Zero(t, code, found)
 	}
