@@ -26,6 +26,22 @@ BEGIN
             'submitted_at', NEW.submitted_at, 'started_at', NEW.started_at, 'completed_at', NEW.completed_at)));
     RETURN NULL;
 END $$;
+-- The release before would run these without what they need.
+WITH b AS (
+    SELECT seq, state, worker_id FROM builds
+    WHERE state IN ('pending', 'assigned', 'building') AND (class = 0 OR class IN (SELECT id FROM build_classes WHERE require LIKE '%takt:%'))
+), f AS (
+    UPDATE builds SET state = 'failed', completed_at = now(), updated_at = now(), log_lines = log_lines + 1,
+        error_message = 'takt was set back to a release that can''t give a build parameters, secrets or a time limit: submit it again'
+    FROM b WHERE builds.seq = b.seq RETURNING builds.seq, builds.log_lines, builds.error_message
+), l AS (
+    INSERT INTO build_logs (build, number, level, message, kind) SELECT seq, log_lines, 'error', error_message, 'failed' FROM f
+)
+UPDATE workers SET held = held - n.builds, status = CASE WHEN status = 'offline' THEN status WHEN held > n.builds THEN 'building' ELSE 'idle' END
+FROM (SELECT worker_id, count(*)::int AS builds FROM b WHERE state <> 'pending' GROUP BY 1) n WHERE workers.id = n.worker_id;
+UPDATE workers SET labels = (SELECT jsonb_object_agg(key, value) FROM jsonb_each(labels) WHERE NOT starts_with(key, 'takt:')) WHERE labels::text LIKE '%"takt:%';
+DROP TRIGGER IF EXISTS count_attempts ON builds;
+DROP FUNCTION IF EXISTS count_attempts;
 DROP TRIGGER IF EXISTS refuse_retry_without_inputs ON builds;
 DROP FUNCTION IF EXISTS refuse_retry_without_inputs;
 DROP TRIGGER IF EXISTS keep_from_010 ON builds;

@@ -40,30 +40,34 @@ ALTER TABLE workers ADD COLUMN IF NOT EXISTS registered_at_count bigint;
 -- have registered an older program with the same id.
 CREATE OR REPLACE FUNCTION forget_features() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    NEW.labels := (SELECT jsonb_object_agg(key, value) FROM jsonb_each(NEW.labels) WHERE NOT starts_with(key, 'takt:'));
-    RETURN NEW;
+    UPDATE workers SET labels = (SELECT jsonb_object_agg(key, value) FROM jsonb_each(labels) WHERE NOT starts_with(key, 'takt:'))
+    WHERE number = NEW.number;
+    RETURN NULL;
 END $$;
 
+-- A trigger before the update would make every update of a worker lock the row first.
 -- contract: 0.1.0 sets slots when it registers a worker, and nowhere else; it reads no labels
-CREATE OR REPLACE TRIGGER forget_features BEFORE UPDATE OF slots ON workers FOR EACH ROW
+CREATE OR REPLACE TRIGGER forget_features AFTER UPDATE OF slots ON workers FOR EACH ROW
 WHEN (NEW.labels IS NOT NULL AND NEW.labels::text LIKE '%"takt:%' AND NEW.registered_at_count IS DISTINCT FROM NEW.used)
 EXECUTE FUNCTION forget_features();
 
 -- Keeps builds that need a feature, and those that wait for their retry (class 0), from 0.1.0, which
--- claims by state and platform alone. Its statement then has no row for the build; an error would
--- make it fail the build. It is the only release that hands a build out without a numbered line in
--- its log. 0e9fdba2 can't read classes that require a feature, and claims nothing of them.
+-- claims by state and platform alone. It fails a build that the database refuses to assign. If the
+-- database refuses that too, it passes over the build from then on, and goes on with those behind.
+-- It is the only release that changes a build without a numbered line in its log. 0e9fdba2 can't
+-- read classes that require a feature, and claims nothing of them.
 CREATE OR REPLACE FUNCTION keep_from_010() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NEW.class = 0 OR EXISTS (SELECT FROM build_classes WHERE id = NEW.class AND require LIKE '%takt:%') THEN
-        RETURN NULL;
+        RAISE EXCEPTION 'build % waits for a newer controller: this release of takt would run it without its parameters, secrets or limits', NEW.id;
     END IF;
     RETURN NEW;
 END $$;
 
--- contract: 0.1.0 gives the polling worker no build then
+-- contract: 0.1.0 gives the polling worker the next build then
 CREATE OR REPLACE TRIGGER keep_from_010 BEFORE UPDATE OF state ON builds FOR EACH ROW
-WHEN (OLD.state = 'pending' AND NEW.state = 'assigned' AND NEW.class NOT IN (1, 2) AND NEW.log_lines = OLD.log_lines)
+WHEN (OLD.state = 'pending' AND NEW.class NOT IN (1, 2) AND NEW.log_lines = OLD.log_lines
+    AND (NEW.state = 'assigned' OR NEW.state = 'failed' AND NEW.error_message = 'Build cannot be assigned: the database refuses it'))
 EXECUTE FUNCTION keep_from_010();
 
 CREATE OR REPLACE FUNCTION keep_build() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -75,6 +79,35 @@ END $$;
 CREATE OR REPLACE TRIGGER keep_from_unmatched BEFORE UPDATE OF state ON builds FOR EACH ROW
 WHEN (OLD.state = 'pending' AND NEW.state = 'failed' AND NEW.class NOT IN (1, 2) AND NEW.error_message LIKE 'No worker can take this build: it needs % with %takt:%')
 EXECUTE FUNCTION keep_build();
+
+-- Older controllers count the attempts of all builds alike. Their statements read what became of the
+-- build after this has decided again.
+CREATE OR REPLACE FUNCTION count_attempts() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    most smallint := (SELECT max_attempts FROM build_inputs WHERE build = NEW.seq);
+BEGIN
+    IF NEW.state = 'pending' AND NEW.lost + NEW.given_back >= most THEN
+        NEW.state := 'failed';
+        NEW.worker_id := OLD.worker_id;
+        NEW.started_at := OLD.started_at;
+        NEW.last_seen_at := OLD.last_seen_at;
+        NEW.completed_at := now();
+        NEW.error_message := 'Build lost - the last of its ' || most || ' attempts';
+    ELSIF NEW.state = 'failed' AND NEW.lost > OLD.lost AND NEW.lost + NEW.given_back < most THEN
+        NEW.state := 'pending';
+        NEW.worker_id := NULL;
+        NEW.started_at := NULL;
+        NEW.last_seen_at := NULL;
+        NEW.completed_at := NULL;
+        NEW.error_message := NULL;
+    END IF;
+    RETURN NEW;
+END $$;
+
+-- contract: 0.1.0 changes lost only when a build loses an attempt, which it fails or makes pending then
+CREATE OR REPLACE TRIGGER count_attempts BEFORE UPDATE OF lost, given_back ON builds FOR EACH ROW
+WHEN (NEW.has_inputs AND NEW.lost + NEW.given_back > OLD.lost + OLD.given_back)
+EXECUTE FUNCTION count_attempts();
 
 -- An older controller copies source, certificates and labels alone. The error is one with which it
 -- answers 503: another controller can do it.

@@ -196,7 +196,8 @@ CREATE INDEX builds_in_order ON builds USING btree ("position", seq) WHERE (stat
 CREATE INDEX builds_retries ON builds USING btree (retry_root) WHERE ((state = 'pending'::text) AND (retry_root IS NOT NULL));
 CREATE INDEX builds_unsuccessful ON builds USING btree (seq) WHERE (state = ANY (ARRAY['failed'::text, 'cancelled'::text]));
 CREATE TRIGGER append_log_tail BEFORE UPDATE OF state ON builds FOR EACH ROW WHEN (((old.log_bytes > 50331648) AND (old.state = ANY (ARRAY['assigned'::text, 'building'::text])) AND (new.state <> ALL (ARRAY['assigned'::text, 'building'::text])))) EXECUTE FUNCTION append_log_tail();
-CREATE TRIGGER keep_from_010 BEFORE UPDATE OF state ON builds FOR EACH ROW WHEN (((old.state = 'pending'::text) AND (new.state = 'assigned'::text) AND (new.class <> ALL (ARRAY[1, 2])) AND (new.log_lines = old.log_lines))) EXECUTE FUNCTION keep_from_010();
+CREATE TRIGGER count_attempts BEFORE UPDATE OF lost, given_back ON builds FOR EACH ROW WHEN ((new.has_inputs AND ((new.lost + new.given_back) > (old.lost + old.given_back)))) EXECUTE FUNCTION count_attempts();
+CREATE TRIGGER keep_from_010 BEFORE UPDATE OF state ON builds FOR EACH ROW WHEN (((old.state = 'pending'::text) AND (new.class <> ALL (ARRAY[1, 2])) AND (new.log_lines = old.log_lines) AND ((new.state = 'assigned'::text) OR ((new.state = 'failed'::text) AND (new.error_message = 'Build cannot be assigned: the database refuses it'::text))))) EXECUTE FUNCTION keep_from_010();
 CREATE TRIGGER keep_from_unmatched BEFORE UPDATE OF state ON builds FOR EACH ROW WHEN (((old.state = 'pending'::text) AND (new.state = 'failed'::text) AND (new.class <> ALL (ARRAY[1, 2])) AND (new.error_message ~~ 'No worker can take this build: it needs % with %takt:%'::text))) EXECUTE FUNCTION keep_build();
 CREATE TRIGGER move_build BEFORE UPDATE OF priority ON builds FOR EACH ROW WHEN (((new.priority <> old.priority) AND (new."position" = old."position"))) EXECUTE FUNCTION set_build_position();
 CREATE TRIGGER notice_of_build AFTER UPDATE OF state ON builds FOR EACH ROW WHEN (((new.state <> old.state) AND (new.state = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'pending'::text])))) EXECUTE FUNCTION notice_of_build();
@@ -474,7 +475,7 @@ CREATE TABLE workers (
 ) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000, autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0.2, autovacuum_analyze_threshold=500);
 CREATE INDEX workers_id ON workers USING btree (id);
 CREATE INDEX workers_number ON workers USING btree (number);
-CREATE TRIGGER forget_features BEFORE UPDATE OF slots ON workers FOR EACH ROW WHEN (((new.labels IS NOT NULL) AND ((new.labels)::text ~~ '%"takt:%'::text) AND (new.registered_at_count IS DISTINCT FROM new.used))) EXECUTE FUNCTION forget_features();
+CREATE TRIGGER forget_features AFTER UPDATE OF slots ON workers FOR EACH ROW WHEN (((new.labels IS NOT NULL) AND ((new.labels)::text ~~ '%"takt:%'::text) AND (new.registered_at_count IS DISTINCT FROM new.used))) EXECUTE FUNCTION forget_features();
 CREATE TRIGGER notice_of_worker AFTER UPDATE OF status, quarantine ON workers FOR EACH ROW WHEN ((((new.status = 'offline'::text) <> (old.status = 'offline'::text)) OR (((new.quarantine IS NULL) <> (old.quarantine IS NULL)) AND (new.status <> 'offline'::text)))) EXECUTE FUNCTION notice_of_worker();
 
 CREATE SEQUENCE throttle_claims AS bigint START 1 INCREMENT 1;
@@ -520,13 +521,39 @@ BEGIN
     RETURN NEW;
 END $function$;
 
+CREATE OR REPLACE FUNCTION count_attempts()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    most smallint := (SELECT max_attempts FROM build_inputs WHERE build = NEW.seq);
+BEGIN
+    IF NEW.state = 'pending' AND NEW.lost + NEW.given_back >= most THEN
+        NEW.state := 'failed';
+        NEW.worker_id := OLD.worker_id;
+        NEW.started_at := OLD.started_at;
+        NEW.last_seen_at := OLD.last_seen_at;
+        NEW.completed_at := now();
+        NEW.error_message := 'Build lost - the last of its ' || most || ' attempts';
+    ELSIF NEW.state = 'failed' AND NEW.lost > OLD.lost AND NEW.lost + NEW.given_back < most THEN
+        NEW.state := 'pending';
+        NEW.worker_id := NULL;
+        NEW.started_at := NULL;
+        NEW.last_seen_at := NULL;
+        NEW.completed_at := NULL;
+        NEW.error_message := NULL;
+    END IF;
+    RETURN NEW;
+END $function$;
+
 CREATE OR REPLACE FUNCTION forget_features()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    NEW.labels := (SELECT jsonb_object_agg(key, value) FROM jsonb_each(NEW.labels) WHERE NOT starts_with(key, 'takt:'));
-    RETURN NEW;
+    UPDATE workers SET labels = (SELECT jsonb_object_agg(key, value) FROM jsonb_each(labels) WHERE NOT starts_with(key, 'takt:'))
+    WHERE number = NEW.number;
+    RETURN NULL;
 END $function$;
 
 CREATE OR REPLACE FUNCTION insert_notices(event text, platforms text[], labels jsonb, data jsonb)
@@ -583,7 +610,7 @@ CREATE OR REPLACE FUNCTION keep_from_010()
 AS $function$
 BEGIN
     IF NEW.class = 0 OR EXISTS (SELECT FROM build_classes WHERE id = NEW.class AND require LIKE '%takt:%') THEN
-        RETURN NULL;
+        RAISE EXCEPTION 'build % waits for a newer controller: this release of takt would run it without its parameters, secrets or limits', NEW.id;
     END IF;
     RETURN NEW;
 END $function$;

@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -67,4 +68,19 @@ func TestWhyABuildWaits(t *testing.T) {
 	require.Equal(t, "within 20 s", why(store.PendingBuild{Platform: "ios", Number: 1, Place: 1}, soon, nil).Start)
 	many := fleet(store.FleetSummary{Known: 9, Able: 9, Slots: 4000, Held: 4000}, make([]time.Duration, store.MaxRunning)...)
 	require.Equal(t, "1 min to 4 min", why(store.PendingBuild{Platform: "ios", Number: 4000}, many, nil).Start, "they are a half of those that run")
+}
+
+// A build that needs a feature is building before its worker has sent anything.
+func TestTheStoryOfABuildThatItsWorkerHasNotBegun(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	last := func(b store.Build) Step {
+		steps := storyOf(b, nil, nil)
+		return steps[slices.IndexFunc(steps, func(s Step) bool { return s.Mark == "now" })]
+	}
+	for _, b := range []store.Build{{State: store.Assigned}, {State: store.Building}, {State: store.Assigned, LastSeenAt: now}} {
+		b.WorkerID, b.StartedAt = "w", now
+		require.Equal(t, "Handed out", last(b).Title)
+	}
+	require.Equal(t, "Building", last(store.Build{State: store.Building, WorkerID: "w", StartedAt: now, LastSeenAt: now}).Title)
 }

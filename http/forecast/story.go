@@ -80,7 +80,11 @@ func storyOf(b store.Build, past []store.Milestone, why *Reason) []Step {
 	if !assigned && !b.StartedAt.IsZero() && b.WorkerID != "" {
 		steps = append(steps, stepOf(b, store.Milestone{At: b.StartedAt, Kind: store.LineAssigned, WorkerID: b.WorkerID, WorkerName: b.WorkerName, Attempt: b.Attempt}))
 	}
-	switch b.State {
+	state := b.State
+	if state == store.Building && b.LastSeenAt.IsZero() { // a build that needs a feature is never assigned
+		state = store.Assigned
+	}
+	switch state {
 	case store.Pending:
 		s := Step{Kind: stepWaiting, Mark: "now", Title: "Waiting"}
 		if why != nil {

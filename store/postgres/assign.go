@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -63,7 +64,13 @@ SELECT w.* FROM unnest(@numbers::bigint[]) AS p(worker) CROSS JOIN LATERAL (SELE
 	claimColumns = `seq, position, id, platform, class, attempt, has_certs, coalesce(has_inputs, false) AS inputs, submitted_at, updated_at, coalesce(worker_id, last_worker_id, ''), handed, ctid AS version`
 
 	sqlLockRepeats = `/* lock_repeats */
-SELECT ` + claimColumns + `, last_seen_at IS NULL OR started_at > now() - interval '2 min' FROM builds WHERE worker_id = ANY ($1) AND state = 'assigned' ORDER BY handed, seq FOR NO KEY UPDATE SKIP LOCKED`
+SELECT ` + claimColumns + `, CASE state WHEN 'assigned' THEN last_seen_at IS NULL OR started_at > now() - interval '2 min'
+	ELSE started_at = updated_at OR updated_at > now() - interval '2 min' END FROM builds WHERE worker_id = ANY ($1) AND ` + unheard + ` ORDER BY handed, seq FOR NO KEY UPDATE SKIP LOCKED`
+
+	// unheard is true for a held build of which its worker has sent nothing yet. One that needs a
+	// feature is building from the start, because controllers of an older release repeat the hand-out
+	// of assigned builds, and their jobs don't say that a build has inputs.
+	unheard = `(state = 'assigned' OR state = 'building' AND last_seen_at IS NULL)`
 
 	pending = `SELECT ` + claimColumns + ` FROM builds WHERE state = 'pending' AND `
 	forUs   = ` FOR NO KEY UPDATE SKIP LOCKED`
@@ -74,9 +81,9 @@ SELECT ` + claimColumns + `, last_seen_at IS NULL OR started_at > now() - interv
 const (
 	sqlAssignBuilds = `/* assign_builds */
 WITH b AS (
-	UPDATE builds SET state = 'assigned', worker_id = a.worker, attempt = attempt + 1, handed = a.hand_out,
+	UPDATE builds SET state = CASE WHEN a.features THEN 'building' ELSE 'assigned' END, worker_id = a.worker, attempt = attempt + 1, handed = a.hand_out,
 		started_at = now(), last_seen_at = NULL, updated_at = now(), log_lines = log_lines + 1
-	FROM unnest($1::tid[], $2::text[], $3::bigint[]) AS a(version, worker, hand_out)
+	FROM unnest($1::tid[], $2::text[], $3::bigint[], $4::bool[]) AS a(version, worker, hand_out, features)
 	WHERE builds.ctid = a.version
 	RETURNING seq, log_lines, worker_id, attempt
 )
@@ -93,8 +100,10 @@ FROM unnest($1::tid[], $2::bigint[], $3::bigint[], $4::int[]) AS p(version, used
 	// sqlRepeatBuilds restarts the build timeout of builds that are handed out again, because
 	// their workers may learn of them only now. It does so once, and again within two minutes
 	// of the hand-out, because several replies in a row may be lost. Later hand-outs don't
-	// restart it, so that a worker that never starts a build can't keep it.
-	sqlRepeatBuilds = `/* repeat_builds */ UPDATE builds SET last_seen_at = now() WHERE seq = ANY ($1)`
+	// restart it, so that a worker that never starts a build can't keep it. The last heartbeat of
+	// one that needs a feature stays NULL; see unheard.
+	sqlRepeatBuilds = `/* repeat_builds */ UPDATE builds SET last_seen_at = CASE state WHEN 'assigned' THEN now() END,
+	started_at = CASE state WHEN 'assigned' THEN started_at ELSE now() END WHERE seq = ANY ($1)`
 
 	sqlCommit   = `/* commit */ COMMIT`
 	sqlRollback = `/* rollback */ ROLLBACK`
@@ -238,7 +247,7 @@ func (q *Queue) assign(ctx context.Context, turns []*turn, whole bool) error {
 		var err error
 		if h, err = q.lock(ctx, c, turns, p); err == nil {
 			d = decide(turns, h)
-			err = q.write(ctx, c, &d)
+			err = q.write(ctx, c, &d, h.classes)
 		}
 		if err != nil {
 			endTransaction(ctx, c)
@@ -360,17 +369,18 @@ func (h *held) scanPending(rows pgx.Rows) error {
 
 // write is the second round trip. A transaction that writes nothing is rolled back, because
 // that needs no write to the disk.
-func (q *Queue) write(ctx context.Context, c *pgx.Conn, d *decision) error {
+func (q *Queue) write(ctx context.Context, c *pgx.Conn, d *decision, classes []store.Class) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
 	batch := &pgx.Batch{}
 	if n := len(d.handOuts); n > 0 {
-		builds, workers, counters := make([]pgtype.TID, n), make([]string, n), make([]int64, n)
+		builds, workers, counters, features := make([]pgtype.TID, n), make([]string, n), make([]int64, n), make([]bool, n)
 		for i, o := range d.handOuts {
 			builds[i], workers[i], counters[i] = o.version, o.to.ID, int64(o.number)
+			features[i] = slices.ContainsFunc(classes, func(c store.Class) bool { return c.ID == o.ClassID && c.Require.Features() != "" })
 		}
-		batch.Queue(sqlAssignBuilds, builds, workers, counters).Exec(func(tag pgconn.CommandTag) error {
+		batch.Queue(sqlAssignBuilds, builds, workers, counters, features).Exec(func(tag pgconn.CommandTag) error {
 			d.stored = true
 			return written(tag, n)
 		})

@@ -25,8 +25,7 @@ type relation struct {
 	holder      string // worker_id
 	lastHolder  string // last_worker_id
 	attempt     int
-	// began is true if this heartbeat changed the build from assigned to building. Only
-	// sqlRecordBeat sets it.
+	// began is true if this was the first heartbeat of the attempt. Only sqlRecordBeat sets it.
 	began bool
 	// worker is the worker's number and the highest counter that it has used. Only
 	// sqlRecordBeat sets it.
@@ -118,7 +117,7 @@ func (b *Builds) Held(ctx context.Context, s store.Heartbeat) (build store.Build
 //	        log lines; both are false for a worker that may not send this heartbeat
 //	w       updates the workers, which are locked before the builds
 //	a       locks the builds that a heartbeat changes, if its worker still has the build in this
-//	        attempt, and reads whether they are still assigned, because only one of several
+//	        attempt, and reads whether there was none before, because only one of several
 //	        heartbeats that arrive together may begin a build
 //	b       updates the builds. Their locks make the lines of each visible in the order of their
 //	        numbers, so that a reader who continues after the last line misses none. The lines
@@ -157,14 +156,14 @@ WITH r AS MATERIALIZED (
 	WHERE id = ANY (ARRAY(SELECT id FROM lw))
 	RETURNING id
 ), a AS MATERIALIZED (
-	SELECT b.seq, b.state = 'assigned' AS begins FROM r JOIN builds b USING (seq)
+	SELECT b.seq, b.state = 'assigned' OR b.state = 'building' AND b.last_seen_at IS NULL AS begins FROM r JOIN builds b USING (seq)
 	WHERE (r.lines OR r.due AND r.state IN ('assigned', 'building')) AND (NOT r.due OR r.worker = ANY (ARRAY(SELECT id FROM w)))
 		AND b.worker_id = r.worker AND b.attempt = r.attempt
 	ORDER BY b.seq FOR NO KEY UPDATE OF b SKIP LOCKED
 ), b AS (
 	UPDATE builds SET
 		state = CASE builds.state WHEN 'assigned' THEN 'building' ELSE builds.state END,
-		updated_at = CASE builds.state WHEN 'assigned' THEN now() ELSE updated_at END,
+		updated_at = CASE WHEN builds.state = 'assigned' OR builds.state = 'building' AND builds.last_seen_at IS NULL THEN now() ELSE updated_at END,
 		last_seen_at = CASE WHEN builds.state IN ('assigned', 'building') THEN now() ELSE last_seen_at END,
 		log_bytes = builds.log_bytes + CASE WHEN lines THEN bytes ELSE 0 END,
 		log_lines = log_lines + CASE WHEN lines

@@ -76,8 +76,16 @@ func TestInputsAreKeptAndDecideWhoGetsTheBuild(t *testing.T) {
 	require.Equal(t, store.InvalidArgument, store.CodeOf(err), "more than older controllers read")
 }
 
-// assign010 polls as takt 0.1.0 does, and returns the build that its worker gets.
-func (c *client) assign010() (build string) {
+// assign010 polls as takt 0.1.0 does, and returns the build that its worker gets. It passes over the
+// builds skip.
+func (c *client) assign010(skip ...int64) (build string) {
+	c.t.Helper()
+	build, err := c.try010(append([]int64{}, skip...))
+	require.NoError(c.t, err)
+	return build
+}
+
+func (c *client) try010(skip []int64) (build string, err error) {
 	c.t.Helper()
 	sql, err := os.ReadFile("testdata/assign-0.1.0.sql")
 	require.NoError(c.t, err)
@@ -85,7 +93,7 @@ func (c *client) assign010() (build string) {
 	require.NoError(c.t, c.Pool.QueryRow(c.t.Context(), `SELECT ctid FROM workers WHERE number = $1`, c.number).Scan(&at))
 	rows, err := c.Pool.Query(c.t.Context(), string(sql), pgx.NamedArgs{
 		"numbers": []int64{int64(c.number)}, "addresses": []pgtype.TID{at}, "shown": []*int64{nil}, "used": []int64{0}, "parked": []*int64{nil},
-		"reconcile": []bool{false}, "listed": []string{}, "skip": []int64{}, "spare": false, "from_all": 0, "from_ios": 0, "from_android": 0, "below": true,
+		"reconcile": []bool{false}, "listed": []string{}, "skip": skip, "spare": false, "from_all": 0, "from_ios": 0, "from_android": 0, "below": true,
 	})
 	require.NoError(c.t, err)
 	served := 0
@@ -96,27 +104,46 @@ func (c *client) assign010() (build string) {
 		build, _ = values[11].(string)
 		served++
 	}
-	require.NoError(c.t, rows.Err())
-	require.Equal(c.t, 1, served)
-	return build
+	if rows.Err() == nil {
+		require.Equal(c.t, 1, served)
+	}
+	return build, rows.Err()
 }
 
-// Its jobs would not say that the build has inputs, so it gives it to no worker at all.
+// fail010 is how takt 0.1.0 fails a build that the database refuses to assign.
+const fail010 = `UPDATE builds SET state = 'failed', error_message = 'Build cannot be assigned: the database refuses it', completed_at = now(), updated_at = now() WHERE id = $1`
+
+// Its jobs would not say that the build has inputs, so it gives it to no worker at all. It can't fail
+// the build either, so it passes over it.
 func TestRelease010HandsOutNoBuildThatNeedsAFeature(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.except = append(b.except, "lines") // 0.1.0 numbers none
+	skip := []int64{}
+	refused := func(w *client, build string) {
+		t.Helper()
+		_, err := w.try010(skip)
+		_, failed := b.Pool.Exec(t.Context(), fail010, build)
+		for _, err := range []error{err, failed} {
+			is, _ := errors.AsType[*pgconn.PgError](err)
+			require.NotNil(t, is, "%v", err)
+			require.Equal(t, "P0001", is.Code, "an error of the build, not of the database")
+			require.Contains(t, is.Message, build)
+		}
+		skip = append(skip, b.find(build).Seq)
+	}
 	i := everything()
 	var need []store.Build
 	for _, one := range []store.Inputs{i, {Params: i.Params}, {Secrets: i.Secrets}, {Timeout: i.Timeout}, {RetryOn: i.RetryOn}} {
 		build := b.build(with(one), requires("gpu"))
-		require.Empty(t, b.worker(able("gpu", "1")).assign010())
-		require.Equal(t, store.Pending, b.find(build.ID).State, "and it is not failed")
+		refused(b.worker(able("gpu", "1")), build.ID)
 		need = append(need, build)
 	}
 	waits := b.build()
 	b.exec(`UPDATE builds SET class = 0 WHERE id = $1`, waits.ID)
-	require.Empty(t, b.worker(able()).assign010(), "it waits for its retry")
+	refused(b.worker(able()), waits.ID) // until its retry
+	behind := b.build()
+	require.Equal(t, behind.ID, b.worker().assign010(skip...))
 	b.exec(`UPDATE builds SET state = 'cancelled', completed_at = now() WHERE state = 'pending'`)
 	for _, edit := range []func(*store.Submission){requires(""), requires("gpu"), requires("takt.env"), with(store.Inputs{MaxAttempts: 1}), with(store.Inputs{Facts: i.Facts})} {
 		build := b.build(edit)
@@ -124,6 +151,98 @@ func TestRelease010HandsOutNoBuildThatNeedsAFeature(t *testing.T) {
 	}
 	b.exec(`UPDATE builds SET state = 'pending', completed_at = NULL WHERE id = $1`, need[0].ID)
 	b.worker(able("gpu", "1")).gets(need[0].ID)
+}
+
+// repeatBefore is how 0e9fdba2 finds the builds that worker $1 may not have received. 0.1.0 does in
+// assign010.
+const repeatBefore = `SELECT id FROM builds WHERE worker_id = $1 AND state = 'assigned' FOR NO KEY UPDATE SKIP LOCKED`
+
+func TestOlderControllersRepeatNoHandOutOfABuildThatNeedsAFeature(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	repeats := func(w *client, want string) {
+		t.Helper()
+		require.Equal(t, want, w.assign010())
+		rows, err := b.Pool.Query(t.Context(), repeatBefore, w.id)
+		require.NoError(t, err)
+		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		require.Equal(t, want != "", slices.Contains(found, want), found)
+	}
+	labels, w := b.build(func(s *store.Submission) { s.Labels = store.Labels{"a": "b"} }), b.worker()
+	w.lost()
+	repeats(w, labels.ID) // it needs nothing of a worker
+	build, w := b.build(with(store.Inputs{Params: store.Params{"A": "1"}})), b.worker(able())
+	w.lost()
+	repeats(w, "")
+	got := w.gets(build.ID)
+	require.True(t, got.Redelivered)
+	require.True(t, got.Jobs.First().HasInputs)
+	repeats(w, "")
+	require.NoError(t, w.registers("", able()))
+	repeats(w, "")
+	w.gets(build.ID) // it has a new number
+	began := func() bool { return must(b.builds.RecordHeartbeat(t.Context(), w.heartbeat(build.ID)))(t).Began }
+	require.True(t, began())
+	require.False(t, began())
+	w.gets("")
+	require.NoError(t, w.registers("", able(), func(r *store.Registration) { r.Reports, r.Running = true, []string{build.ID} }))
+	w.gets("")
+	w.finishes(build.ID)
+
+	next := b.build(with(store.Inputs{Params: store.Params{"A": "1"}, MaxAttempts: 1}))
+	w.lost()
+	require.NoError(t, w.registers("", able(), func(r *store.Registration) { r.Reports = true }))
+	require.Equal(t, store.Pending, b.find(next.ID).State, "it had not begun, so no attempt is lost")
+}
+
+// loseBefore is how older controllers count a lost attempt, backBefore how 0e9fdba2 takes a build back
+// from a worker that could not run it.
+const (
+	loseBefore = `UPDATE builds SET state = CASE WHEN lost + 1 < 3 THEN 'pending' ELSE 'failed' END, lost = lost + 1, last_worker_id = worker_id,
+	worker_id = CASE WHEN lost + 1 < 3 THEN NULL ELSE worker_id END, started_at = CASE WHEN lost + 1 < 3 THEN NULL ELSE started_at END,
+	last_seen_at = CASE WHEN lost + 1 < 3 THEN NULL ELSE last_seen_at END, completed_at = CASE WHEN lost + 1 < 3 THEN NULL ELSE now() END,
+	error_message = CASE WHEN lost + 1 < 3 THEN NULL ELSE 'Build timeout' END, updated_at = now() WHERE id = $1 RETURNING state`
+	backBefore = `UPDATE builds SET given_back = given_back + 1, state = 'pending', worker_id = NULL, last_worker_id = worker_id, started_at = NULL, last_seen_at = NULL,
+	updated_at = now(), log_lines = log_lines + 1 WHERE id = $1 RETURNING state`
+)
+
+func TestOlderControllersCountTheAttemptsThatABuildWasSubmittedWith(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.except = append(b.except, "lines", "worker_held", "worker_status")
+	for name, c := range map[string]struct {
+		inputs *store.Inputs
+		how    string
+		want   []store.BuildState
+	}{
+		"as many as usual": {nil, loseBefore, []store.BuildState{store.Pending, store.Pending, store.Failed}},
+		"no number":        {&store.Inputs{Timeout: time.Hour}, loseBefore, []store.BuildState{store.Pending, store.Pending, store.Failed}},
+		"fewer":            {&store.Inputs{MaxAttempts: 2}, loseBefore, []store.BuildState{store.Pending, store.Failed}},
+		"one":              {&store.Inputs{MaxAttempts: 1}, loseBefore, []store.BuildState{store.Failed}},
+		"more":             {&store.Inputs{MaxAttempts: 4}, loseBefore, []store.BuildState{store.Pending, store.Pending, store.Pending, store.Failed}},
+		"given back":       {&store.Inputs{MaxAttempts: 2}, backBefore, []store.BuildState{store.Pending, store.Failed}},
+		"given back often": {nil, backBefore, []store.BuildState{store.Pending, store.Pending, store.Pending, store.Pending}},
+	} {
+		build := b.build(func(s *store.Submission) { s.Inputs = c.inputs })
+		for i, want := range c.want {
+			w := b.worker(able())
+			w.gets(build.ID)
+			var is store.BuildState
+			require.NoError(t, b.Pool.QueryRow(t.Context(), c.how, build.ID).Scan(&is))
+			require.Equal(t, want, is, "%s, attempt %d", name, i+1)
+			switch found := b.find(build.ID); is {
+			case store.Failed:
+				require.Equal(t, w.id, found.WorkerID, name)
+				require.NotEmpty(t, found.ErrorMessage, name)
+			default:
+				require.Empty(t, found.ErrorMessage, name)
+			}
+		}
+		if c.inputs == nil && c.how == backBefore {
+			require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
+		}
+	}
 }
 
 // The statement of a retry of takt 0.1.0, and of 0e9fdba2 as far as it matters.

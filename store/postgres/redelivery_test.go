@@ -8,10 +8,25 @@ import (
 	"takt/store"
 )
 
-// A build that is assigned and not acknowledged is handed out again when the
-// poll shows that the reply may be lost.
+// whatItNeeds are builds that are assigned first, and builds that need a feature, which are building
+// from the start.
+func whatItNeeds(t *testing.T, f func(b *fixture, edit func(*store.Submission))) {
+	t.Helper()
+	for name, i := range map[string]*store.Inputs{"nothing": nil, "parameters": {Params: store.Params{"A": "1"}}} {
+		inDatabase(t, name, func(b *fixture) { f(b, func(s *store.Submission) { s.Inputs = i }) })
+	}
+}
+
+// A build that its worker has not acknowledged is handed out again when the poll shows that the reply
+// may be lost.
 func TestRedelivery(t *testing.T) {
 	t.Parallel()
+	for name, i := range map[string]*store.Inputs{"nothing": nil, "parameters": {Params: store.Params{"A": "1"}}} {
+		t.Run(name, func(t *testing.T) { redelivers(t, func(s *store.Submission) { s.Inputs = i }) })
+	}
+}
+
+func redelivers(t *testing.T, edit func(*store.Submission)) {
 	type poll func(c *client, held string) []func(*store.Poll)
 	plain := func(*client, string) []func(*store.Poll) { return nil }
 	noToken := func(c *client, _ string) []func(*store.Poll) { return []func(*store.Poll){c.byID()} }
@@ -40,8 +55,8 @@ func TestRedelivery(t *testing.T) {
 		"two slots, not listed but acknowledged":    {slots: 2, touch: true, poll: listingOther, second: true},
 	} {
 		inDatabase(t, name, func(b *fixture) {
-			first, second := b.build(), b.build()
-			w := b.worker(slots(c.slots))
+			first, second := b.build(edit), b.build(edit)
+			w := b.worker(slots(c.slots), able())
 			r := w.lost()
 			require.Equal(b.t, first.ID, jobID(r))
 			if !c.lost {
@@ -92,38 +107,39 @@ func TestABuildThatEndedIsNotHandedOutAgain(t *testing.T) {
 // Replies may be lost again and again.
 func TestTheSilenceOfABuildBeginsAnewForTwoMinutes(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.lost()
-	age := func(seconds int) {
-		b.exec(`UPDATE builds SET started_at = started_at - $1 * interval '1 s', last_seen_at = last_seen_at - $1 * interval '1 s'`, seconds)
-	}
-	for range 2 {
-		age(50)
-		require.True(t, w.gets(build.ID).Redelivered)
-	}
-	age(280)
-	require.Empty(t, b.sweep().Requeued, "330 s after the second hand-out, and 280 s after the third")
-	require.True(t, w.gets(build.ID).Redelivered)
-	age(30)
-	require.Len(t, b.sweep().Requeued, 1, "it never begins")
+	whatItNeeds(t, func(b *fixture, edit func(*store.Submission)) {
+		build := b.build(edit)
+		w := b.worker(able())
+		w.lost()
+		for range 2 {
+			b.passes(50)
+			require.True(b.t, w.gets(build.ID).Redelivered)
+		}
+		b.passes(280)
+		require.Empty(b.t, b.sweep().Requeued, "330 s after the second hand-out, and 280 s after the third")
+		require.True(b.t, w.gets(build.ID).Redelivered)
+		b.passes(30)
+		require.Len(b.t, b.sweep().Requeued, 1, "it never begins")
+	})
+}
+
+// passes makes all builds older.
+func (b *fixture) passes(seconds int) {
+	b.exec(`UPDATE builds SET started_at = started_at - s, last_seen_at = last_seen_at - s, updated_at = updated_at - s FROM make_interval(secs => $1) s`, seconds)
 }
 
 func TestTheSilenceOfABuildBeginsAnewWithItsSecondHandOut(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	build := b.build()
-	w := b.worker()
-	w.lost()
-	age := func() {
-		b.exec(`UPDATE builds SET started_at = started_at - interval '200 s', last_seen_at = last_seen_at - interval '200 s'`)
-	}
-	age()
-	require.True(t, w.gets(build.ID).Redelivered)
-	age()
-	require.Empty(t, b.sweep().Requeued, "400 s after the first hand-out, and 200 s after the second")
-	require.True(t, w.gets(build.ID).Redelivered)
-	age()
-	require.Len(t, b.sweep().Requeued, 1, "it never begins")
+	whatItNeeds(t, func(b *fixture, edit func(*store.Submission)) {
+		build := b.build(edit)
+		w := b.worker(able())
+		w.lost()
+		b.passes(200)
+		require.True(b.t, w.gets(build.ID).Redelivered)
+		b.passes(200)
+		require.Empty(b.t, b.sweep().Requeued, "400 s after the first hand-out, and 200 s after the second")
+		require.True(b.t, w.gets(build.ID).Redelivered)
+		b.passes(200)
+		require.Len(b.t, b.sweep().Requeued, 1, "it never begins")
+	})
 }

@@ -75,15 +75,15 @@ WITH known AS (
 SELECT true, number, used, status, draining FROM known WHERE (SELECT count(*) FROM told) > 0
 UNION ALL SELECT false, number, used, status, draining FROM added`
 
-// sqlMakeDue gives the assigned builds of worker $1 new counters above that of its new token,
+// sqlMakeDue gives the builds of worker $1 of which it has sent nothing new counters above that of its new token,
 // so that each is handed out again. The worker is locked. $2 limits them to the gap that
 // sqlRegister leaves between the token's counter and that of the next hand-out.
 const sqlMakeDue = `/* make_due */
 UPDATE builds b SET handed = w.used + 1 + d.n
 FROM workers w, (
-	SELECT seq, row_number() OVER (ORDER BY handed, seq) AS n FROM builds WHERE worker_id = $1 AND state = 'assigned' LIMIT $2
+	SELECT seq, row_number() OVER (ORDER BY handed, seq) AS n FROM builds WHERE worker_id = $1 AND ` + unheard + ` LIMIT $2
 ) d
-WHERE w.id = $1 AND b.seq = d.seq AND b.worker_id = $1 AND b.state = 'assigned'`
+WHERE w.id = $1 AND b.seq = d.seq AND b.worker_id = $1 AND (b.state = 'assigned' OR b.state = 'building' AND b.last_seen_at IS NULL)`
 
 // sqlLoseUnlisted takes from worker $1 the builds that it does not list in $2. The attempts
 // of those that it had begun are lost; the others become pending again. sqlRegister has
@@ -91,12 +91,12 @@ WHERE w.id = $1 AND b.seq = d.seq AND b.worker_id = $1 AND b.state = 'assigned'`
 const sqlLoseUnlisted = `/* lose_unlisted */
 WITH b AS (
 	UPDATE builds SET` + lostColumns + `
-	WHERE worker_id = $1 AND state = 'building' AND id <> ALL ($2::text[])
+	WHERE worker_id = $1 AND state = 'building' AND last_seen_at IS NOT NULL AND id <> ALL ($2::text[])
 	RETURNING seq, id, platform, class, position, state, attempt, submitted_at, log_lines,
 		'Worker ' || $1 || ' runs this build no more: attempt ' || attempt || ' is lost' AS why
 ), g AS (
 	UPDATE builds SET` + pendingAgain + `
-	WHERE worker_id = $1 AND state = 'assigned' AND id <> ALL ($2::text[])
+	WHERE worker_id = $1 AND ` + unheard + ` AND id <> ALL ($2::text[])
 	RETURNING seq, id, platform, class, position, state, attempt, submitted_at, log_lines, 'Worker ' || $1 || ' gave this build back' AS why
 ), gone AS (
 	SELECT * FROM b UNION ALL SELECT * FROM g

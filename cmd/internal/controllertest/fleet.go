@@ -40,7 +40,7 @@ func (c *Controller) register(_ http.ResponseWriter, r *http.Request) (int, any)
 		c.giveBack(known.ID, in.ActiveBuilds)
 	}
 	known.token, known.before = store.NewBuildToken()[:32], ""
-	return http.StatusOK, api.Registered{ID: in.ID, AccessToken: known.token, Status: status, Message: "Worker " + status, BaseImageID: c.image}
+	return http.StatusOK, api.Registered{ID: in.ID, AccessToken: known.token, Status: status, Message: "Worker " + status, BaseImageID: c.image, Features: can.Features}
 }
 
 // giveBack makes the builds pending that a worker holds but does not list.

@@ -66,6 +66,9 @@ type Config struct {
 	Patience time.Duration
 	// Backoff paces every repeat. Defaults to 500 ms … 30 s.
 	Backoff backoff.Backoff
+	// Again paces registrations while controllers of an earlier release answer them, because these
+	// don't record what the worker can do. Defaults to 1 min … 10 min.
+	Again backoff.Backoff
 	// KeyExposed is a file in which builds can read a key of the worker; "" for none.
 	KeyExposed string
 	// Limits bound what an archive may unpack to.
@@ -84,6 +87,9 @@ func (c Config) withDefaults() Config {
 	c.KillGrace = cmp.Or(c.KillGrace, 10*time.Second)
 	c.StopGrace = cmp.Or(c.StopGrace, 10*time.Second)
 	c.Patience = cmp.Or(c.Patience, 6*time.Hour)
+	if c.Again == (backoff.Backoff{}) {
+		c.Again = backoff.Backoff{Min: time.Minute, Max: 10 * time.Minute}
+	}
 	c.Logs = c.Logs.withDefaults()
 	if c.Resources.Disk > 0 {
 		c.Limits.Bytes = min(cmp.Or(c.Limits.Bytes, c.Resources.Disk), c.Resources.Disk)

@@ -19,6 +19,7 @@ import (
 	"takt/cmd/internal/controllertest"
 	"takt/http/api"
 	"takt/store"
+	"takt/store/backoff"
 )
 
 // requests records polls and registrations.
@@ -135,4 +136,33 @@ func TestNumbersOfRegistrationsGrowOverProcesses(t *testing.T) {
 	last = 0
 	next(now)
 	require.Less(t, last, now.Add(time.Minute).UnixMilli(), "what is no number is none")
+}
+
+// A controller of an earlier release records no features. Behind a load balancer, the next
+// registration may reach a newer one.
+func TestAWorkerRegistersAgainUntilAControllerKnowsItsFeatures(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, copyBuild, func(c *Config) { c.Again, c.PollWait = backoff.Backoff{Max: time.Millisecond}, time.Second })
+	var seen each
+	b.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/register") && seen.next(r) <= 2 {
+			body, _ := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(bytes.ReplaceAll(body, []byte(`"features"`), []byte(`"unknown"`))))
+		}
+		return false
+	})
+	b.start(t)
+	known := func() bool { return len(b.Workers()) == 1 && len(b.Workers()[0].Capabilities.Features) > 0 }
+	b.Await(t, "a controller knows its features", known)
+	for range 3 {
+		b.completes(t) // each needs polls
+	}
+	require.Equal(t, 3, b.Workers()[0].Registrations, "and it need not register any more")
+	b.drain()
+	require.Zero(t, b.worker.older)
+
+	as := b.worker.registration()
+	b.worker.older = 2
+	require.NotEqual(t, as, b.worker.registration(), "the next process does not resume such a session")
+	require.Equal(t, string(as)+"\nolder", string(b.worker.registration()))
 }

@@ -27,7 +27,7 @@ var (
 )
 
 // errUnregistered is why a worker registers instead of polling.
-var errUnregistered = errors.New("the last registration was not answered")
+var errUnregistered = errors.New("the last registration was not answered, or by a controller of an earlier release")
 
 // Worker takes builds from a controller and runs them.
 type Worker struct {
@@ -57,6 +57,10 @@ type Worker struct {
 	id    string
 	// unanswered is true from sending a registration until one is answered.
 	unanswered bool
+	// older counts the last registrations in a row that controllers of an earlier release answered. The
+	// next one is due at again, because a newer controller may get it.
+	older int
+	again time.Time
 	// image is the base image that the controller named last, "" for none.
 	image string
 
@@ -296,9 +300,9 @@ func (w *Worker) next(ctx context.Context, n int) []api.Job {
 }
 
 // poll asks for n builds, unless the last registration was not answered: that may still be
-// executed, and would then take the builds away.
+// executed, and would then take the builds away. Nor does it if another registration is due.
 func (w *Worker) poll(ctx context.Context, n int) (api.PollReply, error) {
-	if w.unanswered {
+	if w.unanswered || w.older > 0 && !time.Now().Before(w.again) {
 		return api.PollReply{}, errUnregistered
 	}
 	if n > 1 && w.exhausted(ctx) {
@@ -315,7 +319,7 @@ func (w *Worker) poll(ctx context.Context, n int) (api.PollReply, error) {
 func (w *Worker) recover(ctx context.Context, err error, failures int) {
 	status := client.StatusOf(err)
 	duplicate := store.CodeOf(err) == store.DuplicateWorker
-	again := w.unanswered || status == http.StatusUnauthorized || status == http.StatusNotFound || duplicate
+	again := errors.Is(err, errUnregistered) || status == http.StatusUnauthorized || status == http.StatusNotFound || duplicate
 	if !again || failures > 0 || duplicate {
 		wait := w.cfg.Backoff.WaitAtLeast(failures, client.RetryAfter(err))
 		w.waiting("poll")(err, wait)
@@ -362,9 +366,9 @@ func (w *Worker) capabilities() json.RawMessage {
 }
 
 // registration identifies what a token was issued for: a worker that would register
-// something else has to register.
+// something else has to register, and one that an earlier release registered.
 func (w *Worker) registration() []byte {
-	return fmt.Appendf(nil, "%s\n%s\n%s\n%s\n%s", w.api.BaseURL(), w.id, w.state.instance, w.cfg.Name, w.capabilities())
+	return fmt.Appendf(nil, "%s\n%s\n%s\n%s\n%s%s", w.api.BaseURL(), w.id, w.state.instance, w.cfg.Name, w.capabilities(), strings.Repeat("\nolder", min(w.older, 1)))
 }
 
 // keep stores the token of the last reply, also for the worker after a restart. The file
@@ -432,6 +436,12 @@ func (w *Worker) register(ctx context.Context) error {
 		}
 	}
 	w.unanswered = false
+	if len(reply.Features) > 0 {
+		w.older = 0
+	} else {
+		w.again = time.Now().Add(w.cfg.Again.Wait(w.older))
+		w.older++
+	}
 	w.know(reply.ID, reply.BaseImageID)
 	w.keep(reply.AccessToken)
 	w.log.Info().Str("worker", w.id).Str("name", w.cfg.Name).Msg(reply.Status)

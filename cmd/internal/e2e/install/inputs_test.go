@@ -87,12 +87,21 @@ func TestInstallOlderControllersKeepInputs(t *testing.T) {
 		})
 		return job
 	}
+	gets := func(at *process.Controller, w *api.Registered, id string) { // the controller learns of the build within moments
+		t.Helper()
+		var job *api.Job
+		takttest.Eventually(t, "the worker gets the build", func() bool { job = polls(at, w); return job != nil })
+		require.Equal(t, id, job.ID)
+	}
 	state := func(id string) string { return takttest.Answer(t, n, "SELECT state FROM builds WHERE id = '"+id+"'") }
 	const features = `"features":["env","exit","timeout"],"max_timeout":14400`
 	params := client.Submit{Inputs: store.Inputs{Params: store.Params{"BUILD_NUMBER": "42"}}}
 
 	known := register(ours, `{`+features+`}`)
 	takttest.Call(t, ours, api.DrainWorker, api.WorkerOrder{ID: api.WorkerID(known.ID)}) // it could take the build, and gets nothing for now
+	once := submit(client.Submit{Inputs: store.Inputs{MaxAttempts: 1}})
+	silent := register(second, `{}`)
+	gets(second, &silent, once) // and it is not heard of again
 	build := submit(params)
 	for _, at := range all {
 		for _, from := range all {
@@ -121,28 +130,41 @@ func TestInstallOlderControllersKeepInputs(t *testing.T) {
 	}
 	require.Equal(t, "1", takttest.Answer(t, n, "SELECT count(*)::text FROM builds WHERE state = 'pending'"), "refused retries leave nothing")
 
+	plains := []string{submit(client.Submit{}), submit(client.Submit{})}
+	for _, id := range plains { // they are behind it
+		old := register(first, `{}`)
+		gets(first, &old, id)
+	}
+	require.Equal(t, string(store.Pending), state(build))
+
 	able := register(ours, `{`+features+`}`)
 	for _, at := range []*process.Controller{first, second} {
 		require.Nil(t, polls(at, &able), "their jobs would not say that the build has inputs")
 	}
 	require.Equal(t, string(store.Pending), state(build))
+	lost := able
+	require.Equal(t, build, polls(ours, &lost).ID)
+	for _, at := range []*process.Controller{first, second} { // the reply was lost
+		for _, p := range []client.Poll{{Token: able.AccessToken}, {Token: able.AccessToken, Active: []string{}}, {WorkerID: able.ID}} {
+			again(func(ctx context.Context) error {
+				r, err := at.Client.Poll(ctx, p)
+				require.Nil(t, r.Job, "its job would not say that the build has inputs")
+				return err
+			})
+		}
+	}
 	job := polls(ours, &able)
 	require.Equal(t, build, job.ID)
+	require.Equal(t, 1, job.Attempt)
+	require.NotNil(t, job.InputsURL)
 	inputs := takttest.Call(t, ours, api.FetchInputs, api.Holding{ID: api.BuildID(build), WorkerID: api.HolderID(able.ID)})
 	require.Equal(t, map[string]string{"BUILD_NUMBER": "42"}, inputs.Params)
 	_, err = ours.Client.Upload(t.Context(), client.Upload{Held: client.Held{BuildID: build, WorkerID: able.ID}, ErrorMessage: "enough"})
 	require.NoError(t, err)
 
-	plain := submit(client.Submit{})
-	old := register(first, `{}`)
-	gets := func(at *process.Controller, w *api.Registered, id string) { // the controller learns of the build within moments
-		t.Helper()
-		var job *api.Job
-		takttest.Eventually(t, "the worker gets the build", func() bool { job = polls(at, w); return job != nil })
-		require.Equal(t, id, job.ID)
-	}
-	gets(first, &old, plain) // builds without inputs go everywhere
-	plain = submit(client.Submit{Require: "pool=a"})
+	plain := submit(client.Submit{Require: "pool=a"})
 	labelled := register(second, `{"labels":{"pool":"a"}}`)
-	gets(second, &labelled, plain)
+	gets(second, &labelled, plain) // builds without inputs go everywhere
+	takttest.Eventually(t, "the silent worker loses the build", func() bool { return state(once) != string(store.Building) && state(once) != string(store.Assigned) })
+	require.Equal(t, string(store.Failed), state(once), "it has one attempt")
 }
