@@ -54,31 +54,37 @@ EXECUTE FUNCTION forget_features();
 -- Keeps builds that need a feature, and those that wait for their retry (class 0), from 0.1.0, which
 -- claims by state and platform alone. It fails a build that the database refuses to assign. If the
 -- database refuses that too, it passes over the build from then on, and goes on with those behind.
--- It is the only release that changes a build without a numbered line in its log. 0e9fdba2 can't
--- read classes that require a feature, and claims nothing of them.
+-- 0e9fdba2 can't read classes that require a feature, and claims nothing of them.
 CREATE OR REPLACE FUNCTION keep_from_010() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NEW.class = 0 OR EXISTS (SELECT FROM build_classes WHERE id = NEW.class AND require LIKE '%takt:%') THEN
+    IF OLD.state = 'pending' AND (NEW.class = 0 OR EXISTS (SELECT FROM build_classes WHERE id = NEW.class AND require LIKE '%takt:%')) THEN
         RAISE EXCEPTION 'build % waits for a newer controller: this release of takt would run it without its parameters, secrets or limits', NEW.id;
     END IF;
     RETURN NEW;
 END $$;
 
+-- The conditions are short, because each statement that sets the column parses them. 0.1.0 is the
+-- only release that hands a build out without a numbered line in its log.
 -- contract: 0.1.0 gives the polling worker the next build then
-CREATE OR REPLACE TRIGGER keep_from_010 BEFORE UPDATE OF state ON builds FOR EACH ROW
-WHEN (OLD.state = 'pending' AND NEW.class NOT IN (1, 2) AND NEW.log_lines = OLD.log_lines
-    AND (NEW.state = 'assigned' OR NEW.state = 'failed' AND NEW.error_message = 'Build cannot be assigned: the database refuses it'))
+CREATE OR REPLACE TRIGGER keep_from_010 BEFORE UPDATE OF attempt ON builds FOR EACH ROW
+WHEN (NEW.log_lines = OLD.log_lines)
 EXECUTE FUNCTION keep_from_010();
 
-CREATE OR REPLACE FUNCTION keep_build() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION keep_from_failing() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN NULL;
+    IF NEW.state = 'failed' AND NEW.error_message LIKE 'No worker can take this build: it needs % with %takt:%' THEN
+        RETURN NULL;
+    ELSIF NEW.state = 'failed' AND NEW.log_lines = OLD.log_lines AND NEW.error_message = 'Build cannot be assigned: the database refuses it'
+        AND (NEW.class = 0 OR EXISTS (SELECT FROM build_classes WHERE id = NEW.class AND require LIKE '%takt:%')) THEN
+        RAISE EXCEPTION 'build % waits for a newer controller', NEW.id;
+    END IF;
+    RETURN NEW;
 END $$;
 
--- contract: 0e9fdba2 takes a class that it can't read for one without workers, and would fail its builds with this text
-CREATE OR REPLACE TRIGGER keep_from_unmatched BEFORE UPDATE OF state ON builds FOR EACH ROW
-WHEN (OLD.state = 'pending' AND NEW.state = 'failed' AND NEW.class NOT IN (1, 2) AND NEW.error_message LIKE 'No worker can take this build: it needs % with %takt:%')
-EXECUTE FUNCTION keep_build();
+-- contract: 0.1.0 passes over the build, see above; 0e9fdba2 takes a class that it can't read for one without workers, and would fail its builds with this text
+CREATE OR REPLACE TRIGGER keep_from_failing BEFORE UPDATE OF error_message ON builds FOR EACH ROW
+WHEN (OLD.state = 'pending')
+EXECUTE FUNCTION keep_from_failing();
 
 -- Older controllers count the attempts of all builds alike. Their statements read what became of the
 -- build after this has decided again.
@@ -122,7 +128,7 @@ END $$;
 
 -- contract: 0.1.0 refuses the retry; every other insert is as before
 CREATE OR REPLACE TRIGGER refuse_retry_without_inputs BEFORE INSERT ON builds FOR EACH ROW
-WHEN (NEW.has_inputs IS NULL AND NEW.retry_root IS NOT NULL)
+WHEN (NEW.has_inputs IS NULL)
 EXECUTE FUNCTION refuse_retry_without_inputs();
 
 -- As before, with how the build ended, and the facts of its commit.

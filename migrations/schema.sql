@@ -197,11 +197,11 @@ CREATE INDEX builds_retries ON builds USING btree (retry_root) WHERE ((state = '
 CREATE INDEX builds_unsuccessful ON builds USING btree (seq) WHERE (state = ANY (ARRAY['failed'::text, 'cancelled'::text]));
 CREATE TRIGGER append_log_tail BEFORE UPDATE OF state ON builds FOR EACH ROW WHEN (((old.log_bytes > 50331648) AND (old.state = ANY (ARRAY['assigned'::text, 'building'::text])) AND (new.state <> ALL (ARRAY['assigned'::text, 'building'::text])))) EXECUTE FUNCTION append_log_tail();
 CREATE TRIGGER count_attempts BEFORE UPDATE OF lost, given_back ON builds FOR EACH ROW WHEN ((new.has_inputs AND ((new.lost + new.given_back) > (old.lost + old.given_back)))) EXECUTE FUNCTION count_attempts();
-CREATE TRIGGER keep_from_010 BEFORE UPDATE OF state ON builds FOR EACH ROW WHEN (((old.state = 'pending'::text) AND (new.class <> ALL (ARRAY[1, 2])) AND (new.log_lines = old.log_lines) AND ((new.state = 'assigned'::text) OR ((new.state = 'failed'::text) AND (new.error_message = 'Build cannot be assigned: the database refuses it'::text))))) EXECUTE FUNCTION keep_from_010();
-CREATE TRIGGER keep_from_unmatched BEFORE UPDATE OF state ON builds FOR EACH ROW WHEN (((old.state = 'pending'::text) AND (new.state = 'failed'::text) AND (new.class <> ALL (ARRAY[1, 2])) AND (new.error_message ~~ 'No worker can take this build: it needs % with %takt:%'::text))) EXECUTE FUNCTION keep_build();
+CREATE TRIGGER keep_from_010 BEFORE UPDATE OF attempt ON builds FOR EACH ROW WHEN ((new.log_lines = old.log_lines)) EXECUTE FUNCTION keep_from_010();
+CREATE TRIGGER keep_from_failing BEFORE UPDATE OF error_message ON builds FOR EACH ROW WHEN ((old.state = 'pending'::text)) EXECUTE FUNCTION keep_from_failing();
 CREATE TRIGGER move_build BEFORE UPDATE OF priority ON builds FOR EACH ROW WHEN (((new.priority <> old.priority) AND (new."position" = old."position"))) EXECUTE FUNCTION set_build_position();
 CREATE TRIGGER notice_of_build AFTER UPDATE OF state ON builds FOR EACH ROW WHEN (((new.state <> old.state) AND (new.state = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'pending'::text])))) EXECUTE FUNCTION notice_of_build();
-CREATE TRIGGER refuse_retry_without_inputs BEFORE INSERT ON builds FOR EACH ROW WHEN (((new.has_inputs IS NULL) AND (new.retry_root IS NOT NULL))) EXECUTE FUNCTION refuse_retry_without_inputs();
+CREATE TRIGGER refuse_retry_without_inputs BEFORE INSERT ON builds FOR EACH ROW WHEN ((new.has_inputs IS NULL)) EXECUTE FUNCTION refuse_retry_without_inputs();
 CREATE TRIGGER set_build_class BEFORE INSERT ON builds FOR EACH ROW WHEN ((new.class IS NULL)) EXECUTE FUNCTION set_build_class();
 CREATE TRIGGER set_build_position BEFORE INSERT ON builds FOR EACH ROW WHEN ((new."position" IS NULL)) EXECUTE FUNCTION set_build_position();
 
@@ -596,21 +596,27 @@ BEGIN
     END LOOP;
 END $function$;
 
-CREATE OR REPLACE FUNCTION keep_build()
- RETURNS trigger
- LANGUAGE plpgsql
-AS $function$
-BEGIN
-    RETURN NULL;
-END $function$;
-
 CREATE OR REPLACE FUNCTION keep_from_010()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    IF NEW.class = 0 OR EXISTS (SELECT FROM build_classes WHERE id = NEW.class AND require LIKE '%takt:%') THEN
+    IF OLD.state = 'pending' AND (NEW.class = 0 OR EXISTS (SELECT FROM build_classes WHERE id = NEW.class AND require LIKE '%takt:%')) THEN
         RAISE EXCEPTION 'build % waits for a newer controller: this release of takt would run it without its parameters, secrets or limits', NEW.id;
+    END IF;
+    RETURN NEW;
+END $function$;
+
+CREATE OR REPLACE FUNCTION keep_from_failing()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF NEW.state = 'failed' AND NEW.error_message LIKE 'No worker can take this build: it needs % with %takt:%' THEN
+        RETURN NULL;
+    ELSIF NEW.state = 'failed' AND NEW.log_lines = OLD.log_lines AND NEW.error_message = 'Build cannot be assigned: the database refuses it'
+        AND (NEW.class = 0 OR EXISTS (SELECT FROM build_classes WHERE id = NEW.class AND require LIKE '%takt:%')) THEN
+        RAISE EXCEPTION 'build % waits for a newer controller', NEW.id;
     END IF;
     RETURN NEW;
 END $function$;

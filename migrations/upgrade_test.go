@@ -2,6 +2,7 @@ package migrations_test
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"slices"
 	"testing"
@@ -215,4 +216,47 @@ func TestADatabaseThatALaterReleaseLeftHalfMigratedIsRefused(t *testing.T) {
 	require.NoError(t, json.Unmarshal(row, &is))
 	require.Equal(t, newest+2, is.Version, "left for the later release")
 	require.True(t, is.Dirty)
+}
+
+// Releases before 0028 know nothing of what these builds need, and would run them without it.
+func TestTheWayBackFailsBuildsThatNeedInputs(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	params := func(s *store.Submission) { s.Inputs = &store.Inputs{Params: store.Params{"A": "1"}} }
+	held := storetest.Build(t, db.DB, params)
+	w := storetest.Worker(t, db.DB, func(r *store.Registration) { r.Labels = store.Labels{"takt:env": "1", "pool": "a"} })
+	handed, err := postgres.NewQueue(db.DB, postgres.QueueConfig{}).Assign(t.Context(), []store.Poll{{Worker: w.Token.Worker, WorkerID: w.ID, Shown: w.Token.Counter, Used: w.Token.Counter}})
+	require.NoError(t, err)
+	require.Equal(t, held.ID, handed[0].Jobs.First().BuildID)
+	waiting, plain := storetest.Build(t, db.DB, params), storetest.Build(t, db.DB)
+
+	conn := connect(t, db.Pool.Config().ConnConfig)
+	downs, err := fs.Glob(migrations.Files(), "*.down.sql")
+	require.NoError(t, err)
+	for _, file := range slices.Backward(downs) {
+		if file >= "0028" {
+			text, err := fs.ReadFile(migrations.Files(), file)
+			require.NoError(t, err)
+			_, err = conn.Exec(t.Context(), string(text))
+			require.NoError(t, err)
+		}
+	}
+	state := func(id string) (state string, reason *string) {
+		t.Helper()
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT state, error_message FROM builds WHERE id = $1 AND (completed_at IS NULL) = (state = 'pending')`, id).Scan(&state, &reason))
+		return state, reason
+	}
+	for _, id := range []string{held.ID, waiting.ID} {
+		is, reason := state(id)
+		require.Equal(t, string(store.Failed), is)
+		require.Contains(t, *reason, "submit it again")
+		var line string
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT message FROM build_logs l JOIN builds b ON b.seq = l.build AND b.log_lines = l.number WHERE b.id = $1`, id).Scan(&line))
+		require.Equal(t, *reason, line)
+	}
+	is, _ := state(plain.ID)
+	require.Equal(t, string(store.Pending), is)
+	var free, labels string
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT held || ' ' || status, labels::text FROM workers`).Scan(&free, &labels))
+	require.Equal(t, []string{"0 idle", `{"pool": "a"}`}, []string{free, labels})
 }
