@@ -172,14 +172,14 @@ func TestOlderControllersRepeatNoHandOutOfABuildThatNeedsAFeature(t *testing.T) 
 	labels, w := b.build(func(s *store.Submission) { s.Labels = store.Labels{"a": "b"} }), b.worker()
 	w.lost()
 	repeats(w, labels.ID) // it needs nothing of a worker
-	build, w := b.build(with(store.Inputs{Params: store.Params{"A": "1"}})), b.worker(able())
+	build, w := b.build(with(store.Inputs{Params: store.Params{"A": "1"}})), b.worker(able(), slots(2))
 	w.lost()
 	repeats(w, "")
 	got := w.gets(build.ID)
 	require.True(t, got.Redelivered)
 	require.True(t, got.Jobs.First().HasInputs)
 	repeats(w, "")
-	require.NoError(t, w.registers("", able()))
+	require.NoError(t, w.registers("", able(), slots(2)))
 	repeats(w, "")
 	w.gets(build.ID) // it has a new number
 	began := func() bool { return must(b.builds.RecordHeartbeat(t.Context(), w.heartbeat(build.ID)))(t).Began }
