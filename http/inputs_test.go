@@ -132,7 +132,6 @@ func TestSubmitRefusesWrongInputs(t *testing.T) {
 		"a timeout":          {"timeout", "7201", 400, store.InvalidTimeout, `Invalid request: timeout must be whole seconds from 1 to 7200, got "7201"`},
 		"attempts":           {"max_attempts", "11", 400, store.InvalidMaxAttempts, `Invalid request: max_attempts must be a whole number from 1 to 10, got "11"`},
 		"exit codes":         {"retry_on", "[0]", 400, store.InvalidRetryOn, ""},
-		"retries by code":    {"retry_on", "[75]", 422, store.RetryOnUnsupported, "Invalid request: retry_on: this controller does not retry builds by exit code yet"},
 		"a commit":           {"commit", "HEAD", 400, store.InvalidFact, "Invalid request: commit: must be 7 to 64 hexadecimal digits"},
 		"a branch":           {"branch", "a\nb", 400, store.InvalidFact, ""},
 		"a remote":           {"remote", "https://a:%zz@b", 400, store.InvalidFact, "Invalid request: remote: must be the URL of a repository on a network, such as https://example.com/app.git, of at most 512 bytes"},
