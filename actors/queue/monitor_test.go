@@ -124,7 +124,7 @@ func TestSweeps(t *testing.T) {
 	onWatch(t, "builds that are tried again are let in, which wakes polls", func(w *watch) {
 		var updates []any // read when all goroutines wait
 		defer w.bus.Subscribe(func(e pubsub.Event) { updates = append(updates, e.Data) }, pubsub.BuildUpdated)()
-		w.passes(3 * time.Second)
+		w.passes(2500 * time.Millisecond) // between two counts, which would find them
 		w.db.set(func(s *fakeStore) { s.due = []store.BuildRef{{ID: "b", Platform: store.IOS, ClassID: ios}} })
 		w.passes(retryInterval)
 		require.Len(w, updates, 1)
