@@ -27,7 +27,9 @@ func (c *client) exits(build string, code int) (end store.Finished) {
 	c.t.Helper()
 	r := failure(build, c.id)
 	r.Ended = store.NewEnded(&code, nil, false)
-	return must(c.builds.Finish(c.t.Context(), r))(c.t)
+	end = must(c.builds.Finish(c.t.Context(), r))(c.t)
+	end.Was = store.Build{}
+	return end
 }
 
 // waiting returns a build that waits for its retry, and the worker on which it failed.
