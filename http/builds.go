@@ -219,14 +219,19 @@ func (h *builds) patch(ctx context.Context, in api.PatchBuildIn) (reply api.Buil
 }
 
 // requeue makes an assigned or running build pending again, for an operator whose worker is
-// stuck. The worker learns of it when another one has the build.
+// stuck. The worker learns of it when another one has the build. One that waits for its retry
+// waits no longer.
 func (h *builds) requeue(ctx context.Context, in api.RequeueBuildIn) (reply api.BuildItem, err error) {
 	what := entry{"requeue", "build/" + string(in.ID), in.Body.Reason, change(nil)}
 	err = h.audit.do(ctx, what, func(ctx context.Context) error {
 		ref, err := h.store.Requeue(ctx, string(in.ID))
 		if err == nil {
 			h.queue.Requeued([]store.BuildRef{ref})
-			h.publish(store.TopicBuildUpdated, store.Lost(ref, store.Pending, store.LostRequeued))
+			u := store.Lost(ref, store.Pending, store.LostRequeued)
+			if ref.Attempt == 0 { // it waited for its retry
+				u = store.BuildUpdate{BuildID: ref.ID, State: store.Pending, Platform: ref.Platform}
+			}
+			h.publish(store.TopicBuildUpdated, u)
 		}
 		return err
 	})

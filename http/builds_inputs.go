@@ -64,9 +64,6 @@ func (h *submissions) takeInput(f *edge.Form, p *multipart.Part, in *submission)
 
 // checkInputs refuses inputs that the build can't have.
 func (h *submissions) checkInputs(ctx context.Context, in *submission) error {
-	if len(in.inputs.RetryOn) > 0 {
-		return store.ErrRetryOn()
-	}
 	if len(in.inputs.Params) == 0 {
 		in.inputs.ParamsOptional = false
 	}
@@ -141,7 +138,7 @@ func (h *holders) secretsOf(ctx context.Context, b store.Build, heartbeat store.
 	heartbeat.Attempt = b.Attempt
 	values, err := h.secrets.HandOut(ctx, heartbeat, slices.Collect(maps.Keys(b.Inputs.Secrets)), edge.CallerOf(ctx).Actor())
 	if store.CodeOf(err) == store.SecretGone {
-		failed := h.record(ctx, store.Result{
+		_, failed := h.record(ctx, store.Result{
 			BuildID: b.ID, WorkerID: heartbeat.WorkerID, Attempt: b.Attempt, ErrorMessage: edge.FailureOf(err).Message, Fault: store.FaultBuild,
 		})
 		if failed != nil {

@@ -67,6 +67,11 @@ func uploaded(success bool) api.Uploaded {
 	return api.Uploaded{Success: true, Status: "failed", Message: "Build marked as failed"}
 }
 
+// pendingAgain is the reply to a result after which the build is pending again.
+func pendingAgain() api.Uploaded {
+	return api.Uploaded{Success: true, Status: "pending", Message: "Build is pending again"}
+}
+
 var errRecordTimeout = errors.New("recording the result took too long")
 
 // admitUpload refuses at once what would be refused after the body, as far as the header says
@@ -237,13 +242,13 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) (
 	case !success && in.fault.OfWorker():
 		return h.giveBack(ctx, b.Ref(), result)
 	case !success:
-		return uploaded(false), h.record(ctx, result)
+		return h.record(ctx, result)
 	}
 	result.ErrorMessage, result.Ended = "", ""
 	name := resultName(b.ID, b.Platform, in.fileName)
 	if b.State.Final() { // a repeat or a refusal: the file is not kept
 		result.File = &store.File{Name: name, Size: in.file.Size, SHA256: in.file.SHA256}
-		return uploaded(true), h.record(ctx, result)
+		return h.record(ctx, result)
 	}
 	h.publish(store.TopicBuildUploaded, store.Uploaded{BuildID: b.ID, WorkerID: in.heartbeat.WorkerID, Step: store.Step{
 		What: store.StepUploaded, Attempt: b.Attempt, Took: time.Since(in.begun), Bytes: in.file.Size,
@@ -253,11 +258,11 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) (
 		return reply, err
 	}
 	result.File = &file
-	return uploaded(true), h.record(ctx, result, in.file)
+	return h.record(ctx, result, in.file)
 }
 
 // record is finish within recordTimeout.
-func (h *holders) record(ctx context.Context, r store.Result, files ...store.Staged) error {
+func (h *holders) record(ctx context.Context, r store.Result, files ...store.Staged) (api.Uploaded, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, recordTimeout, errRecordTimeout)
 	defer cancel()
 	return h.finish(ctx, r, files...)
@@ -273,7 +278,7 @@ func (h *holders) giveBack(ctx context.Context, ref store.BuildRef, r store.Resu
 	}
 	reply = uploaded(false)
 	if back.State == store.Pending {
-		reply = api.Uploaded{Success: true, Status: "pending", Message: "Build is pending again"}
+		reply = pendingAgain()
 	}
 	if back.Repeat {
 		return reply, nil
@@ -290,11 +295,12 @@ func (h *holders) giveBack(ctx context.Context, ref store.BuildRef, r store.Resu
 	return reply, nil
 }
 
-// finish ends a build, settles its files and publishes that.
-func (h *holders) finish(ctx context.Context, r store.Result, files ...store.Staged) error {
+// finish ends a build, settles its files and publishes that. The build is pending again if it is to
+// be retried.
+func (h *holders) finish(ctx context.Context, r store.Result, files ...store.Staged) (reply api.Uploaded, err error) {
 	done, err := h.store.Finish(ctx, r, files...)
 	if err != nil {
-		return fmt.Errorf("recording result of build %s: %w", r.BuildID, err)
+		return reply, fmt.Errorf("recording result of build %s: %w", r.BuildID, err)
 	}
 	b := done.Was
 	if cache := b.Labels.Cache(); cache != "" {
@@ -305,7 +311,15 @@ func (h *holders) finish(ctx context.Context, r store.Result, files ...store.Sta
 	} else {
 		h.queue.Able(r.WorkerID)
 	}
-	if !done.Repeat {
+	switch {
+	case done.Repeat && done.Again:
+		return pendingAgain(), nil
+	case done.Again:
+		ref := b.Ref()
+		ref.WorkerID = r.WorkerID
+		h.publish(store.TopicBuildUpdated, store.Lost(ref, store.Pending, store.LostExit))
+		return pendingAgain(), nil
+	case !done.Repeat:
 		u := store.BuildUpdate{
 			BuildID: b.ID, State: store.Failed, Platform: b.Platform, WorkerID: r.WorkerID,
 			Step: store.Step{What: store.StepEnded, Attempt: b.Attempt, Took: took(b)}, Was: b.Ref(),
@@ -315,21 +329,22 @@ func (h *holders) finish(ctx context.Context, r store.Result, files ...store.Sta
 		}
 		h.publish(store.TopicBuildUpdated, u)
 	}
-	return nil
+	return uploaded(r.Success), nil
 }
 
 func (h *holders) fail(ctx context.Context, _ echo.Context, in namedIn) (any, error) {
 	heartbeat := in.heartbeat(ctx)
 	result := store.Result{BuildID: heartbeat.BuildID, WorkerID: heartbeat.WorkerID, Attempt: heartbeat.Attempt, ErrorMessage: in.Body.message, Ended: in.Body.ended()}
 	if store.ValidID(result.WorkerID) { // nearly always: the build need not be found first
-		err := h.finish(ctx, result)
+		reply, err := h.finish(ctx, result)
 		switch store.CodeOf(err) {
 		case store.NotFound, store.NotAssigned, store.StaleAttempt, store.Conflict: // or a repeat
 		default:
-			return ended{uploaded(false), result.WorkerID}, err
+			return ended{reply, result.WorkerID}, err
 		}
 	}
 	b, heartbeat, err := h.named(ctx, heartbeat)
+	reply := uploaded(false)
 	switch {
 	case err != nil:
 		return nil, err
@@ -337,7 +352,7 @@ func (h *holders) fail(ctx context.Context, _ echo.Context, in namedIn) (any, er
 		return nil, store.NewError(store.Conflict, "Build already finished")
 	case b.State != store.Failed: // a repeat changes nothing
 		result.WorkerID = heartbeat.WorkerID
-		err = h.finish(ctx, result)
+		reply, err = h.finish(ctx, result)
 	}
-	return ended{uploaded(false), heartbeat.WorkerID}, err
+	return ended{reply, heartbeat.WorkerID}, err
 }

@@ -66,6 +66,7 @@ func (h *builds) why(ctx context.Context, _ echo.Context, in api.BuildAccess) (a
 		if !reads { // and so may not see workers
 			near = why.Counts
 		}
+		reply.RetryAt = api.NewMillis(waits.Due)
 		reply.Unmatched, reply.Nearest = why.Kind == "unmatched", append(reply.Nearest, near...)
 		return reply, err
 	}), err

@@ -132,7 +132,6 @@ func TestSubmitRefusesWrongInputs(t *testing.T) {
 		"a timeout":          {"timeout", "7201", 400, store.InvalidTimeout, `Invalid request: timeout must be whole seconds from 1 to 7200, got "7201"`},
 		"attempts":           {"max_attempts", "11", 400, store.InvalidMaxAttempts, `Invalid request: max_attempts must be a whole number from 1 to 10, got "11"`},
 		"exit codes":         {"retry_on", "[0]", 400, store.InvalidRetryOn, ""},
-		"retries by code":    {"retry_on", "[75]", 422, store.RetryOnUnsupported, "Invalid request: retry_on: this controller does not retry builds by exit code yet"},
 		"a commit":           {"commit", "HEAD", 400, store.InvalidFact, "Invalid request: commit: must be 7 to 64 hexadecimal digits"},
 		"a branch":           {"branch", "a\nb", 400, store.InvalidFact, ""},
 		"a remote":           {"remote", "https://a:%zz@b", 400, store.InvalidFact, "Invalid request: remote: must be the URL of a repository on a network, such as https://example.com/app.git, of at most 512 bytes"},
@@ -215,6 +214,47 @@ func TestARetryHasTheSameInputs(t *testing.T) {
 	require.Equal(t, 200, r.status, r.body)
 	mac := b.enroll(`{"labels":{"xcode":"16"},"features":["timeout"],"max_timeout":7200}`)
 	require.NotNil(t, b.poll(mac.AccessToken).Job, "it needs no worker with parameters any more")
+}
+
+// What a worker, a submitter and an operator see of a build that is tried again by exit code.
+func TestABuildIsTriedAgainByExitCode(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	r := b.form("/api/builds", key(), source("x"), ios(), textPart("retry_on", "[143,75]"))
+	require.Equal(t, 201, r.status, r.body)
+	require.Contains(t, r.body, `"inputs":{"retry_on":[75,143]}`)
+	s, old := decode[api.Submitted](t, r), b.enroll(`{"features":["env"]}`)
+	require.Nil(t, b.poll(old.AccessToken).Job, "it could not say how the command ended")
+	w := b.capable()
+	require.Equal(t, s.ID, b.poll(w.AccessToken).Job.ID)
+	const again = `{"success":true,"status":"pending","message":"Build is pending again"}`
+	for _, how := range []string{"reported", "repeated"} {
+		r = b.form("/api/workers/upload", key(), textPart("build_id", s.ID), textPart("worker_id", w.ID), textPart("success", "false"), textPart("exit_code", "75"))
+		require.Equal(t, 200, r.status, how)
+		require.JSONEq(t, again, r.body, how)
+	}
+	require.Equal(t, "pending", b.status(s.ID).State)
+	require.Equal(t, 75, *b.status(s.ID).Ended.ExitCode)
+	why := decode[api.BuildWhy](t, b.send("GET", "/api/builds/"+s.ID+"/why", key(), ""))
+	require.Regexp(t, `^It waits until \d\d:\d\d:\d\d UTC for its retry after exit code 75\.$`, why.Reason)
+	require.NotNil(t, why.RetryAt)
+	require.Contains(t, b.send("GET", "/api/builds/"+s.ID+"/timeline", key(), "").body, `"reason":"exit"`)
+
+	requeue := func() reply {
+		return b.send("POST", "/api/builds/"+s.ID+"/requeue", key("X-Admin-Key", adminKey, "Content-Type", "application/json"), `{"reason":"now"}`)
+	}
+	require.Equal(t, 200, requeue().status)
+	require.Equal(t, 409, requeue().status)
+	why = decode[api.BuildWhy](t, b.send("GET", "/api/builds/"+s.ID+"/why", key(), ""))
+	require.Nil(t, why.RetryAt)
+	require.Equal(t, s.ID, b.poll(w.AccessToken).Job.ID)
+	require.Nil(t, b.status(s.ID).Ended)
+	r = b.json("POST", "/api/workers/fail", key(), `{"build_id":"`+s.ID+`","exit_code":143}`)
+	require.JSONEq(t, again, r.body)
+	require.Equal(t, 200, b.send("POST", "/api/builds/"+s.ID+"/cancel", key(), "").status)
+	r = b.send("POST", "/api/builds/"+s.ID+"/retry", key(), "")
+	require.Equal(t, 200, r.status, r.body)
+	require.Equal(t, []int{75, 143}, b.status(decode[api.Submitted](t, r).ID).Inputs.RetryOn)
 }
 
 func TestHowABuildEndedIsShown(t *testing.T) {

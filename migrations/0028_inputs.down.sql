@@ -44,6 +44,8 @@ DROP TRIGGER IF EXISTS count_attempts ON builds;
 DROP FUNCTION IF EXISTS count_attempts;
 DROP TRIGGER IF EXISTS refuse_retry_without_inputs ON builds;
 DROP FUNCTION IF EXISTS refuse_retry_without_inputs;
+DROP TRIGGER IF EXISTS return_class ON builds;
+DROP FUNCTION IF EXISTS return_class;
 DROP TRIGGER IF EXISTS keep_from_010 ON builds;
 DROP FUNCTION IF EXISTS keep_from_010;
 DROP TRIGGER IF EXISTS keep_from_failing ON builds;
@@ -51,5 +53,10 @@ DROP FUNCTION IF EXISTS keep_from_failing;
 DROP TRIGGER IF EXISTS forget_features ON workers;
 DROP FUNCTION IF EXISTS forget_features;
 ALTER TABLE workers DROP COLUMN IF EXISTS registered_at_count;
+DO $$ BEGIN
+    IF to_regclass('build_inputs') IS NOT NULL THEN -- builds that wait for their retry wait no longer
+        UPDATE builds SET class = home_class FROM build_inputs WHERE seq = build AND class = 0 AND home_class IS NOT NULL;
+    END IF;
+END $$;
 DROP TABLE IF EXISTS build_inputs;
 ALTER TABLE builds DROP COLUMN IF EXISTS ended, DROP COLUMN IF EXISTS has_inputs;

@@ -24,13 +24,17 @@ CREATE TABLE IF NOT EXISTS build_inputs (
     -- Commit, branch, dirty, remote.
     facts           jsonb,
     -- While a build waits to be retried by exit code, its class is 0. This is the class that it
-    -- returns to, and when.
+    -- returns to, and when. Both are NULL for all others.
     home_class      integer,
     due_at          timestamptz,
+    -- How often it was retried by exit code.
+    retries         smallint    NOT NULL DEFAULT 0,
     CONSTRAINT build_inputs_pkey PRIMARY KEY (build),
     CONSTRAINT build_inputs_build_fkey FOREIGN KEY (build) REFERENCES builds (seq) ON DELETE CASCADE
 );
 CREATE INDEX IF NOT EXISTS build_inputs_root ON build_inputs (root) WHERE root IS NOT NULL;
+-- The builds that wait for their retry.
+CREATE INDEX IF NOT EXISTS build_inputs_due ON build_inputs (due_at) WHERE due_at IS NOT NULL;
 
 -- What a worker had used of its counter when a controller of this release registered it last.
 ALTER TABLE workers ADD COLUMN IF NOT EXISTS registered_at_count bigint;
@@ -114,6 +118,20 @@ END $$;
 CREATE OR REPLACE TRIGGER count_attempts BEFORE UPDATE OF lost, given_back ON builds FOR EACH ROW
 WHEN (NEW.has_inputs AND NEW.lost + NEW.given_back > OLD.lost + OLD.given_back)
 EXECUTE FUNCTION count_attempts();
+
+-- Only a pending build waits for its retry. If it is cancelled or fails meanwhile, it has its class
+-- again, because its own retry has the same.
+CREATE OR REPLACE FUNCTION return_class() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.class := coalesce((SELECT home_class FROM build_inputs WHERE build = NEW.seq), NEW.class);
+    UPDATE build_inputs SET home_class = NULL, due_at = NULL WHERE build = NEW.seq;
+    RETURN NEW;
+END $$;
+
+-- contract: 0.1.0 reads no class; it hands out no such build because of keep_from_010, which fires before
+CREATE OR REPLACE TRIGGER return_class BEFORE UPDATE OF state ON builds FOR EACH ROW
+WHEN (OLD.class = 0 AND NEW.class = 0 AND NEW.state <> 'pending')
+EXECUTE FUNCTION return_class();
 
 -- An older controller copies source, certificates and labels alone. The error is one with which it
 -- answers 503: another controller can do it.

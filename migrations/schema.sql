@@ -110,9 +110,11 @@ CREATE TABLE build_inputs (
     facts jsonb,
     home_class integer,
     due_at timestamp with time zone,
+    retries smallint NOT NULL DEFAULT 0,
     CONSTRAINT build_inputs_pkey PRIMARY KEY (build),
     CONSTRAINT build_inputs_build_fkey FOREIGN KEY (build) REFERENCES builds(seq) ON DELETE CASCADE
 );
+CREATE INDEX build_inputs_due ON build_inputs USING btree (due_at) WHERE (due_at IS NOT NULL);
 CREATE INDEX build_inputs_root ON build_inputs USING btree (root) WHERE (root IS NOT NULL);
 
 CREATE TABLE build_labels (
@@ -202,6 +204,7 @@ CREATE TRIGGER keep_from_failing BEFORE UPDATE OF error_message ON builds FOR EA
 CREATE TRIGGER move_build BEFORE UPDATE OF priority ON builds FOR EACH ROW WHEN (((new.priority <> old.priority) AND (new."position" = old."position"))) EXECUTE FUNCTION set_build_position();
 CREATE TRIGGER notice_of_build AFTER UPDATE OF state ON builds FOR EACH ROW WHEN (((new.state <> old.state) AND (new.state = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'pending'::text])))) EXECUTE FUNCTION notice_of_build();
 CREATE TRIGGER refuse_retry_without_inputs BEFORE INSERT ON builds FOR EACH ROW WHEN ((new.has_inputs IS NULL)) EXECUTE FUNCTION refuse_retry_without_inputs();
+CREATE TRIGGER return_class BEFORE UPDATE OF state ON builds FOR EACH ROW WHEN (((old.class = 0) AND (new.class = 0) AND (new.state <> 'pending'::text))) EXECUTE FUNCTION return_class();
 CREATE TRIGGER set_build_class BEFORE INSERT ON builds FOR EACH ROW WHEN ((new.class IS NULL)) EXECUTE FUNCTION set_build_class();
 CREATE TRIGGER set_build_position BEFORE INSERT ON builds FOR EACH ROW WHEN ((new."position" IS NULL)) EXECUTE FUNCTION set_build_position();
 
@@ -782,6 +785,16 @@ BEGIN
         RAISE EXCEPTION 'the build has parameters, secrets or limits, which this release of takt would not copy: retry it at a newer controller'
             USING ERRCODE = 'query_canceled';
     END IF;
+    RETURN NEW;
+END $function$;
+
+CREATE OR REPLACE FUNCTION return_class()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    NEW.class := coalesce((SELECT home_class FROM build_inputs WHERE build = NEW.seq), NEW.class);
+    UPDATE build_inputs SET home_class = NULL, due_at = NULL WHERE build = NEW.seq;
     RETURN NEW;
 END $function$;
 

@@ -261,6 +261,8 @@ type Result struct {
 type Finished struct {
 	// Repeat is true if it had been recorded before.
 	Repeat bool
+	// Again is true if the build is pending again.
+	Again bool
 	// Was is the build before it: id, platform, state, worker, attempt, labels, and when it was
 	// submitted and started.
 	Was Build

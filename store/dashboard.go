@@ -109,6 +109,10 @@ type PendingBuild struct {
 	Seq           int64
 	// Own counts the builds of its own submitter and class before it; nil if they were not counted.
 	Own *int
+	// Due is when it is tried again after an attempt that ended as Ended says; zero unless it waits
+	// for that.
+	Due   time.Time
+	Ended Ended
 }
 
 // RunningBuild is a build that a worker holds.

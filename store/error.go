@@ -56,7 +56,6 @@ const (
 	InvalidTimeout     Code = "invalid_timeout"       // a build's time limit is out of bounds (400)
 	InvalidMaxAttempts Code = "invalid_max_attempts"  // a build's number of attempts is out of bounds (400)
 	InvalidRetryOn     Code = "invalid_retry_on"      // the exit codes are wrong (400)
-	RetryOnUnsupported Code = "retry_on_unsupported"  // this controller does not retry by exit code (422)
 	InvalidFact        Code = "invalid_fact"          // commit, branch, dirty or remote is wrong (400)
 	SecretNotYours     Code = "secret_not_yours"      // builds of this key may not have a secret (403)
 	SecretsNotYours    Code = "secrets_not_yours"     // who changes a retry may not have the build's secrets (403)

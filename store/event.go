@@ -92,6 +92,7 @@ const (
 	LostUnregistered = "unregistered" // the worker gave it back
 	LostDeleted      = "deleted"      // an operator deleted the worker
 	LostRequeued     = "requeued"     // an operator requeued the build
+	LostExit         = "exit"         // its exit code was one after which the build is tried again
 )
 
 // WorkerUpdate is the data of the event worker:updated.

@@ -30,7 +30,8 @@ type Inputs struct {
 	Timeout time.Duration
 	// MaxAttempts is how many attempts the build has; 0 leaves that to the controller.
 	MaxAttempts int
-	// RetryOn are the exit codes with which an attempt is lost and not the build.
+	// RetryOn are the exit codes with which an attempt is lost and not the build. A command that a
+	// signal ended counts as shells count it: 128 and the signal's number.
 	RetryOn []int
 	Facts
 }
@@ -219,6 +220,17 @@ func (e Ended) Parts() (exit, signal *int, timedOut bool) {
 	return nil, nil, kind == "timeout"
 }
 
+// Code returns the exit code, or that with which shells report the signal; 0 if it is neither.
+func (e Ended) Code() int {
+	switch exit, signal, _ := e.Parts(); {
+	case exit != nil:
+		return *exit
+	case signal != nil:
+		return 128 + *signal
+	}
+	return 0
+}
+
 // String says how it ended, for people; "" if that is not known.
 func (e Ended) String() string {
 	switch exit, signal, timedOut := e.Parts(); {
@@ -230,9 +242,4 @@ func (e Ended) String() string {
 		return "time limit exceeded"
 	}
 	return ""
-}
-
-// ErrRetryOn returns the answer to a submit whose build should be retried by exit code.
-func ErrRetryOn() error {
-	return NewError(RetryOnUnsupported, "retry_on: this controller does not retry builds by exit code yet")
 }

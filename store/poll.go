@@ -194,8 +194,10 @@ type ClassCount struct {
 
 // Recount is a controller's snapshot of the database.
 type Recount struct {
-	// Pending counts the builds that wait, of each class that has any.
+	// Pending counts the builds that wait, of each class that has any, and Delayed those that wait
+	// for their retry and are of no class meanwhile.
 	Pending []ClassCount
+	Delayed map[Platform]int
 	// Installation and Now are the arguments of WorkerTokens.Learn.
 	Installation string
 	Now          time.Time

@@ -96,9 +96,12 @@ type Timeouts struct {
 	WorkerTimeout time.Duration // default 300 s
 }
 
+// DefaultAttempts is how many attempts a build has by default.
+const DefaultAttempts = 3
+
 // LostRule is the consequence of a lost attempt for its build.
 type LostRule struct {
-	// MaxAttempts is how many attempts a build has before it fails; default 3.
+	// MaxAttempts is how many attempts a build has before it fails; default DefaultAttempts.
 	MaxAttempts int
 }
 

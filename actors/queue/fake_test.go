@@ -27,8 +27,9 @@ type fakeStore struct {
 	ahead      time.Duration // of the database's clock
 	swept      []store.Sweep
 	sweep      store.SweepResult
-	sweepErr   error // what Sweep fails with, beside its result
-	classesErr error // what CheckClasses fails with
+	sweepErr   error            // what Sweep fails with, beside its result
+	classesErr error            // what CheckClasses fails with
+	due        []store.BuildRef // what LetIn lets in
 	saved      *store.Timeouts
 	broken     []string // rules that QueueManager broke
 	handed     map[string]int
@@ -357,6 +358,19 @@ func (s *fakeStore) CheckClasses(_ context.Context, limit time.Duration) (failed
 		}
 	}
 	return failed, s.err
+}
+
+func (s *fakeStore) LetIn(context.Context) (due []store.BuildRef, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
+	}
+	due, s.due = s.due, nil
+	for _, b := range due {
+		s.pending = append(s.pending, &fakeBuild{id: b.ID, platform: b.Platform})
+	}
+	return due, nil
 }
 
 func (s *fakeStore) Clock(context.Context) (time.Time, error) {

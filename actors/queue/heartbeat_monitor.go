@@ -21,6 +21,8 @@ type MonitorStore interface {
 	// CheckClasses records which classes have no worker. If limit is not 0, it fails builds
 	// that no known worker could take for longer than limit, and returns them.
 	CheckClasses(ctx context.Context, limit time.Duration) ([]store.BuildRef, error)
+	// LetIn lets builds in whose time to be tried again has come, and returns them.
+	LetIn(ctx context.Context) ([]store.BuildRef, error)
 	// Clock returns the database's time.
 	Clock(ctx context.Context) (time.Time, error)
 	// Timeouts returns the saved timeouts, and false if none were saved.
@@ -56,8 +58,12 @@ func (c MonitorConfig) withDefaults() MonitorConfig {
 	return c
 }
 
-// sweepTimeout bounds a sweep, and the check of classes that follows it.
-const sweepTimeout = 30 * time.Second
+const (
+	// sweepTimeout bounds a sweep, and the check of classes that follows it.
+	sweepTimeout = 30 * time.Second
+	// retryInterval is how often builds are looked for whose time to be tried again has come.
+	retryInterval = time.Second
+)
 
 // Monitor is the handle of HeartbeatMonitor. It stays valid when the actor restarts, and may
 // be used by any goroutine.
@@ -138,7 +144,9 @@ type heartbeatMonitor struct {
 	pulses    otp.Job[answered] // check that the database answers
 	sweeps    otp.Job[store.SweepResult]
 	// classes checks which classes have a worker. Its result is the builds that it failed.
-	classes   otp.Job[[]store.BuildRef]
+	classes otp.Job[[]store.BuildRef]
+	// retries lets builds in that are tried again. Its result is these builds.
+	retries   otp.Job[[]store.BuildRef]
 	stopTicks func()             // cancels the timers of the jobs
 	clock     store.ClockReading // from the last answer
 }
@@ -155,6 +163,8 @@ func (h *heartbeatMonitor) Init(c *otp.Ctx) error {
 		return ""
 	}}
 	h.classes = otp.Job[[]store.BuildRef]{Begin: h.checkClasses, Done: h.checkedClasses}
+	h.retries = otp.Job[[]store.BuildRef]{Begin: h.letIn, Done: h.letInDone}
+	h.retries.Every(c, retryInterval)
 	h.apply(c, h.m.cfg.Timeouts)
 	h.settings = settings.Watcher[store.Timeouts]{Key: "heartbeat", Read: h.m.saved, Apply: h.found}
 	h.settings.Start(c, h.m.bus)
@@ -316,6 +326,33 @@ func (h *heartbeatMonitor) checkedClasses(c *otp.Ctx, failed []store.BuildRef, e
 	}
 	if n := len(failed); n > 0 {
 		logger.Warn().Int("builds", n).Msg("builds failed because no known worker could take them")
+	}
+	return 0
+}
+
+// letIn returns the work of letting builds in that are tried again. It needs no listening, because
+// it takes nothing from anybody.
+func (h *heartbeatMonitor) letIn() func(context.Context) ([]store.BuildRef, error) {
+	m := h.m
+	return func(ctx context.Context) ([]store.BuildRef, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, sweepTimeout, errTransactionTooSlow)
+		defer cancel()
+		refs, err := m.db.LetIn(ctx)
+		m.queue.Requeued(refs)
+		for _, b := range refs {
+			m.bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Pending})
+		}
+		return refs, err
+	}
+}
+
+func (h *heartbeatMonitor) letInDone(c *otp.Ctx, refs []store.BuildRef, err error) (next time.Duration) {
+	logger := c.Logger()
+	if err != nil && !isOutage(err) {
+		logger.WithLevel(levelOf(err)).Err(err).Msg("letting in builds that are tried again failed")
+	}
+	if n := len(refs); n > 0 {
+		logger.Info().Int("builds", n).Msg("builds are tried again after their exit codes")
 	}
 	return 0
 }

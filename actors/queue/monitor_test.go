@@ -121,6 +121,17 @@ func TestSweeps(t *testing.T) {
 		}, w.db.swept[0])
 	})
 
+	onWatch(t, "builds that are tried again are let in, which wakes polls", func(w *watch) {
+		var updates []any // read when all goroutines wait
+		defer w.bus.Subscribe(func(e pubsub.Event) { updates = append(updates, e.Data) }, pubsub.BuildUpdated)()
+		w.passes(2500 * time.Millisecond) // between two counts, which would find them
+		w.db.set(func(s *fakeStore) { s.due = []store.BuildRef{{ID: "b", Platform: store.IOS, ClassID: ios}} })
+		w.passes(retryInterval)
+		require.Len(w, updates, 1)
+		require.Equal(w, 1, w.queue.Stats().Pending)
+		require.Contains(w, w.log.String(), "builds are tried again after their exit codes")
+	})
+
 	onWatch(t, "an interruption of readiness starts the waiting anew", func(w *watch) {
 		w.passes(9 * time.Second)
 		w.isReady(false)

@@ -194,6 +194,9 @@ func (q *Queue) Full(ctx context.Context) bool {
 	for _, c := range now.Pending {
 		n += c.N
 	}
+	for _, delayed := range now.Delayed {
+		n += delayed
+	}
 	return err == nil && n > q.cfg.Limit
 }
 

@@ -32,12 +32,16 @@ type job struct {
 }
 
 // submit submits a build with the key of a submitter. require may be empty.
-func (s *stage) submit(ctx context.Context, by, order, require string) (*job, error) {
+func (s *stage) submit(ctx context.Context, by, order, require string, edit ...func(*client.Submit)) (*job, error) {
 	source, err := s.pack(ctx, order)
 	if err != nil {
 		return nil, err
 	}
-	sub, err := s.submitters[by].Submit(ctx, client.Submit{Platform: platform, Source: client.Bytes(source), Require: require})
+	what := client.Submit{Platform: platform, Source: client.Bytes(source), Require: require}
+	for _, e := range edit {
+		e(&what)
+	}
+	sub, err := s.submitters[by].Submit(ctx, what)
 	if err != nil {
 		return nil, fmt.Errorf("submitting %s: %w", order, err)
 	}

@@ -38,7 +38,9 @@ func TestDemos(t *testing.T) {
 			require.Contains(t, out, "when the last of release's builds started")
 			require.Regexp(t, `(?s)\$ takt why \S+\n[^$]* `+string(platform)+` with gpu [^$]*\$ takt explain \S+\n.*attempt 2`, out)
 			require.Contains(t, out, "as attempt 2")
-			require.Contains(t, out, "11 builds submitted, 11 completed, 0 lost")
+			require.Regexp(t, `It waits until \d\d:\d\d:\d\d UTC for its retry after exit code 75\.`, out)
+			require.Contains(t, out, "completed    as attempt 2; it prints: order 12: 78498 primes below 1000000. Its log has\n    testing flavour beta, token ***\n")
+			require.Contains(t, out, "12 builds submitted, 12 completed, 0 lost")
 		})
 		t.Run("paced webhooks", func(t *testing.T) {
 			t.Parallel()

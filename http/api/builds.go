@@ -133,6 +133,8 @@ type BuildWhy struct {
 	Start string `json:"start"`
 	// Unmatched is true if no known worker could take the build.
 	Unmatched bool `json:"unmatched"`
+	// RetryAt is when it is tried again after an exit code of its retry_on; absent unless it waits for that.
+	RetryAt *Millis `json:"retry_at,omitempty"`
 	// Nearest says, if no worker could take it, what those lack that come nearest: at most three lines.
 	Nearest []string `json:"nearest"`
 }
@@ -389,7 +391,7 @@ var CancelBuild = declare[CancelBuildIn, Cancelled](builds, APIKey, scopeOperate
 // RequeueBuild is POST /api/builds/:id/requeue.
 var RequeueBuild = declare[RequeueBuildIn, BuildItem](buildOrders, AdminKey, scopeOperate, Ops, "POST /api/builds/:id/requeue", Route{
 	ID: "requeueBuild", Errors: []int{409}, Summary: "Take a build from the worker that holds it",
-	Text: "It is pending again at its old position and uses up no attempt. Its former worker may still send the result until another worker has the build.",
+	Text: "It is pending again at its old position and uses up no attempt. Its former worker may still send the result until another worker has the build. A build that waits for its retry after an exit code waits no longer.",
 })
 
 // RetryBuild is POST /api/builds/:id/retry.

@@ -31,7 +31,7 @@ var statuses = map[store.Code]int{
 	store.PreconditionFailed: http.StatusPreconditionFailed, store.TooLarge: http.StatusRequestEntityTooLarge, store.ParamsTooLarge: http.StatusRequestEntityTooLarge,
 	store.UnsupportedMedia: http.StatusUnsupportedMediaType, store.RangeNotSatisfied: http.StatusRequestedRangeNotSatisfiable,
 	store.Unprocessable: http.StatusUnprocessableEntity, store.CertsUnusable: http.StatusUnprocessableEntity, store.RegistrationFailed: http.StatusUnprocessableEntity, store.SecretsNeeded: http.StatusUnprocessableEntity, store.KeyMismatch: http.StatusUnprocessableEntity,
-	store.UnknownSecret: http.StatusUnprocessableEntity, store.RetryOnUnsupported: http.StatusUnprocessableEntity,
+	store.UnknownSecret:  http.StatusUnprocessableEntity,
 	store.SecretNotYours: http.StatusForbidden, store.SecretsNotYours: http.StatusForbidden, store.SecretGone: http.StatusUnprocessableEntity,
 	store.RateLimited: http.StatusTooManyRequests, store.KeyQueueFull: http.StatusTooManyRequests, store.KeyClassesFull: http.StatusTooManyRequests,
 	store.QueueFull: http.StatusServiceUnavailable, store.Overloaded: http.StatusServiceUnavailable, store.Unavailable: http.StatusServiceUnavailable,

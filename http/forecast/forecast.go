@@ -41,7 +41,7 @@ func (p Queue) Unpolled() int { return max(p.Slots-p.Held-p.Free, 0) }
 // Reason is why a build waits, and when it may start.
 type Reason struct {
 	// Kind is unmatched (there is no worker), worker (none is online), paused (none gets builds),
-	// busy or next.
+	// busy, next or retry (it waits for its retry).
 	Kind, Text, Start string
 	// Near are the workers that come nearest to taking the build, if no worker can.
 	Near []string
@@ -73,6 +73,11 @@ func Unable(p Queue) string {
 	default:
 		return "No " + of + " is online (" + strconv.Itoa(p.Known) + " known)."
 	}
+}
+
+// retryOf says until when a build waits for its retry.
+func retryOf(b store.PendingBuild) Reason {
+	return Reason{Kind: "retry", Text: "It waits until " + b.Due.UTC().Format(time.TimeOnly) + " UTC for its retry after " + b.Ended.String() + "."}
 }
 
 // why says why a build waits. p is the part of the fleet that could build it.

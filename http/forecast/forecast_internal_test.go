@@ -44,6 +44,11 @@ func TestWhyABuildWaits(t *testing.T) {
 	} {
 		require.Equal(t, c.want, why(store.PendingBuild{Platform: "ios", Number: 5, Place: 7}, c.fleet, store.NewFleet(nil)), name)
 	}
+	due := store.PendingBuild{Due: time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600)), Ended: "exit:75"}
+	require.Equal(t, Reason{Kind: "retry", Text: "It waits until 02:04:05 UTC for its retry after exit code 75."}, (&Reading{}).Why(due))
+	reason, err := NewReader(nil).Why(t.Context(), &due)
+	require.NoError(t, err)
+	require.Equal(t, (&Reading{}).Why(due), reason, "without a reading of the fleet")
 	for own, turns := range map[int]string{4: "", 1: " Keys take turns: 1 of its own key and 3 of others are before it."} {
 		require.Equal(t, busy+turns, why(store.PendingBuild{Number: 5, Own: &own}, fleet(full, 0, 0), nil).Text)
 	}

@@ -53,6 +53,9 @@ func (r *Reader) Waiting(ctx context.Context, id string) (*store.PendingBuild, e
 // Why returns why a build waits. It may wait for a reading of the fleet, so its caller should
 // hold no place that others need.
 func (r *Reader) Why(ctx context.Context, b *store.PendingBuild) (Reason, error) {
+	if !b.Due.IsZero() {
+		return retryOf(*b), nil
+	}
 	asked := time.Now()
 	now, err := r.Now(ctx)
 	if err == nil && !now.knows(b) { // it is older than the build
@@ -72,6 +75,9 @@ func (r *Reading) knows(b *store.PendingBuild) bool {
 
 // Why says why a build waits.
 func (r *Reading) Why(b store.PendingBuild) Reason {
+	if !b.Due.IsZero() {
+		return retryOf(b)
+	}
 	if !r.knows(&b) {
 		return Reason{Kind: "next", Text: "It was just submitted."}
 	}

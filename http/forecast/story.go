@@ -131,6 +131,9 @@ func stepOf(b store.Build, m store.Milestone) Step {
 
 // lostText says how worker lost its attempt.
 func lostText(worker string, f store.LineFacts) string {
+	if f.Reason == store.LostExit {
+		return f.Error + " on worker " + worker + "; it is tried again"
+	}
 	how, ok := map[string][2]string{
 		store.LostSilent: {"no sign of life from ", ""}, store.LostRestarted: {"", " came back without the build"},
 		store.LostUnregistered: {"", " unregistered"}, store.LostDeleted: {"", " was deleted"}, store.LostRequeued: {"an operator took it from ", ""},

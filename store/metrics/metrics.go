@@ -100,7 +100,7 @@ func (m *Metrics) BeginBuilds() {
 			m.Ended.WithLabelValues(string(p), string(s))
 		}
 	}
-	for _, reason := range []string{store.LostSilent, store.LostRestarted, store.LostUnregistered, store.LostDeleted, store.LostRequeued} {
+	for _, reason := range []string{store.LostSilent, store.LostRestarted, store.LostUnregistered, store.LostDeleted, store.LostRequeued, store.LostExit} {
 		m.AttemptsLost.WithLabelValues(reason)
 	}
 	for _, fault := range store.WorkerFaults() {

@@ -62,7 +62,7 @@ var table = []Group{
 		{"takt_build_wait_seconds", Histogram, "Time from a build's submission to its first assignment, by platform and priority.", []string{"platform", "priority"}, long},
 		{"takt_build_duration_seconds", Histogram, "Time from a build's assignment to its end, by platform and result.", []string{"platform", "result"}, long},
 		{"takt_builds_ended_total", Counter, "Builds that ended, by platform and result.", []string{"platform", "result"}, nil},
-		{"takt_build_attempts_lost_total", Counter, "Attempts that ended without a result, by reason: the worker was silent, restarted without the build, unregistered, was deleted or could not run the build (command, engine, disk), or an operator requeued it.", reason, nil},
+		{"takt_build_attempts_lost_total", Counter, "Attempts that ended without a result, by reason: the worker was silent, restarted without the build, unregistered, was deleted or could not run the build (command, engine, disk), an operator requeued it, or its exit code was one after which the build is tried again (exit).", reason, nil},
 		{"takt_build_cancel_seconds", Histogram, "Time from cancelling a running build to telling its worker to stop.", nil, long},
 	}},
 	{"Workers", []Metric{

@@ -82,7 +82,7 @@ const (
 	sqlAssignBuilds = `/* assign_builds */
 WITH b AS (
 	UPDATE builds SET state = CASE WHEN a.features THEN 'building' ELSE 'assigned' END, worker_id = a.worker, attempt = attempt + 1, handed = a.hand_out,
-		started_at = now(), last_seen_at = NULL, updated_at = now(), log_lines = log_lines + 1
+		started_at = now(), last_seen_at = NULL, ended = NULL, updated_at = now(), log_lines = log_lines + 1
 	FROM unnest($1::tid[], $2::text[], $3::bigint[], $4::bool[]) AS a(version, worker, hand_out, features)
 	WHERE builds.ctid = a.version
 	RETURNING seq, log_lines, worker_id, attempt

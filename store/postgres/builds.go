@@ -20,6 +20,9 @@ type BuildsConfig struct {
 	// QueueLimit is the most builds that may be pending when another one is submitted.
 	// Defaults to store.DefaultQueueLimit.
 	QueueLimit int
+	// MaxAttempts is how many attempts a build has that was submitted without a number, as far as
+	// it is tried again by exit code. Defaults to 3.
+	MaxAttempts int
 	// Quarantine decides which workers are quarantined.
 	Quarantine store.QuarantineRule
 	// Quarantined, if set, is called after Finish has quarantined a worker other than the
@@ -48,6 +51,7 @@ func NewBuilds(db *DB, cfg BuildsConfig) *Builds {
 	if cfg.QueueLimit <= 0 {
 		cfg.QueueLimit = store.DefaultQueueLimit
 	}
+	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, store.DefaultAttempts)
 	b := &Builds{db: db, cfg: cfg, beating: number(sqlRecordBeat), beatingAlone: number(strings.ReplaceAll(sqlRecordBeat, " SKIP LOCKED", ""))}
 	b.additions = batching.New(batching.Config[*addition]{Commit: b.addTogether, Refused: isDataError, Pace: additionsAtOnce})
 	b.lookups = batching.New(batching.Config[*lookup]{Commit: b.findTogether, Refused: isDataError, Pace: lookupsAtOnce})
@@ -64,7 +68,7 @@ func errNoBuild() error { return store.NewError(store.NotFound, "Build not found
 const buildColumns = `b.id, b.seq, b.platform, b.state, b.priority, coalesce(b.worker_id, ''), coalesce(b.last_worker_id, ''),
 	b.attempt, b.token_hash, b.submitted_at, b.started_at, b.last_seen_at, b.completed_at, b.updated_at,
 	coalesce(b.error_message, ''), coalesce(d.name, ''), (SELECT labels FROM build_labels WHERE build = b.seq), coalesce(b.submitter, ''),
-	coalesce(b.class, 0), (SELECT require FROM build_classes WHERE id = b.class), (SELECT prefer FROM build_labels WHERE build = b.seq),
+	coalesce(` + homeClass + `, 0), (SELECT require FROM build_classes WHERE id = ` + homeClass + `), (SELECT prefer FROM build_labels WHERE build = b.seq),
 	` + inputsColumn + `, coalesce(b.ended, ''),
 	coalesce(f.kind, ''), coalesce(f.name, ''), coalesce(f.size, 0), f.sha256,
 	coalesce(f.location, ''), coalesce(f.object, ''), f.copy_due IS NOT NULL`

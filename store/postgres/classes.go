@@ -172,8 +172,9 @@ const (
 	// build of a class.
 	classesKey = 0x74616b74_636c6173 // "taktclas"
 
-	sqlNewClasses   = `/* new_classes */ SELECT c FROM unnest($1::int[]) c WHERE NOT EXISTS (SELECT FROM builds WHERE state = 'pending' AND class > 0 AND class = c)`
-	sqlCountClasses = `/* count_classes */ WITH ` + pendingClasses + ` SELECT count(class) FROM (SELECT class FROM c LIMIT $1) c`
+	sqlNewClasses = `/* new_classes */ SELECT c FROM unnest($1::int[]) c
+WHERE NOT EXISTS (SELECT FROM builds WHERE state = 'pending' AND class > 0 AND class = c) AND c NOT IN (` + waitingClasses + `)`
+	sqlCountClasses = `/* count_classes */ WITH ` + pendingClasses + ` SELECT count(class) FROM ((SELECT class FROM c LIMIT $1) UNION ` + waitingClasses + `) c`
 
 	// sqlCountOwnClasses counts the classes of the pending builds of each submitter, with one
 	// look-up in builds_by_submitter_class for each class. Its conditions leave the planner no
@@ -184,7 +185,10 @@ const (
 		UNION ALL
 		SELECT (SELECT b.class FROM builds b WHERE b.state >= 'pending' AND b.state <= 'pending' AND b.class > 2 AND coalesce(b.submitter, '') = k.name AND b.class > c.class ORDER BY b.class LIMIT 1)
 		FROM c WHERE c.class IS NOT NULL
-	) SELECT count(class)::int FROM c
+	) SELECT count(class)::int FROM (
+		SELECT class FROM c UNION
+		SELECT i.home_class FROM build_inputs i JOIN builds b ON b.seq = i.build WHERE i.due_at IS NOT NULL AND i.home_class > 2 AND coalesce(b.submitter, '') = k.name
+	) c
 ) FROM unnest($1::text[]) WITH ORDINALITY AS k(name, nr) ORDER BY nr`
 )
 

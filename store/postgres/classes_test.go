@@ -125,6 +125,9 @@ func TestClassesWithPendingBuildsAreLimited(t *testing.T) {
 	require.ErrorContains(t, err, "256 different platforms and requirements")
 	require.NoError(t, submit("one=more"), "others wait with the same requirements")
 	require.NoError(t, submit(""), "without requirements there is no limit")
+	b.exec(`WITH b AS (UPDATE builds SET class = 0 FROM build_classes k WHERE k.id = class AND require = 'n=8' RETURNING seq, k.id)
+		INSERT INTO build_inputs (build, home_class, due_at) SELECT seq, id, now() + interval '1 h' FROM b`)
+	require.Equal(t, store.Unprocessable, store.CodeOf(submit("too=many")), "the build that waits for its retry is of a class again later")
 	b.exec(`UPDATE builds SET state = 'cancelled', completed_at = now() WHERE class = (SELECT id FROM build_classes WHERE require = 'n=7')`)
 	require.Equal(t, store.Unprocessable, store.CodeOf(submit("too=many")), "the plain class of android waits, too")
 }

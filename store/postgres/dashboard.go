@@ -77,7 +77,7 @@ FROM workers w LEFT JOIN worker_details d ON d.worker_id = w.id GROUP BY platfor
 	sqlPendingByClass = `/* pending_by_class */
 SELECT k.id, k.platform, k.require, n.n FROM (
 	SELECT class, sum(n)::int AS n FROM (
-		SELECT class, count(*) AS n FROM builds WHERE state = 'pending' GROUP BY 1 UNION ALL VALUES (1, 0), (2, 0)
+		SELECT ` + homeClass + ` AS class, count(*) AS n FROM builds b WHERE state = 'pending' GROUP BY 1 UNION ALL VALUES (1, 0), (2, 0)
 	) b GROUP BY 1
 ) n JOIN build_classes k ON k.id = n.class ORDER BY 1`
 )
@@ -161,6 +161,9 @@ func (d *Dashboard) Figures(ctx context.Context) (store.Figures, error) {
 	return rowOf(ctx, d.db.read("reading figures for a page"), nil, pgx.RowToStructByPos[store.Figures], sqlFigures, store.MaxEnded, store.MaxRunning)
 }
 
+// waitColumns are until when a build b waits for its retry, and why.
+const waitColumns = `CASE WHEN b.class = 0 THEN (SELECT due_at FROM build_inputs WHERE build = b.seq) END, coalesce(b.ended, '')`
+
 // sqlWaitingBuilds counts the builds before the page once for each class.
 const sqlWaitingBuilds = `/* waiting_builds */
 WITH before AS MATERIALIZED (
@@ -169,7 +172,7 @@ WITH before AS MATERIALIZED (
 SELECT b.id, b.platform, b.priority, (SELECT labels FROM build_labels WHERE build = b.seq), b.submitted_at, b.attempt, b.position,
 	coalesce((SELECT sum(n) FROM before), 0)::int + row_number() OVER (ORDER BY b.position, b.seq)::int,
 	coalesce((SELECT n FROM before WHERE class = b.class), 0) + row_number() OVER (PARTITION BY b.class ORDER BY b.position, b.seq)::int,
-	b.class, (SELECT require FROM build_classes WHERE id = b.class), b.seq, NULL::int
+	` + homeClass + `, (SELECT require FROM build_classes WHERE id = ` + homeClass + `), b.seq, NULL::int, ` + waitColumns + `
 FROM (SELECT * FROM builds WHERE state = 'pending' AND (position, seq) > (@after, @seq) ORDER BY position, seq LIMIT @limit::int) b
 ORDER BY b.position, b.seq`
 
@@ -188,9 +191,9 @@ const sqlPlaceInQueue = `/* place_in_queue */
 SELECT id, platform, priority, NULL::jsonb, submitted_at, attempt, position,
 	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND (a.position, a.seq) <= (b.position, b.seq))::int,
 	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.class > 0 AND a.class = b.class AND (a.position, a.seq) <= (b.position, b.seq))::int,
-	class, (SELECT require FROM build_classes WHERE id = b.class), seq,
+	` + homeClass + `, (SELECT require FROM build_classes WHERE id = ` + homeClass + `), seq,
 	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.attempt >= 0 AND coalesce(a.submitter, '') = coalesce(b.submitter, '') AND a.platform = b.platform
-		AND a.class = b.class AND a.position <= b.position AND (a.position, a.seq) < (b.position, b.seq))::int
+		AND a.class = b.class AND a.position <= b.position AND (a.position, a.seq) < (b.position, b.seq))::int, ` + waitColumns + `
 FROM builds b WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending'`
 
 // WaitingBuild returns one pending build, or nil if the build is not pending.

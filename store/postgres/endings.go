@@ -31,6 +31,7 @@ type ending struct {
 	was    store.Build // see store.Finished
 	blamed *ender
 	repeat bool
+	again  bool          // the build is pending again, because of its exit code
 	took   time.Duration // to give its file its name
 	err    error         // why the result was refused although others of the same transaction were recorded
 }
@@ -55,8 +56,9 @@ const (
 	// statement that locks several.
 	lockEnders = `SELECT id, number, status, held, attempts, coalesce(quarantine, ''), quarantines, rests_until > now()
 FROM workers WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE`
-	lockEnds = `SELECT id, seq, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt, given_back, retry_root IS NOT NULL, lost,
+	lockEnds = `SELECT id, seq, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt, given_back, retry_root IS NOT NULL, lost, coalesce(ended, ''),
 	CASE WHEN has_inputs THEN coalesce((SELECT max_attempts FROM build_inputs WHERE build = seq), 0) ELSE 0 END,
+	CASE WHEN has_inputs THEN (SELECT retry_on FROM build_inputs WHERE build = seq) END,
 	platform, submitted_at, started_at, CASE WHEN has_inputs IS DISTINCT FROM false THEN (SELECT labels FROM build_labels WHERE build = seq) END
 FROM builds WHERE seq = ANY (ARRAY(SELECT seq FROM build_ids WHERE id = ANY ($1))) ORDER BY seq FOR UPDATE`
 
@@ -103,9 +105,10 @@ func (w *ender) columns() []any {
 type ends struct {
 	workers map[string]*ender
 	builds  map[string]*lockedEnd
-	// written are the workers whose rows change, recorded the results that are written.
-	written  []*ender
-	recorded []*ending
+	// written are the workers whose rows change, recorded the results that are written, and again
+	// those after which the build is tried again.
+	written         []*ender
+	recorded, again []*ending
 }
 
 // lockedEnd is the locked row of a build.
@@ -134,12 +137,12 @@ func (rows *ends) lock(batch *pgx.Batch, some []*ending, enders, ends string) {
 	batch.Queue(ends, builds).Query(func(r pgx.Rows) error {
 		var id string
 		var b lockedEnd
-		_, err := pgx.ForEachRow(r, []any{&id, &b.seq, &b.state, &b.holder, &b.lastHolder, &b.attempt, &b.givenBack, &b.retry, &b.lost, &b.most,
+		_, err := pgx.ForEachRow(r, []any{&id, &b.seq, &b.state, &b.holder, &b.lastHolder, &b.attempt, &b.givenBack, &b.retry, &b.lost, &b.ended, &b.most, &b.retryOn,
 			&b.was.Platform, &b.was.SubmittedAt, &b.was.StartedAt, &b.was.Labels}, func() error {
 			one := b
 			one.buildKnown = true
 			one.was.ID, one.was.State, one.was.WorkerID, one.was.Attempt = id, b.state, b.holder, b.attempt
-			rows.builds[id] = &one
+			rows.builds[id], b.retryOn = &one, nil
 			return nil
 		})
 		return err
@@ -155,15 +158,20 @@ func (rows *ends) relate(e *ending) {
 	e.st.workerKnown = rows.workers[e.WorkerID] != nil
 }
 
-// end notes that e's build has ended. It frees a slot of the worker if the worker held the
-// build. Only the end of an attempt that it still held counts for its health.
+// end notes that e's build has ended, or its attempt. It frees a slot of the worker if the worker
+// held the build. Only the end of an attempt that it still held counts for its health, and not one
+// after which the build wants to be tried again.
 func (w *ender) end(rule store.QuarantineRule, e *ending) {
 	freed := 0
 	if e.st.state.Held() {
 		freed = 1
 	}
 	w.held -= freed
-	if w.seen = true; e.st.holder == w.id {
+	w.seen = true
+	if e.again {
+		return
+	}
+	if e.st.holder == w.id {
 		w.ended(rule, e.Result)
 	}
 	if e.Success {
@@ -198,6 +206,9 @@ func (rows *ends) write(batch *pgx.Batch) {
 		}
 		batch.Queue(sqlEndBuilds, builds, workers, successes, messages, lines, ended,
 			owners, files.kinds, files.names, files.sizes, files.digests, files.locations, files.objects, files.due)
+	}
+	if len(rows.again) > 0 {
+		rows.writeAgain(batch)
 	}
 	if n := len(rows.written); n > 0 {
 		ids, held, done, lost := make([]string, n), make([]int, n), make([]int, n), make([]int, n)
@@ -237,7 +248,7 @@ func (b *Builds) recordEnds(ctx context.Context, op operation, some []*ending) e
 	}, func(ctx context.Context, c *pgx.Conn) error {
 		accepted := make([]*ending, 0, len(some))
 		for _, e := range some {
-			e.blamed, e.repeat, e.err = nil, false, nil
+			e.blamed, e.repeat, e.again, e.err = nil, false, false, nil
 			rows.relate(e)
 			if e.alone = !wait && (!e.st.buildKnown || !e.st.workerKnown || e.st.retry && e.Success); e.alone {
 				continue
@@ -272,8 +283,12 @@ func (b *Builds) decideEnds(rows *ends, accepted []*ending) {
 		if !w.seen {
 			rows.written = append(rows.written, w)
 		}
-		w.end(b.cfg.Quarantine, e)
-		rows.recorded = append(rows.recorded, e)
+		e.again = e.retries(b.cfg.MaxAttempts)
+		if w.end(b.cfg.Quarantine, e); e.again {
+			rows.again = append(rows.again, e)
+		} else {
+			rows.recorded = append(rows.recorded, e)
+		}
 		if e.blamed != nil {
 			rows.written = append(rows.written, e.blamed)
 		}

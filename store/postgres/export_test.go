@@ -18,8 +18,9 @@ func (b *Builds) Waiting() (results, heartbeats int) { return b.endings.Waiting(
 // Ending is a result that FinishTogether records, and what became of it.
 type Ending struct {
 	store.Result
-	Alone, Repeat bool
-	Err           error
+	Alone bool
+	store.Finished
+	Err error
 }
 
 // FinishTogether records results in one transaction, and afterwards those that it left alone.
@@ -36,7 +37,7 @@ func (b *Builds) FinishTogether(ctx context.Context, some []Ending) {
 		if e.blamed != nil && e.blamed.rest > 0 {
 			b.cfg.Quarantined(e.blamed.id, e.blamed.health.Quarantine, e.blamed.status)
 		}
-		some[i].Repeat, some[i].Err = e.repeat, cmp.Or(err, some[i].Err, e.err)
+		some[i].Finished, some[i].Err = e.finished(), cmp.Or(err, some[i].Err, e.err)
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 // one can't, the result is not recorded. The files of any other result are aborted. If the
 // same worker repeats a result that was accepted, nothing changes.
 //
+// After a failure with an exit code that the build's submitter named, the build is pending again
+// while attempts remain, and waits for its retry; see LetIn.
+//
 // A result is accepted from the holder, from any worker for a build that was never
 // assigned, and from the last holder for a build that is pending again. Errors:
 // NotFound for an unknown build or worker, NotAssigned, StaleAttempt, Conflict if the build
@@ -61,7 +64,12 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, files ...store.Stag
 	if err != nil {
 		return done, err
 	}
-	return store.Finished{Repeat: e.repeat, Was: e.was}, nil
+	return e.finished(), nil
+}
+
+// finished returns what became of a result that was recorded.
+func (e *ending) finished() store.Finished {
+	return store.Finished{Repeat: e.repeat, Again: e.again || e.repeat && e.st.state == store.Pending, Was: e.was}
 }
 
 // result returns an error if the result is refused, and whether it repeats the one that was
@@ -82,6 +90,10 @@ func (st relation) result(r store.Result) (repeat bool, err error) {
 		return false, store.NewError(store.Conflict, "Build already finished")
 	case st.holder == r.WorkerID:
 		return false, nil
+	case st.holder == "" && st.lastHolder == r.WorkerID && st.ended != "" && r.Success:
+		return false, errStale()
+	case st.holder == "" && st.lastHolder == r.WorkerID && !r.Success && (st.ended != "" || st.named(r.Ended)):
+		return true, nil // the build is pending again already
 	case st.holder == "" && (st.attempt == 0 || st.lastHolder == r.WorkerID):
 		return false, nil
 	}

@@ -34,6 +34,10 @@ type relation struct {
 	givenBack int
 	// lost are its lost attempts, most is how many it may have; 0 leaves that to the controller.
 	lost, most int
+	// retryOn are the exit codes after which it is tried again. If it is pending, ended says how its
+	// last attempt ended with one of these; "" if that was lost.
+	retryOn []int
+	ended   store.Ended
 	// retry is true if the build is a retry of another one.
 	retry bool
 }

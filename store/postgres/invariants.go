@@ -82,6 +82,12 @@ func invariants() []invariant {
 		WHERE seq IN (SELECT seq FROM ` + pendingWithWorker + `) AND state = 'pending'`,
 		},
 		{
+			"builds", "build_retry", "A build is of no class exactly while it waits for its retry, and then says when that is.",
+			`SELECT id FROM builds b LEFT JOIN build_inputs i ON i.build = b.seq WHERE b.state = 'pending' AND b.class = 0 AND (i.due_at IS NULL OR i.home_class IS NULL)
+		UNION SELECT id FROM build_inputs i JOIN builds b ON b.seq = i.build WHERE i.due_at IS NOT NULL AND (b.state <> 'pending' OR b.class <> 0)`,
+			"", "",
+		},
+		{
 			"builds", "build_ended", "A build that has ended says when.",
 			`SELECT id FROM ` + endedWithoutTime, "",
 			`UPDATE builds SET completed_at = updated_at WHERE seq IN (SELECT seq FROM ` + endedWithoutTime + `)`,

@@ -15,7 +15,7 @@ const sqlSetPriority = `/* set_priority */
 WITH was AS MATERIALIZED (
 	SELECT seq, priority FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending' FOR NO KEY UPDATE
 ), b AS (
-	UPDATE builds b SET priority = $2, position = CASE WHEN b.priority = $2 THEN position ELSE queue_position(b.platform, $2, coalesce(submitter, ''), ARRAY[b.class]) END, updated_at = now(), log_lines = log_lines + 1 FROM was WHERE b.seq = was.seq
+	UPDATE builds b SET priority = $2, position = CASE WHEN b.priority = $2 THEN position ELSE queue_position(b.platform, $2, coalesce(submitter, ''), ARRAY[` + homeClass + `]) END, updated_at = now(), log_lines = log_lines + 1 FROM was WHERE b.seq = was.seq
 	RETURNING b.seq, b.platform, b.class, b.position, b.priority, was.priority AS was, b.log_lines
 ), l AS (
 	INSERT INTO build_logs (build, number, message, kind, facts)

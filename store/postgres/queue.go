@@ -61,6 +61,10 @@ SELECT ` + countedColumns + ` FROM c JOIN build_classes k ON k.id = c.class ` + 
 WHERE n.n > 0`
 )
 
+// sqlDelayed counts the builds that wait for their retry.
+const sqlDelayed = `/* delayed */
+SELECT b.platform, count(*)::int FROM build_inputs i JOIN builds b ON b.seq = i.build WHERE i.due_at IS NOT NULL AND b.state = 'pending' GROUP BY 1`
+
 // sqlInstallation returns the installation's id and the database's time.
 const sqlInstallation = `/* installation */ SELECT value #>> '{}', clock_timestamp() FROM settings WHERE key = 'installation'`
 
@@ -76,7 +80,8 @@ WHERE w.id IS NULL OR w.used > p.used
 	OR (w.handed, w.held, w.slots, array_to_string(w.platforms, ','), w.drained) <> (p.handed, p.held, p.slots, p.platforms, p.drained)
 	OR w.labels IS DISTINCT FROM p.labels`
 
-// Recount counts how many builds of each class are pending, up to limit, and returns which
+// Recount counts how many builds of each class are pending, up to limit, and of each platform how
+// many wait for their retry, and returns which
 // of the known workers' rows have changed since they were read, in one round trip. more are
 // numbers of further classes to count. If a check below the low-water marks is due, it then
 // counts there too, because other controllers may have requeued builds there, and finds
@@ -91,6 +96,16 @@ func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSess
 	found := map[int32]*counted{}
 	batch := &pgx.Batch{}
 	batch.Queue(sqlPending, limit, below, ids).Query(func(rows pgx.Rows) error { return addPending(rows, limit, found) })
+	r.Delayed = map[store.Platform]int{}
+	batch.Queue(sqlDelayed).Query(func(rows pgx.Rows) error {
+		var p store.Platform
+		var n int
+		_, err := pgx.ForEachRow(rows, []any{&p, &n}, func() error {
+			r.Delayed[p] = n
+			return nil
+		})
+		return err
+	})
 	batch.Queue(sqlInstallation).QueryRow(func(row pgx.Row) error { return row.Scan(&r.Installation, &r.Now) })
 	if len(known) > 0 {
 		batch.Queue(sqlChanged, q.changedArgs(known)).Query(func(rows pgx.Rows) error { return scanChanged(rows, &r) })

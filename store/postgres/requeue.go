@@ -59,7 +59,8 @@ const sqlLockHolder = `/* lock_holder */ ` + lockHolder
 
 // Requeue makes an assigned or building build pending again, at its old position and without
 // counting the attempt as lost. Its former worker may still send the result until another
-// worker gets the build. Errors: NotFound, Conflict if no worker holds the build.
+// worker gets the build. A build that waits for its retry waits no longer; the reference names no
+// attempt then. Errors: NotFound, Conflict if no worker holds the build and it does not wait either.
 func (b *Builds) Requeue(ctx context.Context, id string) (ref store.BuildRef, err error) {
 	err = b.db.write("requeueing build "+id).requeue(ctx, func(ctx context.Context, tx pgx.Tx) ([]store.BuildRef, error) {
 		var worker string
@@ -73,6 +74,11 @@ func (b *Builds) Requeue(ctx context.Context, id string) (ref store.BuildRef, er
 		}
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return nil, err
+		}
+		refs, err := collect(ctx, tx, pgx.RowToStructByPos[store.BuildRef], sqlLetInOne, 1, id)
+		if len(refs) > 0 || err != nil {
+			ref = append(refs, ref)[0]
+			return refs, err
 		}
 		state, err := buildState(ctx, tx, id)
 		if err != nil {

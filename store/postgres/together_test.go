@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,9 @@ type (
 		attempt      int
 		retry        bool // of build 0
 		seen, logged int  // when the last heartbeat came; the size of the log
+		retryOn      bool // exit code 75
+		most, lost   int
+		ended        bool // its last attempt, with exit code 75
 	}
 )
 
@@ -57,11 +61,13 @@ func anyBuild(workers int) *rapid.Generator[drawnBuild] {
 			state:  rapid.SampledFrom([]store.BuildState{store.Building, store.Assigned, store.Building, store.Pending, store.Completed, store.Failed, store.Cancelled}).Draw(r, "state"),
 			holder: rapid.IntRange(0, workers-1).Draw(r, "holder"), last: -1, attempt: rapid.IntRange(1, 3).Draw(r, "attempt"),
 			retry: rapid.Bool().Draw(r, "retry"), seen: rapid.IntRange(0, 2).Draw(r, "seen"), logged: rapid.SampledFrom([]int{0, store.MaxLogHead - 60, store.MaxLogHead, store.MaxBuildLog}).Draw(r, "logged"),
+			retryOn: rapid.Bool().Draw(r, "retry on"), most: rapid.IntRange(0, 4).Draw(r, "most"), lost: rapid.IntRange(0, 3).Draw(r, "lost"),
 		}
 		if b.state == store.Pending {
 			if b.holder, b.last = -1, b.holder; rapid.Bool().Draw(r, "never assigned") {
 				b.last, b.attempt = -1, 0
 			}
+			b.ended = b.retryOn && b.attempt > 0 && rapid.Bool().Draw(r, "ended")
 		}
 		return b
 	})
@@ -97,11 +103,13 @@ func (w *twin) fill(t *rapid.T, workers []drawnWorker, builds []drawnBuild) {
 	}
 	for i, d := range builds {
 		batch.Queue(`WITH b AS (
-			INSERT INTO builds (id, platform, state, worker_id, last_worker_id, attempt, retry_root, token_hash, log_lines, log_bytes, last_seen_at)
-			VALUES ($1, 'ios', $2, $3, $4, $5, CASE WHEN $6 THEN 1 END, '\x00', 1, $7, now() - CASE $8::int WHEN 1 THEN interval '0' WHEN 2 THEN interval '1 h' END) RETURNING id, seq
+			INSERT INTO builds (id, platform, state, worker_id, last_worker_id, attempt, retry_root, token_hash, log_lines, log_bytes, last_seen_at, has_inputs, lost, ended)
+			VALUES ($1, 'ios', $2, $3, $4, $5, CASE WHEN $6 THEN 1 END, '\x00', 1, $7, now() - CASE $8::int WHEN 1 THEN interval '0' WHEN 2 THEN interval '1 h' END,
+				$10 OR $11 > 0, $12, CASE WHEN $13 THEN 'exit:75' END) RETURNING id, seq
+		), o AS (INSERT INTO build_inputs (build, max_attempts, retry_on) SELECT seq, nullif($11::smallint, 0), CASE WHEN $10::bool THEN '{75,137}'::smallint[] END FROM b WHERE $10 OR $11 > 0
 		), i AS (INSERT INTO build_ids SELECT id, seq FROM b)
 		INSERT INTO build_logs (build, number, message, kind, facts) SELECT seq, 1, 'Build submitted', 'submitted', CASE WHEN $6 THEN jsonb_build_object('build', $9::text) END FROM b`,
-			w.id("b", i), d.state, w.id("w", d.holder), w.id("w", d.last), d.attempt, d.retry && i > 0, d.logged, d.seen, w.id("b", 0))
+			w.id("b", i), d.state, w.id("w", d.holder), w.id("w", d.last), d.attempt, d.retry && i > 0, d.logged, d.seen, w.id("b", 0), d.retryOn, d.most, d.lost, d.ended)
 	}
 	require.NoError(t, w.Pool.SendBatch(t.Context(), batch).Close())
 }
@@ -114,12 +122,13 @@ func (w *twin) rows(t *rapid.T) string {
 		(SELECT jsonb_pretty(jsonb_agg(to_jsonb(w) - '{number,registered_at,last_seen_at,rests_until}'::text[]
 			|| jsonb_build_object('seen', last_seen_at > now() - interval '30 min', 'rests', CASE WHEN isfinite(rests_until) THEN round(extract(epoch FROM rests_until - now()) / 10)::text ELSE rests_until::text END) ORDER BY id))
 		FROM workers w WHERE starts_with(id, $1)),
-		(SELECT jsonb_pretty(jsonb_agg(to_jsonb(b) - '{seq,position,submitted_at,last_seen_at,completed_at,updated_at}'::text[] || jsonb_build_object('seen', last_seen_at > now() - interval '30 min', 'ended', completed_at > now() - interval '30 min',
+		(SELECT jsonb_pretty(jsonb_agg(to_jsonb(b) - '{seq,position,submitted_at,last_seen_at,completed_at,updated_at}'::text[] || jsonb_build_object('seen', last_seen_at > now() - interval '30 min', 'over', completed_at > now() - interval '30 min',
 			'logs', (SELECT jsonb_agg(to_jsonb(l) - '{seq,build,at}'::text[] ORDER BY seq) FROM build_logs l WHERE build = b.seq),
 			'tails', (SELECT jsonb_agg(to_jsonb(l) - '{seq,build,at}'::text[] ORDER BY begins) FROM build_log_tails l WHERE build = b.seq),
+			'inputs', (SELECT to_jsonb(i) - '{build,due_at}'::text[] || jsonb_build_object('due', round(extract(epoch FROM due_at - now()) / 10)) FROM build_inputs i WHERE build = b.seq),
 			'files', (SELECT jsonb_agg(to_jsonb(f) - '{build,sha256,size}'::text[]) FROM build_files f WHERE build = b.seq)) ORDER BY id))
 		FROM builds b WHERE starts_with(id, $1)))`, w.prefix).Scan(&all))
-	return w.plain(all)
+	return regexp.MustCompile(`\d\d:\d\d:\d\d UTC`).ReplaceAllString(w.plain(all), "then")
 }
 
 func (w *twin) plain(text string) string { return strings.ReplaceAll(text, w.prefix, "") }
@@ -168,7 +177,7 @@ func reports(r *rapid.T, workers int, builds []drawnBuild) [][]anyReport {
 	report := rapid.Custom(func(r *rapid.T) anyReport {
 		p := anyReport{
 			build: rapid.IntRange(0, len(builds)).Draw(r, "build"), worker: rapid.IntRange(0, workers).Draw(r, "worker"),
-			attempt: rapid.SampledFrom([]int{0, 3, 1}).Draw(r, "attempt"), kind: rapid.IntRange(0, 3).Draw(r, "kind"),
+			attempt: rapid.SampledFrom([]int{0, 3, 1}).Draw(r, "attempt"), kind: rapid.IntRange(0, 5).Draw(r, "kind"),
 		}
 		if p.build < len(builds) && rapid.IntRange(0, 3).Draw(r, "holder") > 0 {
 			p.worker, p.attempt = max(builds[p.build].holder, builds[p.build].last, 0), 0
@@ -190,8 +199,13 @@ func TestResultsThatShareATransactionEndAsIfAlone(t *testing.T) {
 				if p.kind > 1 {
 					s = failure(s.BuildID, s.WorkerID)
 				}
-				if s.Attempt = p.attempt; p.kind == 3 {
+				switch s.Attempt = p.attempt; p.kind {
+				case 3:
 					s.Fault = store.FaultEngine
+				case 4:
+					s.Ended = "exit:75"
+				case 5:
+					s.Ended = "signal:9"
 				}
 				return s
 			}
@@ -207,7 +221,9 @@ func TestResultsThatShareATransactionEndAsIfAlone(t *testing.T) {
 					}
 					done, err := other.builds.Finish(r.Context(), result(other, p))
 					require.Equal(r, other.outcome(err), one.outcome(together[i].Err))
-					require.Equal(r, done.Repeat, together[i].Repeat && together[i].Err == nil)
+					if err == nil {
+						require.Equal(r, [2]bool{done.Repeat, done.Again}, [2]bool{together[i].Repeat, together[i].Again})
+					}
 				}
 			}
 		}
@@ -221,7 +237,7 @@ func TestHeartbeatsThatShareAStatementAreRecordedAsIfAlone(t *testing.T) {
 		for _, batch := range reports(r, len(workers), builds) {
 			heartbeat := func(w *twin, p anyReport) store.Heartbeat {
 				s := store.Heartbeat{BuildID: w.id("b", p.build).(string), WorkerID: w.id("w", p.worker).(string), Attempt: p.attempt}
-				s.Instance = []string{"", "one", "other", ""}[p.kind]
+				s.Instance = []string{"", "one", "other", "", "", "one"}[p.kind]
 				for i := range p.kind {
 					s.Logs = append(s.Logs, store.LogLine{Level: store.Warn, Message: fmt.Sprint("line ", i)})
 				}

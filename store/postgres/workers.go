@@ -24,7 +24,9 @@ type Workers struct {
 }
 
 // NewWorkers returns the workers in db. Builds have three attempts unless Rule is changed.
-func NewWorkers(db *DB) *Workers { return &Workers{db: db, Rule: store.LostRule{MaxAttempts: 3}} }
+func NewWorkers(db *DB) *Workers {
+	return &Workers{db: db, Rule: store.LostRule{MaxAttempts: store.DefaultAttempts}}
+}
 
 // maxWorkers is the most workers that may be registered.
 const maxWorkers = 100_000

@@ -115,8 +115,9 @@ func Requeue(env cli.Environment) *cobra.Command {
 	return cli.Row(env, &cobra.Command{
 		Use: "requeue ID --reason TEXT", Short: "Return a running build to the queue",
 		Long: `Take an assigned or running build from its worker and return it to its old position
-in the queue, for another worker. This uses up no attempt. Needs the admin key in
-TAKT_ADMIN_KEY.`,
+in the queue, for another worker. This uses up no attempt. A build that waits for its
+retry after an exit code (takt submit --retry-on) waits no longer. Needs the admin key
+in TAKT_ADMIN_KEY.`,
 	}, func(ctx context.Context, s *cli.Session, in api.RequeueBuildIn) (b api.BuildItem, err error) {
 		id, err := buildID(ctx, s, string(in.ID))
 		if err != nil {

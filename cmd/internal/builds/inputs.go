@@ -44,9 +44,8 @@ func (o *inputFlags) add(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.secrets, "secret", nil, "name of a secret that the build gets as a variable; may be repeated")
 	f.StringArrayVar(&o.secretFiles, "secret-file", nil, "name of a secret that the build gets as a file; may be repeated")
 	cli.DurationFlag(f, &o.timeout, "timeout", 0, "how long the build may take, such as 90m (default: what its worker allows)")
-	f.IntVar(&o.maxAttempts, "max-attempts", 0, "how often the build is tried at most if its workers are lost, 1 to 10 (default: what the controller allows)")
-	f.IntSliceVar(&o.retryOn, "retry-on", nil, "exit codes of the command, such as 75,143, after which the build is tried again")
-	_ = f.MarkHidden("retry-on") // the controller refuses it until it can wait before it tries again
+	f.IntVar(&o.maxAttempts, "max-attempts", 0, "how often the build is tried at most if its workers are lost or --retry-on says so, 1 to 10 (default: what the controller allows)")
+	f.IntSliceVar(&o.retryOn, "retry-on", nil, "exit codes of the command, such as 75,143, after which the build is tried again, 30s later and then ever more, while attempts remain")
 }
 
 // read returns the inputs. Values and files are read before anything is sent.

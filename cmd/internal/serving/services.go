@@ -49,7 +49,7 @@ func (c *controller) openBuilds(p *parts) error {
 		return err
 	}
 	c.files.Observe(c.metrics)
-	builds := postgres.NewBuilds(p.db, postgres.BuildsConfig{QueueLimit: cfg.QueueLimit, Quarantine: cfg.Quarantine, Quarantined: func(worker, why string, status store.WorkerStatus) {
+	builds := postgres.NewBuilds(p.db, postgres.BuildsConfig{QueueLimit: cfg.QueueLimit, MaxAttempts: cfg.BuildMaxAttempts, Quarantine: cfg.Quarantine, Quarantined: func(worker, why string, status store.WorkerStatus) {
 		c.tree.Bus.Publish(pubsub.WorkerUpdated, store.WorkerUpdate{WorkerID: worker, Status: status, Step: store.Step{What: store.StepQuarantined, Lost: why}})
 	}})
 	workers := postgres.NewWorkers(p.db)
