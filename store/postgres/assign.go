@@ -75,7 +75,7 @@ const (
 	sqlAssignBuilds = `/* assign_builds */
 WITH b AS (
 	UPDATE builds SET state = 'assigned', worker_id = a.worker, attempt = attempt + 1, handed = a.hand_out,
-		started_at = now(), last_seen_at = NULL, updated_at = now(), log_lines = log_lines + 1
+		started_at = now(), last_seen_at = NULL, sign_gap = NULL, updated_at = now(), log_lines = log_lines + 1
 	FROM unnest($1::tid[], $2::text[], $3::bigint[]) AS a(version, worker, hand_out)
 	WHERE builds.ctid = a.version
 	RETURNING seq, log_lines, worker_id, attempt
@@ -86,7 +86,7 @@ SELECT seq, log_lines, 'Assigned to worker ' || worker_id || CASE WHEN attempt >
 FROM b`
 
 	sqlAssignWorkers = `/* assign_workers */
-UPDATE workers SET used = p.used, handed = p.handed, held = p.held, last_seen_at = now(),
+UPDATE workers SET used = p.used, handed = p.handed, held = p.held, last_seen_at = now(), polled_at = now(),
 	status = CASE WHEN p.held > 0 THEN 'building' ELSE 'idle' END
 FROM unnest($1::tid[], $2::bigint[], $3::bigint[], $4::int[]) AS p(version, used, handed, held) WHERE workers.ctid = p.version`
 
