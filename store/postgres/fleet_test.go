@@ -295,3 +295,27 @@ func TestWorkersAreBounded(t *testing.T) {
 	require.NoError(t, err, "who is known comes back")
 	require.Equal(t, store.NotFound, codeOf(workers.Show(t.Context(), "one-more")))
 }
+
+// The longest time between two signs of life of an attempt says how long silence may be.
+func TestSignsOfLifeAreTimed(t *testing.T) {
+	t.Parallel()
+	b, build, w := holding(t)
+	gap := func() (seconds *int) {
+		require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT sign_gap FROM builds WHERE id = $1`, build.ID).Scan(&seconds))
+		return seconds
+	}
+	sign := func(after time.Duration) {
+		b.exec(`UPDATE builds SET last_seen_at = last_seen_at - $2::interval WHERE id = $1`, build.ID, after)
+		b.exec(`UPDATE workers SET last_seen_at = last_seen_at - $2::interval WHERE id = $1`, w.id, after)
+		must(b.builds.RecordHeartbeat(t.Context(), w.heartbeat(build.ID)))(t)
+	}
+	sign(0)
+	require.Nil(t, gap(), "the first")
+	for _, s := range []struct{ after, most int }{{20, 20}, {3, 20}, {31, 31}, {200, 75}} {
+		sign(time.Duration(s.after) * time.Second)
+		require.InDelta(t, s.most, *gap(), 1)
+	}
+	must(b.builds.Requeue(t.Context(), build.ID))(t)
+	w.gets(build.ID)
+	require.Nil(t, gap(), "another attempt")
+}
