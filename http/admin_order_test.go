@@ -263,6 +263,7 @@ func TestOrdersAreRefused(t *testing.T) {
 		text       string
 	}{
 		{"takt/nobody/restart", why, 404, "No such process"},
+		{"pool/restart", why, 404, "No such process; did you mean takt/database/pool?"},
 		{"takt/database/explode", why, 404, "No such action"},
 		{"takt/database/restart", `{}`, 400, "reason is required"},
 		{"takt/database/restart", ``, 400, "reason is required"},

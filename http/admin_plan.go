@@ -39,7 +39,7 @@ func makePlan(root *api.TreeNode, o order) (plan, error) {
 	at := absolute(root, o.Path)
 	node, parent := findNode(root, at), findNode(root, path.Dir(at))
 	if node == nil {
-		return plan{}, store.NewError(store.NotFound, "No such process")
+		return plan{}, errNoNode(root, o.Path)
 	}
 	p := plan{node: node, group: []*api.TreeNode{node}}
 	if o.action == restart && parent != nil {
@@ -162,6 +162,27 @@ func absolute(root *api.TreeNode, path string) string {
 		return path
 	}
 	return strings.TrimSuffix(root.Path+"/"+path, "/")
+}
+
+// errNoNode says that there is no node called path, and which have its last part as their name.
+func errNoNode(root *api.TreeNode, at string) error {
+	const most = 5
+	text := "No such process"
+	if near := namedAs(root, path.Base(at), nil); len(near) > 0 && len(near) <= most {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return store.NewError(store.NotFound, text)
+}
+
+// namedAs adds to paths those of the nodes below n that are called name.
+func namedAs(n *api.TreeNode, name string, paths []string) []string {
+	for i := range n.Children {
+		if child := &n.Children[i]; child.ID == name {
+			paths = append(paths, child.Path)
+		}
+		paths = namedAs(&n.Children[i], name, paths)
+	}
+	return paths
 }
 
 // findNode finds the node of path in the tree under n, or nil.

@@ -46,7 +46,7 @@ func (h *tree) show(_ context.Context, in api.ShowNodeIn) (api.TreeNode, error) 
 	root := h.describe(in.Children == "all")
 	node := findNode(&root, absolute(&root, in.Path))
 	if node == nil {
-		return api.TreeNode{}, store.NewError(store.NotFound, "No such process")
+		return api.TreeNode{}, errNoNode(&root, in.Path)
 	}
 	return *node, nil
 }

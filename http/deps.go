@@ -58,6 +58,7 @@ type Workers interface {
 	// returns when to try again, and whether the conflict is to be reported.
 	Conflict(ctx context.Context, id, address string) (again time.Duration, report bool, err error)
 	Unregister(ctx context.Context, token store.WorkerToken) (store.Departure, error)
+	Leaving(ctx context.Context, token store.WorkerToken) (id string, status store.WorkerStatus, err error)
 	// UnregisterID returns DuplicateWorker if another process than instance, unless that is "",
 	// holds the worker.
 	UnregisterID(ctx context.Context, id, instance string) (store.Departure, error)

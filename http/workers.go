@@ -41,6 +41,7 @@ func (h *workers) routes() []edge.Route {
 		register,
 		edge.On(h.edge, api.UnregisterWorker, h.unregister),
 		edge.On(h.edge, api.UnregisterWorkerByID, h.unregisterID),
+		edge.On(h.edge, api.WorkerLeaves, h.leaving),
 		edge.OnList(h.edge, api.ListWorkers, h.list),
 		edge.On(h.edge, api.ShowWorker, h.show),
 		edge.On(h.edge, api.ShowWorkerStats, h.stats),
@@ -134,18 +135,35 @@ func (h *workers) conflict(ctx context.Context, reg store.Registration, address 
 }
 
 func (h *workers) unregister(ctx context.Context, in api.UnregisterIn) (api.Unregistered, error) {
-	if in.Token == "" {
-		return api.Unregistered{}, store.NewError(store.Unauthorized, "Missing X-Worker-Token header")
-	}
-	checked, err := h.tokens.Check(in.Token)
+	checked, err := h.checked(ctx, in)
 	if err != nil {
-		return api.Unregistered{}, err
-	}
-	if err := h.bindings.check(ctx, edge.CallerOf(ctx).Key, checked); err != nil {
 		return api.Unregistered{}, err
 	}
 	gone, err := h.store.Unregister(ctx, checked)
 	return h.left(ctx, gone, false, err)
+}
+
+// checked checks a worker's token, and that its key may be that worker.
+func (h *workers) checked(ctx context.Context, in api.UnregisterIn) (token store.WorkerToken, err error) {
+	if in.Token == "" {
+		return token, store.NewError(store.Unauthorized, "Missing X-Worker-Token header")
+	}
+	if token, err = h.tokens.Check(in.Token); err == nil {
+		err = h.bindings.check(ctx, edge.CallerOf(ctx).Key, token)
+	}
+	return token, err
+}
+
+func (h *workers) leaving(ctx context.Context, in api.UnregisterIn) (api.Status, error) {
+	token, err := h.checked(ctx, in)
+	if err != nil {
+		return api.Status{}, err
+	}
+	id, status, err := h.store.Leaving(ctx, token)
+	if err == nil {
+		h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: id, Status: status})
+	}
+	return api.Status{Status: store.WorkerLeaving}, err
 }
 
 // unregisterID is for the oldest workers.

@@ -183,6 +183,7 @@ CREATE TABLE builds (
     class integer,
     has_inputs boolean,
     ended text,
+    sign_gap smallint,
     CONSTRAINT builds_pkey PRIMARY KEY (seq),
     CONSTRAINT builds_holder CHECK (((state <> ALL (ARRAY['assigned'::text, 'building'::text])) OR (worker_id IS NOT NULL))),
     CONSTRAINT builds_platform_check CHECK ((platform <> ''::text)) NOT VALID,
@@ -472,6 +473,9 @@ CREATE TABLE workers (
     left_at timestamp with time zone,
     labels jsonb,
     registered_at_count bigint,
+    polled_at timestamp with time zone,
+    poll_every smallint NOT NULL DEFAULT 0,
+    leaving_at timestamp with time zone,
     CONSTRAINT workers_held_check CHECK ((held >= 0)),
     CONSTRAINT workers_slots_check CHECK ((slots >= 1)),
     CONSTRAINT workers_status_check CHECK ((status = ANY (ARRAY['idle'::text, 'building'::text, 'offline'::text])))

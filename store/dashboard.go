@@ -11,8 +11,12 @@ import (
 // another reason.
 const (
 	// WorkerSilent has no build and has not polled for 90 s, or for a minute longer than its
-	// polls wait. Or the connection of its parked poll closed, and no poll came for 10 s.
-	WorkerSilent      = "silent"
+	// polls wait. Or the connection of its parked poll closed, and no poll came for 10 s. Or it has
+	// builds and has sent no sign of life for a minute, nor for four times as long as it took in
+	// any of them.
+	WorkerSilent = "silent"
+	// WorkerLeaving takes no more builds and unregisters when those that it has have ended.
+	WorkerLeaving     = "leaving"
 	WorkerDraining    = "draining"
 	WorkerQuarantined = "quarantined"
 	WorkerCritical    = "critical"
@@ -22,7 +26,7 @@ const (
 
 // WorkerStates returns all states, problems first.
 func WorkerStates() []string {
-	return []string{WorkerCritical, WorkerQuarantined, string(Offline), WorkerSilent, WorkerDraining, string(Busy), string(Idle), WorkerLeft}
+	return []string{WorkerCritical, WorkerQuarantined, string(Offline), WorkerSilent, WorkerLeaving, WorkerDraining, string(Busy), string(Idle), WorkerLeft}
 }
 
 // WorkerFilter selects workers and orders them; empty fields match all.
@@ -45,9 +49,9 @@ type WorkerFilter struct {
 type FleetSummary struct {
 	Class Class
 	// Known counts the workers that have not unregistered. Able ones are online and get
-	// builds. Draining, Critical and Quarantined ones are online and get none. Silent ones do
-	// not poll.
-	Known, Able, Draining, Critical, Quarantined, Silent int
+	// builds. Leaving, Draining, Critical and Quarantined ones are online and get none. Silent ones
+	// don't poll.
+	Known, Able, Leaving, Draining, Critical, Quarantined, Silent int
 	// Slots and Held are the sums over able workers. Free are the slots without a build of
 	// those that poll.
 	Slots, Held, Free int

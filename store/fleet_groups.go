@@ -74,6 +74,8 @@ func (s *FleetSummary) add(g *FleetGroup) {
 	switch g.State {
 	case string(Idle), string(Busy):
 		s.Able, s.Slots, s.Held, s.Free = s.Able+g.N, s.Slots+g.Slots, s.Held+g.Held, s.Free+g.Free
+	case WorkerLeaving:
+		s.Leaving += g.N
 	case WorkerDraining:
 		s.Draining += g.N
 	case WorkerCritical:

@@ -168,10 +168,15 @@ type Presence struct {
 	Age time.Duration
 	// Wait is how long its last poll might wait.
 	Wait time.Duration
-	// Closed is true if the connection of its parked poll closed before the answer, and it
-	// has not polled since.
+	// Closed is true if the connection of its parked poll closed before the answer, or its poll
+	// was answered while it had room for more builds, and it has not polled since.
 	Closed bool
+	// Every is the time between its last two polls, at most MaxPollEvery.
+	Every time.Duration
 }
+
+// MaxPollEvery is the longest time between two polls that a worker can be expected to keep.
+const MaxPollEvery = 40 * time.Second
 
 // QueueCount is how many builds were pending, over all controllers, at the time At.
 type QueueCount struct {

@@ -444,6 +444,64 @@ func TestMemoryWritesWhoseConnectionClosed(t *testing.T) {
 	}
 }
 
+// A worker that does not poll again although it has room after a hand-out is written as one that
+// does not, after ten seconds and once. One that polls again is not written before it is due.
+func TestMemoryWritesWhoPollsNoMore(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	written := func() []store.Presence {
+		s.known(s.now)
+		heartbeats := s.due(s.now, 30*time.Second)
+		for i := range heartbeats {
+			s.recorded(heartbeats[i:i+1], []uint32{heartbeats[i].Number}, s.now)
+		}
+		return heartbeats
+	}
+	roomy := func(slots int) store.PollResult {
+		r := gives("w", "x", store.IOS)
+		r.Session.Slots = slots
+		return r
+	}
+	handsOut := func(slots int, wait time.Duration) {
+		s.polls("w", wait)
+		s.takesBack(s.take(9), roomy(slots))
+		s.now = s.now.Add(closedGrace - 1)
+		require.Empty(t, written())
+		s.now = s.now.Add(time.Second)
+	}
+	handsOut(2, time.Minute)
+	heartbeats := written()
+	require.Len(t, heartbeats, 1)
+	require.True(t, heartbeats[0].Closed)
+	require.Empty(t, written())
+
+	s.now = s.now.Add(time.Second)
+	s.parks("w")
+	heartbeats = written()
+	require.Len(t, heartbeats, 1)
+	require.False(t, heartbeats[0].Closed, "it is back")
+
+	s = newStage(t)
+	handsOut(1, time.Minute)
+	require.Empty(t, written(), "it has no room")
+	s = newStage(t)
+	handsOut(2, 0)
+	require.Empty(t, written(), "nobody knows when it polls")
+
+	s = newStage(t)
+	s.polls("w", time.Minute)
+	s.takesBack(s.take(9), roomy(2))
+	s.now = s.now.Add(time.Second)
+	s.parks("w")
+	s.now = s.now.Add(28 * time.Second)
+	require.Empty(t, written())
+	s.now = s.now.Add(2 * time.Second)
+	heartbeats = written()
+	require.Len(t, heartbeats, 1)
+	require.False(t, heartbeats[0].Closed)
+	require.Equal(t, time.Second, heartbeats[0].Every)
+}
+
 // A poll that comes while a closed connection is being written is written after it.
 func TestMemoryWritesAReturnThatCrossesAClose(t *testing.T) {
 	t.Parallel()

@@ -28,11 +28,13 @@ type session struct {
 	// is when seen was last written to the row. wait is how long the last poll may park.
 	seen, written time.Time
 	wait          time.Duration
-	// closed is when the connection of the worker's parked poll closed before the answer;
-	// zero if the worker has polled since. closedWritten is true if the row says so. returned
-	// is true if the worker polls again but the row may say that it does not.
-	closed                  time.Time
+	// closed is when the connection of the worker's parked poll closed before the answer, answered
+	// when its last poll was answered with builds; zero if the worker has polled since.
+	// closedWritten is true if the row says that it does not poll. returned is true if the worker
+	// polls again but the row may say that it does not.
+	closed, answered        time.Time
 	closedWritten, returned bool
+	every                   time.Duration // between its last two polls
 	// elsewhere is true if another controller has answered the worker since its last poll here.
 	elsewhere bool
 	// reads is how often a batch has read the row; asked is reads when the last recount that
@@ -134,7 +136,7 @@ func (m *memory) learn(p *poll, r *store.PollResult, now time.Time) {
 		s.instance = p.req.Instance
 	}
 	if len(newJobs(r)) > 0 {
-		s.written = now
+		s.written, s.answered, s.returned = now, now, false
 	}
 	m.file(s)
 }
@@ -266,10 +268,19 @@ const closedGrace = 10 * time.Second
 // polled records that the worker has sent p. After a pause, the next recount writes that,
 // because another controller may have written that a connection of the worker closed.
 func (s *session) polled(p *poll, now time.Time) {
-	s.wait = p.wait
-	s.returned = s.returned || !s.closed.IsZero() || now.Sub(s.seen) > closedGrace
-	s.closed, s.closedWritten = time.Time{}, false
+	s.wait, s.every = p.wait, min(now.Sub(s.seen), store.MaxPollEvery)
+	s.returned = s.returned || !s.closed.IsZero() || s.closedWritten || now.Sub(s.seen) > closedGrace
+	s.closed, s.answered, s.closedWritten = time.Time{}, time.Time{}, false
 	s.elsewhere = false
+}
+
+// quit returns when the worker stopped to poll although it has room for builds; zero if it did not.
+// A worker that does not park its polls takes its time.
+func (s *session) quit() time.Time {
+	if s.closed.IsZero() && s.wait > 0 && s.Free() {
+		return s.answered
+	}
+	return s.closed
 }
 
 // due returns the heartbeats to write. Those of a worker whose process names itself are written
@@ -281,10 +292,11 @@ func (m *memory) due(now time.Time, every time.Duration) (heartbeats []store.Pre
 		if s.instance != "" {
 			often = min(every, store.WorkerSilence/3)
 		}
-		closed := !s.closed.IsZero() && !s.closedWritten && now.Sub(s.closed) >= closedGrace
+		quit := s.quit()
+		closed := !quit.IsZero() && !s.closedWritten && now.Sub(quit) >= closedGrace
 		// Until the close is written no other heartbeat is, because it could seem to be later.
-		if s.known && s.batched == nil && (closed || s.closed.IsZero() && s.seen.After(s.written) && (s.returned || now.Sub(s.written) >= often)) {
-			heartbeats = append(heartbeats, store.Presence{Number: s.Number, Used: s.Used, Age: now.Sub(s.seen), Wait: s.wait, Closed: closed || s.closedWritten})
+		if s.known && s.batched == nil && (closed || quit.IsZero() && s.seen.After(s.written) && (s.returned || now.Sub(s.written) >= often)) {
+			heartbeats = append(heartbeats, store.Presence{Number: s.Number, Used: s.Used, Age: now.Sub(s.seen), Wait: s.wait, Every: s.every, Closed: closed || s.closedWritten})
 		}
 	}
 	return heartbeats
@@ -299,7 +311,7 @@ func (m *memory) recorded(heartbeats []store.Presence, workers []uint32, at time
 	for _, b := range heartbeats {
 		if s := m.byNumber[b.Number]; s != nil && s.known && written[b.Number] {
 			s.written, s.returned = at, s.returned && s.seen.After(at)
-			s.closedWritten = b.Closed && !s.closed.IsZero()
+			s.closedWritten = b.Closed && !s.quit().IsZero()
 		}
 	}
 }

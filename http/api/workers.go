@@ -71,7 +71,7 @@ type Worker struct {
 	Status string `json:"status" schema:"WorkerStatus"`
 	// State is Status, unless there is more to say: draining and quarantined workers get no
 	// builds, silent ones have none and do not poll, and left ones have unregistered.
-	State string `json:"state" enum:"idle,building,draining,silent,quarantined,offline,left"`
+	State string `json:"state" enum:"idle,building,leaving,draining,silent,quarantined,offline,left"`
 	// Quarantine is null unless the worker is quarantined.
 	Quarantine *Quarantine `json:"quarantine"`
 	// Draining workers get no new builds and finish the ones they hold.
@@ -258,7 +258,7 @@ type DeleteWorkerIn struct {
 type WorkerFilter struct {
 	Status string `query:"status" enum:"idle,building,offline" invalid:"Invalid status"`
 	// State selects by `state`.
-	State string `query:"state" enum:"critical,quarantined,offline,silent,draining,building,idle,left" invalid:"Invalid state"`
+	State string `query:"state" enum:"critical,quarantined,offline,silent,leaving,draining,building,idle,left" invalid:"Invalid state"`
 	// Limit is the most to return, 10,000 without one.
 	Limit int `query:"limit" min:"1"`
 	Continue
@@ -273,6 +273,12 @@ var RegisterWorker = declare[Register, Registered](workers, APIKey, scopeWorker,
 // UnregisterWorker is POST /api/workers/unregister.
 var UnregisterWorker = declare[UnregisterIn, Unregistered](workers, APIKey, scopeWorker, Fleet, "POST /api/workers/unregister", Route{
 	ID: "unregisterWorker", Errors: []int{400, 413, 415}, Summary: "Unregister; its builds are queued again",
+})
+
+// WorkerLeaves is POST /api/workers/leaving.
+var WorkerLeaves = declare[UnregisterIn, Status](workers, APIKey, scopeWorker, Fleet, "POST /api/workers/leaving", Route{
+	ID: "workerLeaves", Summary: "Say that the worker takes no more builds, and unregisters when it has ended those that it has",
+	Text: "It is shown as `leaving` then, and its free slots are not counted. Its next poll ends that. It is not needed for unregistering.",
 })
 
 // UnregisterWorkerByID is POST /api/workers/:id/unregister.

@@ -64,6 +64,11 @@ func (p Poll) active() *string {
 	return &active
 }
 
+// Leaving says that the worker takes no more builds. Safe to repeat.
+func (c *Client) Leaving(ctx context.Context, token string) (api.Status, error) {
+	return Call(ctx, c, api.WorkerLeaves, api.UnregisterIn{Token: token})
+}
+
 // Unregister removes the worker. Its builds are pending again at once.
 func (c *Client) Unregister(ctx context.Context, token string) (api.Unregistered, error) {
 	return Call(ctx, c, api.UnregisterWorker, api.UnregisterIn{Token: token})

@@ -82,7 +82,7 @@ const (
 	sqlAssignBuilds = `/* assign_builds */
 WITH b AS (
 	UPDATE builds SET state = CASE WHEN a.features THEN 'building' ELSE 'assigned' END, worker_id = a.worker, attempt = attempt + 1, handed = a.hand_out,
-		started_at = now(), last_seen_at = NULL, ended = NULL, updated_at = now(), log_lines = log_lines + 1
+		started_at = now(), last_seen_at = NULL, sign_gap = NULL, ended = NULL, updated_at = now(), log_lines = log_lines + 1
 	FROM unnest($1::tid[], $2::text[], $3::bigint[], $4::bool[]) AS a(version, worker, hand_out, features)
 	WHERE builds.ctid = a.version
 	RETURNING seq, log_lines, worker_id, attempt
@@ -93,7 +93,7 @@ SELECT seq, log_lines, 'Assigned to worker ' || worker_id || CASE WHEN attempt >
 FROM b`
 
 	sqlAssignWorkers = `/* assign_workers */
-UPDATE workers SET used = p.used, handed = p.handed, held = p.held, last_seen_at = now(),
+UPDATE workers SET used = p.used, handed = p.handed, held = p.held, last_seen_at = now(), polled_at = now(),
 	status = CASE WHEN p.held > 0 THEN 'building' ELSE 'idle' END
 FROM unnest($1::tid[], $2::bigint[], $3::bigint[], $4::int[]) AS p(version, used, handed, held) WHERE workers.ctid = p.version`
 

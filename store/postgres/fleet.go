@@ -30,17 +30,23 @@ LEFT JOIN LATERAL (
 ) d ON true`
 )
 
-// workerSilent reports whether worker w has no build and does not poll.
+// workerSilent reports whether worker w has no build and does not poll, or has builds and has sent no
+// sign of life for four times as long as it took for one of them at most, or 30 s before that is
+// known.
 const workerSilent = `(w.held = 0 AND (w.last_seen_at < now() - make_interval(secs => greatest(90, w.poll_wait + 60))
-	OR w.poll_closed_at >= w.last_seen_at AND w.poll_closed_at < now() - interval '10 s'))`
+	OR w.poll_closed_at >= w.last_seen_at AND w.poll_closed_at < now() - interval '10 s')
+	OR w.held > 0 AND w.last_seen_at < now() - interval '60 s' AND w.last_seen_at < now() - make_interval(secs =>
+		(SELECT greatest(60, 4 * coalesce(max(b.sign_gap), 30)) FROM builds b WHERE b.worker_id = w.id AND b.state IN ('assigned', 'building'))))`
 
 // workerPolls reports whether a poll of worker w is parked, or was answered so recently that
-// the next one is not late. last_seen_at may be up to 30 s older than the last poll.
-const workerPolls = `(w.last_seen_at > now() - make_interval(secs => w.poll_wait + 45) AND (w.poll_closed_at < w.last_seen_at) IS NOT FALSE)`
+// the next one is not late. polled_at may be up to 30 s older than the last poll.
+const workerPolls = `CASE WHEN w.polled_at IS NULL THEN w.last_seen_at > now() - make_interval(secs => w.poll_wait + 45) AND (w.poll_closed_at < w.last_seen_at) IS NOT FALSE
+	WHEN w.poll_wait > 0 THEN w.polled_at > now() - interval '45 s' AND (w.poll_closed_at < w.polled_at) IS NOT FALSE
+	ELSE w.polled_at > now() - make_interval(secs => greatest(45, 10 + 2 * w.poll_every)) END`
 
 // fleetState is why worker w gets no builds, or its status if it does get builds.
 const fleetState = `CASE WHEN w.status = 'offline' THEN CASE WHEN w.left_at >= w.last_seen_at THEN 'left' ELSE 'offline' END
-	WHEN ` + workerSilent + ` THEN 'silent' WHEN w.draining THEN 'draining'
+	WHEN ` + workerSilent + ` THEN 'silent' WHEN w.leaving_at >= coalesce(w.polled_at, w.leaving_at) THEN 'leaving' WHEN w.draining THEN 'draining'
 	WHEN w.quarantine IS NOT NULL THEN 'quarantined' WHEN w.critical THEN 'critical' ELSE w.status END`
 
 const (
@@ -79,7 +85,7 @@ WITH p AS MATERIALIZED (
 		WHEN 'used' THEN -w.held::float8 / w.slots
 		WHEN 'success' THEN coalesce(w.completed::float8 / nullif(w.completed + w.failed, 0), 2)
 		ELSE CASE ` + fleetState + ` WHEN 'critical' THEN 0 WHEN 'quarantined' THEN 1 WHEN 'offline' THEN 2 WHEN 'silent' THEN 3
-			WHEN 'draining' THEN 4 WHEN 'building' THEN 5 WHEN 'idle' THEN 6 ELSE 7 END
+			WHEN 'leaving' THEN 4 WHEN 'draining' THEN 5 WHEN 'building' THEN 6 WHEN 'idle' THEN 7 ELSE 8 END
 	END AS key
 	FROM workers w WHERE ` + workerFilter + nameFilter + `
 	) f WHERE @after_id::text = '' OR (key, id) > (@after::float8, @after_id)

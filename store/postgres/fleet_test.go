@@ -131,23 +131,41 @@ func TestSilentWorkersAndThoseThatLeft(t *testing.T) {
 		}
 	}
 	closed := func(age time.Duration) func(*fixture, *client) { return writes(age, true) }
+	holds := func(b *fixture, w *client) { w.gets(b.build().ID) }
+	gap := func(seconds int) func(*fixture, *client) {
+		return func(b *fixture, w *client) {
+			b.exec(`UPDATE builds SET sign_gap = $2 WHERE worker_id = $1`, w.id, seconds)
+		}
+	}
+	says := func(_ *fixture, w *client) {
+		_, _, err := w.workers.Leaving(t.Context(), store.WorkerToken{Worker: w.number, Counter: w.shown})
+		require.NoError(t, err)
+	}
 	leaves := func(_ *fixture, w *client) { must(w.workers.UnregisterID(t.Context(), w.id, ""))(t) }
 	for name, c := range map[string]struct {
 		do     []func(*fixture, *client)
 		state  string
 		hidden bool // from lists of present workers
 	}{
-		"polled lately":              {[]func(*fixture, *client){ago(85*time.Second, 0)}, "idle", false},
-		"silent for 90 s":            {[]func(*fixture, *client){ago(95*time.Second, 30)}, "silent", false},
-		"polls wait for a minute":    {[]func(*fixture, *client){ago(115*time.Second, 60)}, "idle", false},
-		"a minute and a poll's wait": {[]func(*fixture, *client){ago(125*time.Second, 60)}, "silent", false},
-		"its connection just closed": {[]func(*fixture, *client){ago(time.Minute, 30), closed(5 * time.Second)}, "idle", false},
-		"its connection closed":      {[]func(*fixture, *client){ago(time.Minute, 30), closed(15 * time.Second)}, "silent", false},
-		"it polled elsewhere since":  {[]func(*fixture, *client){ago(5*time.Second, 30), closed(15 * time.Second)}, "idle", false},
-		"it polls again":             {[]func(*fixture, *client){ago(time.Minute, 30), closed(15 * time.Second), writes(time.Second, false)}, "idle", false},
-		"draining and silent":        {[]func(*fixture, *client){func(_ *fixture, w *client) { w.drains(true) }, ago(95*time.Second, 0)}, "silent", false},
-		"silent with a build":        {[]func(*fixture, *client){func(b *fixture, w *client) { w.gets(b.build().ID) }, ago(95*time.Second, 0)}, "building", false},
-		"unregistered":               {[]func(*fixture, *client){leaves}, "left", false},
+		"polled lately":                     {[]func(*fixture, *client){ago(85*time.Second, 0)}, "idle", false},
+		"silent for 90 s":                   {[]func(*fixture, *client){ago(95*time.Second, 30)}, "silent", false},
+		"polls wait for a minute":           {[]func(*fixture, *client){ago(115*time.Second, 60)}, "idle", false},
+		"a minute and a poll's wait":        {[]func(*fixture, *client){ago(125*time.Second, 60)}, "silent", false},
+		"its connection just closed":        {[]func(*fixture, *client){ago(time.Minute, 30), closed(5 * time.Second)}, "idle", false},
+		"its connection closed":             {[]func(*fixture, *client){ago(time.Minute, 30), closed(15 * time.Second)}, "silent", false},
+		"it polled elsewhere since":         {[]func(*fixture, *client){ago(5*time.Second, 30), closed(15 * time.Second)}, "idle", false},
+		"it polls again":                    {[]func(*fixture, *client){ago(time.Minute, 30), closed(15 * time.Second), writes(time.Second, false)}, "idle", false},
+		"draining and silent":               {[]func(*fixture, *client){func(_ *fixture, w *client) { w.drains(true) }, ago(95*time.Second, 0)}, "silent", false},
+		"has a build, and was heard of":     {[]func(*fixture, *client){holds, ago(115*time.Second, 0)}, "building", false},
+		"not heard of since its hand-out":   {[]func(*fixture, *client){holds, ago(125*time.Second, 0)}, "silent", false},
+		"its signs came every ten seconds":  {[]func(*fixture, *client){holds, gap(10), ago(55*time.Second, 0)}, "building", false},
+		"and come no more":                  {[]func(*fixture, *client){holds, gap(10), ago(65*time.Second, 0)}, "silent", false},
+		"its signs came every half minute":  {[]func(*fixture, *client){holds, gap(30), ago(115*time.Second, 0)}, "building", false},
+		"and come no more, either":          {[]func(*fixture, *client){holds, gap(30), ago(125*time.Second, 0)}, "silent", false},
+		"said that it leaves":               {[]func(*fixture, *client){holds, says}, "leaving", false},
+		"said that it leaves, and polled":   {[]func(*fixture, *client){says, func(b *fixture, w *client) { w.gets(b.build().ID) }}, "building", false},
+		"said that it leaves, and is again": {[]func(*fixture, *client){says, func(_ *fixture, w *client) { must(w.workers.Register(t.Context(), store.Registration{ID: w.id}))(t) }}, "idle", false},
+		"unregistered":                      {[]func(*fixture, *client){leaves}, "left", false},
 		"unregistered two days ago": {[]func(*fixture, *client){leaves, func(b *fixture, w *client) {
 			b.exec(`UPDATE workers SET left_at = now() - interval '2 days', last_seen_at = now() - interval '3 days' WHERE id = $1`, w.id)
 		}}, "left", true},
@@ -276,4 +294,28 @@ func TestWorkersAreBounded(t *testing.T) {
 	_, err := workers.Register(t.Context(), store.Registration{ID: known.id, Name: "w"})
 	require.NoError(t, err, "who is known comes back")
 	require.Equal(t, store.NotFound, codeOf(workers.Show(t.Context(), "one-more")))
+}
+
+// The longest time between two signs of life of an attempt says how long silence may be.
+func TestSignsOfLifeAreTimed(t *testing.T) {
+	t.Parallel()
+	b, build, w := holding(t)
+	gap := func() (seconds *int) {
+		require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT sign_gap FROM builds WHERE id = $1`, build.ID).Scan(&seconds))
+		return seconds
+	}
+	sign := func(after time.Duration) {
+		b.exec(`UPDATE builds SET last_seen_at = last_seen_at - $2::interval WHERE id = $1`, build.ID, after)
+		b.exec(`UPDATE workers SET last_seen_at = last_seen_at - $2::interval WHERE id = $1`, w.id, after)
+		must(b.builds.RecordHeartbeat(t.Context(), w.heartbeat(build.ID)))(t)
+	}
+	sign(0)
+	require.Nil(t, gap(), "the first")
+	for _, s := range []struct{ after, most int }{{20, 20}, {3, 20}, {31, 31}, {200, 75}} {
+		sign(time.Duration(s.after) * time.Second)
+		require.InDelta(t, s.most, *gap(), 1)
+	}
+	must(b.builds.Requeue(t.Context(), build.ID))(t)
+	w.gets(build.ID)
+	require.Nil(t, gap(), "another attempt")
 }

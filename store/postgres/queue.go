@@ -232,11 +232,12 @@ const presenceBatch = 512
 // transaction has locked.
 const sqlPresence = `/* presence */
 WITH locked AS MATERIALIZED (
-	SELECT p.* FROM unnest($1::bigint[], $2::bigint[], $3::interval[], $4::smallint[], $5::bool[]) AS p(worker, used, age, wait, closed) JOIN workers w ON w.number = p.worker
+	SELECT p.* FROM unnest($1::bigint[], $2::bigint[], $3::interval[], $4::smallint[], $5::bool[], $6::smallint[]) AS p(worker, used, age, wait, closed, every) JOIN workers w ON w.number = p.worker
 	WHERE w.used <= p.used ORDER BY w.id FOR NO KEY UPDATE OF w SKIP LOCKED
 )
 UPDATE workers w SET used = l.used, last_seen_at = greatest(w.last_seen_at, now() - l.age),
 	poll_wait = l.wait, poll_closed_at = CASE WHEN l.closed THEN now() - l.age END,
+	polled_at = CASE WHEN l.closed THEN w.polled_at ELSE now() - l.age END, poll_every = l.every,
 	status = CASE WHEN w.held > 0 THEN 'building' ELSE 'idle' END
 FROM locked l WHERE w.number = l.worker
 RETURNING w.number`
@@ -249,11 +250,12 @@ func (q *Queue) RecordPresence(ctx context.Context, heartbeats []store.Presence)
 	for part := range slices.Chunk(heartbeats, presenceBatch) {
 		err := batching.Isolate(part, isDataError, func(part []store.Presence) error {
 			numbers, used, ages := make([]int64, len(part)), make([]int64, len(part)), make([]time.Duration, len(part))
-			waits, closed := make([]int16, len(part)), make([]bool, len(part))
+			waits, closed, every := make([]int16, len(part)), make([]bool, len(part)), make([]int16, len(part))
 			for i, s := range part {
 				numbers[i], used[i], ages[i], waits[i], closed[i] = int64(s.Number), int64(s.Used), s.Age, int16(s.Wait/time.Second), s.Closed
+				every[i] = int16(s.Every / time.Second)
 			}
-			written, err := rowsOf(ctx, q.db.read("writing rows"), pgx.RowTo[uint32], sqlPresence, numbers, used, ages, waits, closed)
+			written, err := rowsOf(ctx, q.db.read("writing rows"), pgx.RowTo[uint32], sqlPresence, numbers, used, ages, waits, closed, every)
 			settled = append(settled, written...)
 			return err
 		}, func(refused store.Presence, _ error) error {

@@ -166,12 +166,12 @@ func TestPollsElsewhere(t *testing.T) {
 	require.Len(t, elsewhere(one.number, other.number), 1)
 	require.Empty(t, elsewhere(one.number, two.number, other.number))
 	for _, not := range []string{
-		`last_seen_at = now() - interval '80 s'`, `poll_wait = 0`, `poll_closed_at = last_seen_at`, `held = slots`, `status = 'offline'`,
+		`polled_at = now() - interval '50 s'`, `polled_at = NULL, last_seen_at = now() - interval '80 s'`, `poll_wait = 0`, `poll_closed_at = polled_at`, `held = slots`, `status = 'offline'`,
 		`draining = true`, `rests_until = now() + interval '1 min'`,
 	} {
 		b.exec(`CREATE TABLE kept AS SELECT * FROM workers; UPDATE workers SET ` + not)
 		require.Empty(t, elsewhere(), not)
-		b.exec(`UPDATE workers w SET last_seen_at = k.last_seen_at, poll_wait = k.poll_wait, poll_closed_at = k.poll_closed_at, held = k.held, status = k.status,
+		b.exec(`UPDATE workers w SET last_seen_at = k.last_seen_at, polled_at = k.polled_at, poll_wait = k.poll_wait, poll_closed_at = k.poll_closed_at, held = k.held, status = k.status,
 			draining = k.draining, rests_until = k.rests_until FROM kept k WHERE k.id = w.id; DROP TABLE kept`)
 		require.Len(t, elsewhere(), 2)
 	}

@@ -42,6 +42,16 @@ WITH r AS (
 SELECT pg_notify('takt', 'worker:changed ' || number) FROM w`
 )
 
+const sqlLeaving = `/* leaving */
+UPDATE workers SET leaving_at = now(), poll_closed_at = now() WHERE number = $1 AND used <= $2 RETURNING id, status`
+
+// Leaving records that the worker of a token takes no more builds, ends those that it has, and
+// unregisters then. The next poll of it ends that. Error: InvalidToken as for Unregister.
+func (w *Workers) Leaving(ctx context.Context, token store.WorkerToken) (id string, status store.WorkerStatus, err error) {
+	err = w.db.write("recording that a worker leaves").scan(ctx, store.ErrInvalidToken, []any{&id, &status}, sqlLeaving, int64(token.Worker), int64(token.Counter))
+	return id, status, err
+}
+
 // Unregister takes the worker of a token offline, voids its tokens, and makes its builds
 // pending again at their old positions without counting their attempts as lost. The caller
 // has checked the token's signature. Error: InvalidToken if the token was superseded or the

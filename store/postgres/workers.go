@@ -64,7 +64,7 @@ const sqlRegister = `/* register */
 WITH known AS (
 	UPDATE workers SET instance = nullif($5, ''), used = used + $4, handed = used + $4 + 1024, last_seen_at = now(),
 		status = CASE WHEN held > 0 THEN 'building' ELSE 'idle' END,
-		slots = $2, platforms = $3, labels = $7, registered_at_count = used + $4
+		slots = $2, platforms = $3, labels = $7, registered_at_count = used + $4, leaving_at = NULL
 	WHERE id = $1 AND ($5 = '' OR instance IS NULL OR instance = $5 OR last_seen_at <= now() - $6::interval)
 	RETURNING number, used, handed, status, draining
 ), told AS (

@@ -290,6 +290,7 @@ var results = [][2]string{
 	{"workers delete", "`Unregistered`"},
 	{"tree", "`TreeNode`"},
 	{"restart", "`TreeNode`; with --dry-run, or if takt itself restarts, `Plan`"},
+	{"start", "`TreeNode`; with --dry-run `Plan`"},
 	{"heijunka", "`Heijunka`"},
 	{"heijunka limits", "`Heijunka`"},
 	{"heijunka affinity", "`Heijunka`"},

@@ -90,8 +90,12 @@ func (d *doctor) tree(root api.TreeNode, err error) {
 	failed := d.failed
 	var look func(n api.TreeNode)
 	look = func(n api.TreeNode) {
-		if n.Status != "running" && n.Type == "worker" {
-			d.bad(check, "the controller's log says why; takt restart "+n.Path+" tries again", "%s is %s %s", n.Path, n.Status, n.Detail)
+		switch {
+		case n.Status == "terminated":
+			d.bad(check, "takt start "+n.Path+" --reason ... starts it; takt audit says who terminated it", "%s was terminated", n.Path)
+			return // what is below stands still for the same reason
+		case n.Status != "running" && n.Type == "worker":
+			d.bad(check, "the controller's log says why; takt restart "+n.Path+" --reason ... tries again", "%s is %s %s", n.Path, n.Status, n.Detail)
 		}
 		if n.Leaked > 0 {
 			d.bad(check, "takt debug bundle, and report it", "%s has leaked %d processes", n.Path, n.Leaked)

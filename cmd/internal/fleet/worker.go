@@ -119,6 +119,9 @@ has, and unregisters. On the second it kills them and reports them as failed.`,
 		if !cmd.Flags().Changed("accept-secrets") {
 			o.AcceptSecrets = o.image.Image != "" || len(o.users) > 0
 		}
+		if o.Concurrency < 1 { // in a Config, 0 is the default
+			return cli.Usage("--concurrency %d: want at least 1", o.Concurrency)
+		}
 		if err := o.complete(cmd.Context(), env); err != nil {
 			return cli.AsUsage(err)
 		}

@@ -96,15 +96,29 @@ func invariants[In any](ctx context.Context, s *cli.Session, e api.Endpoint[In, 
 
 // Restart returns takt restart.
 func Restart(env cli.Environment) *cobra.Command {
-	o := client.Order{Action: "restart"}
-	var dry bool
-	cmd := cli.Command(env, &cobra.Command{
+	return treeOrder(env, "restart", &cobra.Command{
 		Use: "restart PATH --reason TEXT", Short: "Restart a part of the controller's supervision tree", Args: cobra.ExactArgs(1),
 		Long: `Restart a part of the controller's supervision tree, such as database/pool, and wait
 until it is running again. Processes stop in order, and the restart does not count against
 restart budgets. 'takt restart takt' restarts the whole tree without ending the operating
 system's process. Needs the admin key in TAKT_ADMIN_KEY.`,
-	}, func(ctx context.Context, s *cli.Session, args []string) error {
+	})
+}
+
+// Start returns takt start.
+func Start(env cli.Environment) *cobra.Command {
+	return treeOrder(env, "start", &cobra.Command{
+		Use: "start PATH --reason TEXT", Short: "Start a part of the controller's supervision tree that was terminated", Args: cobra.ExactArgs(1),
+		Long: `Start a part of the controller's supervision tree that an operator has terminated, and
+wait until it is running. 'takt tree' shows which are. Needs the admin key in TAKT_ADMIN_KEY.`,
+	})
+}
+
+// treeOrder returns a command that gives an order to the tree.
+func treeOrder(env cli.Environment, action string, about *cobra.Command) *cobra.Command {
+	o := client.Order{Action: action}
+	var dry bool
+	cmd := cli.Command(env, about, func(ctx context.Context, s *cli.Session, args []string) error {
 		o.Path = strings.Trim(args[0], "/")
 		if dry {
 			plan, err := s.Client.Plan(ctx, o)
@@ -113,19 +127,19 @@ system's process. Needs the admin key in TAKT_ADMIN_KEY.`,
 		if err := cli.NeedReason(o.Reason); err != nil {
 			return err
 		}
-		// Operate is sent once because a repeat would restart again.
+		// Operate is sent once because a repeat would do it again.
 		done, err := s.Client.Operate(ctx, o)
 		switch {
 		case err != nil:
 			return err
 		case done.Plan != nil:
-			return s.Say(done.Plan, "%s is about to restart, after this reply; see takt tree", done.Plan.Path)
+			return s.Say(done.Plan, "%s is about to "+action+", after this reply; see takt tree", done.Plan.Path)
 		default:
 			return s.Result(done.Node, func(w io.Writer) { cli.PrintTree(w, *done.Node) })
 		}
 	})
 	cmd.Flags().StringVar(&o.Reason, "reason", "", "why, for the audit (required)")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be restarted, and how many requests are under way")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would "+action+", and how many requests are under way")
 	cli.DurationFlag(cmd.Flags(), &o.Timeout, "timeout", 10*time.Second, "how long to wait until all is well, at most 60s")
 	cmd.Flags().BoolVar(&o.Force, "force", false, "do it even where the controller asks for confirmation")
 	return cmd

@@ -130,6 +130,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		case <-w.drain:
 			w.log.Info().Msg("draining: no new builds")
 			stop(errDraining)
+			w.leave(ctx)
 		case <-polling.Done():
 		}
 	}()
@@ -446,6 +447,18 @@ func (w *Worker) register(ctx context.Context) error {
 	w.keep(reply.AccessToken)
 	w.log.Info().Str("worker", w.id).Str("name", w.cfg.Name).Msg(reply.Status)
 	return nil
+}
+
+// leave says that the builds that run are the last ones. Older controllers don't know that.
+func (w *Worker) leave(ctx context.Context) {
+	if len(w.running()) == 0 { // it unregisters at once
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.StopGrace, errStopped)
+	defer cancel()
+	if _, err := w.api.Leaving(ctx, w.shown()); err != nil {
+		w.log.Debug().Err(err).Msg("saying that the worker leaves failed")
+	}
 }
 
 // unregister removes the worker from the controller. The token may have expired during a

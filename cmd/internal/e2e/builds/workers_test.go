@@ -2,6 +2,7 @@ package builds
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -205,4 +206,37 @@ func TestARegistrationThatIsDeliveredLateTakesNoBuild(t *testing.T) {
 	}
 	require.EqualValues(t, 2, registrations.Load(), "its token is valid")
 	require.NoError(t, worker.Stop(t.Context(), takttest.Patience))
+}
+
+// A worker that is told to end while it builds is shown as leaving at once, and its other slot is
+// promised to nobody.
+func TestALeavingWorkerOffersNoSlot(t *testing.T) {
+	t.Parallel()
+	env := takttest.NewEnv(t)
+	c := env.StartController("takt")
+	ctx, goes := t.Context(), filepath.Join(t.TempDir(), "on")
+	p, err := env.Worker(c, "w", `while ! [ -e `+goes+` ]; do sleep 0.05; done; echo > "$TAKT_OUTPUT"`, nil, "--heartbeat", "500ms", "-c", "2")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, p.Stop(context.WithoutCancel(ctx), takttest.Patience))
+		env.LogOnFailure("w", p)
+	})
+	source := takttest.Zip(t, map[string]string{"order.txt": "x"})
+	why := func(id string) api.BuildWhy {
+		why, err := c.Client.Why(ctx, id, client.BuildAuth{})
+		require.NoError(t, err)
+		return why
+	}
+	first := takttest.Submit(t, c, source)
+	takttest.Eventually(t, "it builds", func() bool { return takttest.Status(t, c, first).State == string(store.Building) })
+	require.NoError(t, p.Signal(syscall.SIGTERM))
+	takttest.Eventually(t, "it leaves", func() bool { return takttest.Fleet(t, c)["w"].State == store.WorkerLeaving })
+	second := takttest.Submit(t, c, source)
+	takttest.Eventually(t, "that is said", func() bool { return why(second).Reason == "No worker for android gets builds: 1 leaving." })
+	require.Empty(t, why(second).Start)
+	require.NoError(t, os.WriteFile(goes, nil, 0o600))
+	<-p.Done()
+	require.Zero(t, p.ExitCode())
+	require.Equal(t, string(store.Completed), takttest.Status(t, c, first).State)
+	require.Equal(t, string(store.Pending), takttest.Status(t, c, second).State)
 }

@@ -274,7 +274,8 @@ func TestRestartOfEachSubsystemUnderLoadLosesNothing(t *testing.T) {
 
 func TestOperatorStopsAndStarts(t *testing.T) {
 	t.Parallel()
-	c := takttest.NewEnv(t).StartController("takt")
+	env := takttest.NewEnv(t)
+	c := env.StartController("takt")
 	ctx := t.Context()
 	order := client.Order{Action: "terminate", Path: "takt/orchestration/heartbeat_monitor", Reason: "experiment"}
 	reply := takttest.Order(t, c, order)
@@ -284,9 +285,10 @@ func TestOperatorStopsAndStarts(t *testing.T) {
 	order.Action = "restart"
 	_, err = c.Client.Operate(ctx, order)
 	require.Equal(t, store.Conflict, store.CodeOf(err))
-	order.Action = "start"
-	reply = takttest.Order(t, c, order)
-	require.Equal(t, "running", reply.Node.Status)
+	said, err := env.TryClient(c, "doctor")
+	require.Error(t, err)
+	require.Contains(t, said+err.Error(), "takt start takt/orchestration/heartbeat_monitor --reason ... starts it")
+	require.Contains(t, env.Client(c, "start", "orchestration/heartbeat_monitor", "--reason", "the experiment is over"), "running")
 
 	w := takttest.Register(t, c, 1)
 	parked := make(chan error, 1)
