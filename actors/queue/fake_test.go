@@ -27,8 +27,10 @@ type fakeStore struct {
 	ahead      time.Duration // of the database's clock
 	swept      []store.Sweep
 	sweep      store.SweepResult
-	sweepErr   error // what Sweep fails with, beside its result
-	classesErr error // what CheckClasses fails with
+	sweepErr   error                // what Sweep fails with, beside its result
+	classesErr error                // what CheckClasses fails with
+	suspects   []store.WorkerUpdate // what CheckSuspects finds, once
+	judged     int                  // calls of CheckSuspects
 	saved      *store.Timeouts
 	broken     []string // rules that QueueManager broke
 	handed     map[string]int
@@ -357,6 +359,14 @@ func (s *fakeStore) CheckClasses(_ context.Context, limit time.Duration) (failed
 		}
 	}
 	return failed, s.err
+}
+
+func (s *fakeStore) CheckSuspects(context.Context) (changed []store.WorkerUpdate, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.judged++
+	changed, s.suspects = s.suspects, nil
+	return changed, s.err
 }
 
 func (s *fakeStore) Clock(context.Context) (time.Time, error) {

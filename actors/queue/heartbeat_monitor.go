@@ -21,6 +21,9 @@ type MonitorStore interface {
 	// CheckClasses records which classes have no worker. If limit is not 0, it fails builds
 	// that no known worker could take for longer than limit, and returns them.
 	CheckClasses(ctx context.Context, limit time.Duration) ([]store.BuildRef, error)
+	// CheckSuspects judges the workers whose last builds all failed, and returns those for which
+	// something has changed.
+	CheckSuspects(ctx context.Context) ([]store.WorkerUpdate, error)
 	// Clock returns the database's time.
 	Clock(ctx context.Context) (time.Time, error)
 	// Timeouts returns the saved timeouts, and false if none were saved.
@@ -56,8 +59,14 @@ func (c MonitorConfig) withDefaults() MonitorConfig {
 	return c
 }
 
-// sweepTimeout bounds a sweep, and the check of classes that follows it.
-const sweepTimeout = 30 * time.Second
+const (
+	// sweepTimeout bounds a sweep, the check of classes that follows it, and one of suspects.
+	sweepTimeout = 30 * time.Second
+	// suspectsInterval is how often suspects are looked for at least. workersChanged is how long
+	// after a change of workers, of which many may come at once.
+	suspectsInterval = 10 * time.Second
+	workersChanged   = time.Second
+)
 
 // Monitor is the handle of HeartbeatMonitor. It stays valid when the actor restarts, and may
 // be used by any goroutine.
@@ -139,6 +148,7 @@ type heartbeatMonitor struct {
 	sweeps    otp.Job[store.SweepResult]
 	// classes checks which classes have a worker. Its result is the builds that it failed.
 	classes   otp.Job[[]store.BuildRef]
+	suspects  otp.Job[[]store.WorkerUpdate]
 	stopTicks func()             // cancels the timers of the jobs
 	clock     store.ClockReading // from the last answer
 }
@@ -155,6 +165,8 @@ func (h *heartbeatMonitor) Init(c *otp.Ctx) error {
 		return ""
 	}}
 	h.classes = otp.Job[[]store.BuildRef]{Begin: h.checkClasses, Done: h.checkedClasses}
+	h.suspects = otp.Job[[]store.WorkerUpdate]{Begin: h.checkSuspects, Done: h.checkedSuspects}
+	h.m.bus.Listen(c, pubsub.WorkerUpdated)
 	h.apply(c, h.m.cfg.Timeouts)
 	h.settings = settings.Watcher[store.Timeouts]{Key: "heartbeat", Read: h.m.saved, Apply: h.found}
 	h.settings.Start(c, h.m.bus)
@@ -175,6 +187,10 @@ func (h *heartbeatMonitor) HandleCall(c *otp.Ctx, from otp.From, req any) (any, 
 
 // HandleCast implements otp.Server.
 func (h *heartbeatMonitor) HandleCast(c *otp.Ctx, msg any) {
+	if e, ok := msg.(pubsub.Event); ok && e.Topic == pubsub.WorkerUpdated {
+		h.suspects.In(c, workersChanged)
+		return
+	}
 	if !h.settings.Handle(c, msg) {
 		h.Base.HandleCast(c, msg)
 	}
@@ -196,7 +212,8 @@ func (h *heartbeatMonitor) apply(c *otp.Ctx, t store.Timeouts) {
 	every, patience := pulseOf(t.BuildTimeout)
 	h.patience = patience
 	stopPulses, stopSweeps := h.pulses.Every(c, every), h.sweeps.Every(c, t.CheckInterval)
-	h.stopTicks = func() { stopPulses(); stopSweeps() }
+	stopSuspects := h.suspects.Every(c, min(t.CheckInterval, suspectsInterval))
+	h.stopTicks = func() { stopPulses(); stopSweeps(); stopSuspects() }
 	h.pulses.Tick(c)
 }
 
@@ -316,6 +333,28 @@ func (h *heartbeatMonitor) checkedClasses(c *otp.Ctx, failed []store.BuildRef, e
 	}
 	if n := len(failed); n > 0 {
 		logger.Warn().Int("builds", n).Msg("builds failed because no known worker could take them")
+	}
+	return 0
+}
+
+// checkSuspects returns the work of a check of suspects.
+func (h *heartbeatMonitor) checkSuspects() func(context.Context) ([]store.WorkerUpdate, error) {
+	m := h.m
+	return func(ctx context.Context) ([]store.WorkerUpdate, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, sweepTimeout, errTransactionTooSlow)
+		defer cancel()
+		changed, err := m.db.CheckSuspects(ctx)
+		for _, u := range changed {
+			m.bus.Publish(pubsub.WorkerUpdated, u)
+		}
+		return changed, err
+	}
+}
+
+func (h *heartbeatMonitor) checkedSuspects(c *otp.Ctx, _ []store.WorkerUpdate, err error) (next time.Duration) {
+	if err != nil && !isOutage(err) {
+		logger := c.Logger()
+		logger.WithLevel(levelOf(err)).Err(err).Msg("looking for suspect workers failed")
 	}
 	return 0
 }
