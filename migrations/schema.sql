@@ -181,6 +181,7 @@ CREATE TABLE builds (
     class integer,
     has_inputs boolean,
     ended text,
+    suspect boolean,
     CONSTRAINT builds_pkey PRIMARY KEY (seq),
     CONSTRAINT builds_holder CHECK (((state <> ALL (ARRAY['assigned'::text, 'building'::text])) OR (worker_id IS NOT NULL))),
     CONSTRAINT builds_platform_check CHECK ((platform <> ''::text)) NOT VALID,
@@ -468,6 +469,12 @@ CREATE TABLE workers (
     left_at timestamp with time zone,
     labels jsonb,
     registered_at_count bigint,
+    suspect text,
+    suspect_since timestamp with time zone,
+    suspect_classes integer[],
+    suspect_rests smallint NOT NULL DEFAULT 0,
+    suspect_trials smallint NOT NULL DEFAULT 0,
+    suspect_served boolean NOT NULL DEFAULT false,
     CONSTRAINT workers_held_check CHECK ((held >= 0)),
     CONSTRAINT workers_slots_check CHECK ((slots >= 1)),
     CONSTRAINT workers_status_check CHECK ((status = ANY (ARRAY['idle'::text, 'building'::text, 'offline'::text])))
@@ -475,7 +482,7 @@ CREATE TABLE workers (
 CREATE INDEX workers_id ON workers USING btree (id);
 CREATE INDEX workers_number ON workers USING btree (number);
 CREATE TRIGGER forget_features BEFORE UPDATE OF slots ON workers FOR EACH ROW WHEN (((new.labels IS NOT NULL) AND ((new.labels)::text ~~ '%"takt:%'::text) AND (new.registered_at_count IS DISTINCT FROM new.used))) EXECUTE FUNCTION forget_features();
-CREATE TRIGGER notice_of_worker AFTER UPDATE OF status, quarantine ON workers FOR EACH ROW WHEN ((((new.status = 'offline'::text) <> (old.status = 'offline'::text)) OR (((new.quarantine IS NULL) <> (old.quarantine IS NULL)) AND (new.status <> 'offline'::text)))) EXECUTE FUNCTION notice_of_worker();
+CREATE TRIGGER notice_of_worker AFTER UPDATE OF status, quarantine, suspect ON workers FOR EACH ROW WHEN ((((new.status = 'offline'::text) <> (old.status = 'offline'::text)) OR ((((new.quarantine IS NULL) <> (old.quarantine IS NULL)) OR ((new.suspect IS NULL) <> (old.suspect IS NULL))) AND (new.status <> 'offline'::text)))) EXECUTE FUNCTION notice_of_worker();
 
 CREATE SEQUENCE throttle_claims AS bigint START 1 INCREMENT 1;
 
@@ -643,7 +650,8 @@ CREATE OR REPLACE FUNCTION notice_of_worker()
  LANGUAGE plpgsql
 AS $function$
 DECLARE
-    event  text := CASE WHEN NEW.status = 'offline' THEN 'offline' WHEN NEW.quarantine IS NOT NULL THEN 'quarantined' ELSE 'back' END;
+    event  text := CASE WHEN NEW.status = 'offline' THEN 'offline' WHEN NEW.suspect IS NOT NULL AND OLD.suspect IS NULL THEN 'suspect'
+        WHEN NEW.quarantine IS NOT NULL THEN 'quarantined' WHEN NEW.suspect IS NOT NULL THEN 'suspect' ELSE 'back' END;
     labels jsonb;
 BEGIN
     IF NOT EXISTS (SELECT FROM notice_subscriptions) THEN
@@ -654,7 +662,7 @@ BEGIN
         jsonb_strip_nulls(jsonb_build_object('id', NEW.id, 'name', (SELECT d.name FROM worker_details d WHERE d.worker_id = NEW.id),
             'platforms', to_jsonb(coalesce(nullif(NEW.platforms, '{}'), '{ios,android}')), 'labels', labels,
             'reason', CASE event WHEN 'offline' THEN CASE WHEN NEW.left_at >= NEW.last_seen_at THEN 'unregistered' ELSE 'silent' END
-                ELSE NEW.quarantine END, 'last_seen_at', NEW.last_seen_at)));
+                WHEN 'suspect' THEN NEW.suspect ELSE NEW.quarantine END, 'last_seen_at', NEW.last_seen_at)));
     RETURN NULL;
 END $function$;
 
