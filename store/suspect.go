@@ -14,8 +14,9 @@ const (
 	suspectTrials = 2
 	// suspectLikes is how many builds others must complete if builds have no labels.
 	suspectLikes = 3
-	// MaxJudged bounds the builds by which workers are judged, and JudgedAge since when they ended.
+	// MaxJudged bounds the builds by which workers are judged.
 	MaxJudged = 5000
+	// JudgedAge is how long ago they ended at most.
 	JudgedAge = 24 * time.Hour
 )
 

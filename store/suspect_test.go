@@ -42,6 +42,7 @@ type fleet struct {
 }
 
 func newFleet(t *testing.T, seed uint64, n int, badMachine, badBranch, labelled bool) *fleet {
+	t.Helper()
 	f := &fleet{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), now: time.Unix(0, 0), labelled: labelled}
 	for i := range n {
 		f.machines = append(f.machines, &machine{id: fmt.Sprint("m", i)})
@@ -99,7 +100,7 @@ func (f *fleet) end(m *machine) {
 	if m.Suspect && !m.Served {
 		m.ended++
 	}
-	if rest := m.Suspicion.Ended(store.Result{Success: b.Completed}, m.rests.After(f.now)); rest > 0 {
+	if rest := m.Ended(store.Result{Success: b.Completed}, m.rests.After(f.now)); rest > 0 {
 		m.rests = f.now.Add(rest)
 	}
 }

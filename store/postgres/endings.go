@@ -100,8 +100,10 @@ WHERE id = e.worker`
 
 // columns returns the targets of lockEnders.
 func (w *ender) columns() []any {
-	return []any{&w.id, &w.number, &w.status, &w.held, &w.health.Attempts, &w.health.Quarantine, &w.health.Backoffs, &w.health.Resting,
-		&w.suspect.Suspect, &w.suspect.Served, &w.suspect.Rests, &w.suspect.Trials}
+	return []any{
+		&w.id, &w.number, &w.status, &w.held, &w.health.Attempts, &w.health.Quarantine, &w.health.Backoffs, &w.health.Resting,
+		&w.suspect.Suspect, &w.suspect.Served, &w.suspect.Rests, &w.suspect.Trials,
+	}
 }
 
 // ends are the rows that a transaction has locked.

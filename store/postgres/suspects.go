@@ -32,13 +32,16 @@ SELECT id, platforms, labels, suspect IS NOT NULL, suspect_served, suspect_rests
 WHERE (suspect IS NOT NULL OR ` + failedInARow + `) AND ` + ableOrSuspect
 
 	// sqlEndedLately reads builds that workers completed, or that their commands failed. takt's own
-	// messages are of builds that no command failed.
+	// messages are of builds that no command failed. Scalar subqueries are never hashed: that would
+	// read all files and labels.
 	sqlEndedLately = `/* ended_lately */
-SELECT b.seq, b.worker_id, coalesce(b.class, 0), b.state = 'completed', b.completed_at, coalesce(encode(f.sha256, 'hex'), b.id),
-	coalesce(l.labels->>'app', ''), coalesce(l.labels->>'branch', '')
+SELECT b.seq, b.worker_id, coalesce(b.class, 0), b.state = 'completed', b.completed_at,
+	coalesce((SELECT encode(sha256, 'hex') FROM build_files WHERE build = b.seq AND kind = 'source'), b.id),
+	coalesce(b.labels->>'app', ''), coalesce(b.labels->>'branch', '')
 FROM (
-	SELECT * FROM builds WHERE completed_at > now() - $1::interval ORDER BY completed_at DESC LIMIT $2
-) b LEFT JOIN build_files f ON f.build = b.seq AND f.kind = 'source' LEFT JOIN build_labels l ON l.build = b.seq
+	SELECT *, (SELECT labels FROM build_labels WHERE build = seq) AS labels FROM builds
+	WHERE completed_at > now() - $1::interval ORDER BY completed_at DESC LIMIT $2
+) b
 WHERE b.worker_id IS NOT NULL AND (b.state = 'completed' OR b.state = 'failed' AND b.error_message <> ALL ($3) AND b.error_message NOT LIKE 'No worker could run it, %')
 ORDER BY b.completed_at DESC, b.seq DESC`
 
