@@ -14,6 +14,7 @@ type act[In, Out any] func(ctx context.Context, in In) (Out, error)
 type Acts struct {
 	CancelBuild          act[api.CancelBuildIn, api.Cancelled]
 	RetryBuild           act[api.RetryBuildIn, api.Retried]
+	RetryBuilds          act[api.RetryBuildsIn, api.SeveralChanged]
 	RequeueBuild         act[api.RequeueBuildIn, api.BuildItem]
 	PatchBuild           act[api.PatchBuildIn, api.BuildItem]
 	DrainWorker          act[api.WorkerOrder, api.Worker]

@@ -35,6 +35,9 @@ func (h *builds) selected(ctx context.Context, in api.SeveralBuilds, f store.Bui
 func (h *builds) several(ctx context.Context, action string, in api.SeveralBuilds, ids []string, change func(ctx context.Context, b *api.OneChanged) error) (all []api.OneChanged) {
 	all = make([]api.OneChanged, len(ids))
 	what := entry{action, "builds with labels", in.Reason, map[string]any{"labels": in.Label.Labels(), "builds": ids}}
+	if len(in.Label) == 0 {
+		what.target = "builds of a suspect"
+	}
 	act := func(ctx context.Context) error {
 		failed := 0
 		for i, id := range ids {
@@ -89,7 +92,7 @@ func (h *builds) cancelSeveral(ctx context.Context, in api.CancelBuildsIn) (repl
 }
 
 func (h *submissions) retrySeveral(ctx context.Context, in api.RetryBuildsIn) (reply api.SeveralChanged, err error) {
-	f := store.BuildFilter{States: []store.BuildState{store.BuildState(cmp.Or(in.State, string(store.Failed)))}, Unretried: true}
+	f := store.BuildFilter{States: []store.BuildState{store.BuildState(cmp.Or(in.State, string(store.Failed)))}, Unretried: true, Suspect: in.Suspect != "", WorkerID: in.Suspect}
 	ids, more, err := h.builds.selected(ctx, in.SeveralBuilds, f)
 	if err != nil {
 		return reply, err

@@ -313,6 +313,47 @@ func TestDashboardShowsWhyAWorkerIsQuarantinedAndEndsIt(t *testing.T) {
 	require.Contains(t, page, `<span class="badge idle">idle</span>`)
 }
 
+func TestDashboardShowsASuspectAndRetriesWhatFailedThere(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, apiKey)
+	s, w := d.assigned()
+	require.Equal(t, 200, d.giveUp(s.ID, w.ID, "build").status)
+	other := d.submit()
+	suspect := func(served bool) {
+		_, err := d.pool.Exec(t.Context(), `UPDATE workers SET suspect = 'all 14 failures of 1 h ran here', suspect_since = now(), suspect_served = $1, rests_until = now() + interval '1 min'`, served)
+		require.NoError(t, err)
+	}
+	suspect(false)
+	_, err := d.pool.Exec(t.Context(), `UPDATE builds SET suspect = true WHERE id = $1`, s.ID)
+	require.NoError(t, err)
+	for _, path := range []string{"/fleet?state=suspect&sort=state", "/fleet/" + w.ID} {
+		page := d.get(path).body
+		require.Contains(t, page, "all 14 failures of 1 h ran here", path)
+		require.Contains(t, page, `<span class="badge suspect">suspect</span>`, path)
+		require.Regexp(t, `Trial build due <time [^>]*>in \d+ s`, page, path)
+		require.Contains(t, page, "Drain", path)
+	}
+	require.Contains(t, d.get("/builds").body, "suspect worker")
+	require.Contains(t, d.get("/builds/"+s.ID).body, "It failed on a suspect worker")
+	require.NotContains(t, d.get("/builds/"+other.ID).body, "a suspect worker")
+	shown := d.worker(w.ID)
+	require.Equal(t, []any{"suspect", "all 14 failures of 1 h ran here", false}, []any{shown.State, shown.Suspect.Reason, shown.Suspect.Served})
+	require.NotEmpty(t, shown.Suspect.Until)
+	suspect(true)
+	require.Contains(t, d.get("/fleet/"+w.ID).body, "It gets builds as before, because too few others can take them.")
+	require.Empty(t, d.worker(w.ID).Suspect.Until)
+
+	n := d.count()
+	require.Equal(t, 303, d.act("/fleet/"+w.ID+"/retry", "reason=sick&suspect="+w.ID+"&back=/fleet/"+w.ID).status)
+	require.Equal(t, n+1, d.count())
+	_, acts := d.audited(10)
+	require.Equal(t, "retry, builds of a suspect, sick, done", acts[0])
+	require.Equal(t, 303, d.act("/fleet/"+w.ID+"/retry", "reason=again&suspect="+w.ID).status)
+	require.Equal(t, n+1, d.count(), "it is retried already")
+	require.Equal(t, 303, d.act("/fleet/"+w.ID+"/resume", "reason=mended").status)
+	require.Nil(t, d.worker(w.ID).Suspect)
+}
+
 func TestDashboardActsAreAuditedWithWhoAndWhy(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, apiKey)

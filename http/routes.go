@@ -36,6 +36,7 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	s.Acts = Acts{
 		CancelBuild:          builds.cancel,
 		RetryBuild:           submissions.retry,
+		RetryBuilds:          submissions.retrySeveral,
 		RequeueBuild:         builds.requeue,
 		PatchBuild:           builds.patch,
 		DrainWorker:          workers.drain,

@@ -130,6 +130,8 @@ type Build struct {
 	Inputs *Inputs
 	// Ended is how the command ended, as far as its worker said.
 	Ended Ended
+	// Suspect says that it failed on a suspect worker, or made it one.
+	Suspect bool
 	// Source, Certs and Result describe the stored files; nil if absent.
 	Source, Certs, Result *File
 }
@@ -227,6 +229,8 @@ type BuildFilter struct {
 	// Unretried leaves out builds of which a retry was submitted. It is for builds that failed or
 	// were cancelled, of the last MaxSearched ones.
 	Unretried bool
+	// Suspect selects builds that failed on a suspect worker.
+	Suspect bool
 	// Since and Until bound the time of submission.
 	Since, Until time.Time
 	// Text is a part of the id, the labels or the error, in any case. Only the last

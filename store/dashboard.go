@@ -20,13 +20,15 @@ const (
 	WorkerDraining    = "draining"
 	WorkerQuarantined = "quarantined"
 	WorkerCritical    = "critical"
+	// WorkerSuspect is suspect, whether it rests or is served as before.
+	WorkerSuspect = "suspect"
 	// WorkerLeft has unregistered.
 	WorkerLeft = "left"
 )
 
 // WorkerStates returns all states, problems first.
 func WorkerStates() []string {
-	return []string{WorkerCritical, WorkerQuarantined, string(Offline), WorkerSilent, WorkerLeaving, WorkerDraining, string(Busy), string(Idle), WorkerLeft}
+	return []string{WorkerCritical, WorkerSuspect, WorkerQuarantined, string(Offline), WorkerSilent, WorkerLeaving, WorkerDraining, string(Busy), string(Idle), WorkerLeft}
 }
 
 // WorkerFilter selects workers and orders them; empty fields match all.
@@ -49,9 +51,9 @@ type WorkerFilter struct {
 type FleetSummary struct {
 	Class Class
 	// Known counts the workers that have not unregistered. Able ones are online and get
-	// builds. Leaving, Draining, Critical and Quarantined ones are online and get none. Silent ones
-	// don't poll.
-	Known, Able, Leaving, Draining, Critical, Quarantined, Silent int
+	// builds. Leaving, Draining, Critical, Quarantined and Suspect ones are online and get none, or a
+	// trial now and then. Silent ones do not poll.
+	Known, Able, Leaving, Draining, Critical, Quarantined, Suspect, Silent int
 	// Slots and Held are the sums over able workers. Free are the slots without a build of
 	// those that poll.
 	Slots, Held, Free int

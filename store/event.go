@@ -43,7 +43,7 @@ type Step struct {
 	// WorkerID is the worker that lost the attempt.
 	WorkerID string
 	// Lost is why the attempt was lost: one of the constants below or of WorkerFaults; or
-	// why a worker was quarantined.
+	// why a worker was quarantined or is suspect.
 	Lost string
 	// Took is how long the step took: waiting for a worker, building, or sending the
 	// result. 0 if it is not known.
@@ -83,6 +83,7 @@ const (
 	StepGone       = "gone"
 
 	StepQuarantined = "quarantined"
+	StepSuspected   = "suspected"
 )
 
 // Why an attempt ended without a result.

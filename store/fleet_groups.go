@@ -82,6 +82,8 @@ func (s *FleetSummary) add(g *FleetGroup) {
 		s.Critical += g.N
 	case WorkerQuarantined:
 		s.Quarantined += g.N
+	case WorkerSuspect:
+		s.Suspect += g.N
 	case WorkerSilent:
 		s.Silent += g.N
 	}

@@ -82,7 +82,7 @@ func (h *WorkerHealth) Ended(rule QuarantineRule, r Result) (rest time.Duration)
 		letter = failed
 	}
 	h.Attempts = letter + h.Attempts
-	h.Attempts = h.Attempts[:min(len(h.Attempts), max(rule.Attempts, 1))]
+	h.Attempts = h.Attempts[:min(len(h.Attempts), max(rule.Attempts, SuspectAfter))]
 	switch {
 	case !own || quarantined && h.Resting:
 		return 0
@@ -104,8 +104,9 @@ func (h *WorkerHealth) CompletedElsewhere(rule QuarantineRule, build string) (re
 }
 
 // judge quarantines the worker if its last attempts demand that. rest is returned if not.
-func (h *WorkerHealth) judge(rule QuarantineRule, rest time.Duration, last, message string) time.Duration {
-	own, lost := strings.Count(h.Attempts, ownFault), strings.Count(h.Attempts, elsewhere)
+func (h *WorkerHealth) judge(rule QuarantineRule, rest time.Duration, cause, message string) time.Duration {
+	last := h.Attempts[:min(len(h.Attempts), rule.Attempts)]
+	own, lost := strings.Count(last, ownFault), strings.Count(last, elsewhere)
 	if h.Quarantine == "" && own+lost < rule.Faults {
 		return rest
 	}
@@ -113,7 +114,7 @@ func (h *WorkerHealth) judge(rule QuarantineRule, rest time.Duration, last, mess
 	if lost > 0 {
 		how += " or failed here and completed on another worker"
 	}
-	h.Quarantine = fmt.Sprintf("%d of the last %d attempts %s. The last one (%s): %s", own+lost, len(h.Attempts), how, last, OneLine(message))
+	h.Quarantine = fmt.Sprintf("%d of the last %d attempts %s. The last one (%s): %s", own+lost, len(last), how, cause, OneLine(message))
 	h.Backoffs++
 	return min(firstQuarantine<<min(h.Backoffs-1, 8), lastQuarantine)
 }

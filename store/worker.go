@@ -42,6 +42,12 @@ type Worker struct {
 	// gets no builds until RestsUntil, then one as a trial. Registering does not end that.
 	Quarantine string
 	RestsUntil time.Time
+	// Suspect is why the worker is suspect, since SuspectSince; "" if it is not. Until it has completed
+	// two trials, it gets one build after each rest, unless SuspectServed: then it gets builds as
+	// before, because too few other workers can take some that wait.
+	Suspect       string
+	SuspectSince  time.Time
+	SuspectServed bool
 	// ConflictAt is about when another process with the same id was last refused, and
 	// ConflictFrom its address; zero if that was over two minutes ago.
 	ConflictAt   time.Time

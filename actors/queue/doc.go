@@ -17,7 +17,8 @@
 //
 // HeartbeatMonitor (handle: [Monitor]) takes builds from workers that no longer send heartbeats
 // for them, takes silent workers offline, and fails builds that no known worker can take. It
-// does these only after this controller could have received heartbeats for one whole build timeout.
+// finds suspect workers every 10 s, and a second after a worker has changed. The first it does
+// only after this controller could have received heartbeats for one whole build timeout.
 //
 // # State
 //

@@ -27,9 +27,11 @@ type fakeStore struct {
 	ahead      time.Duration // of the database's clock
 	swept      []store.Sweep
 	sweep      store.SweepResult
-	sweepErr   error            // what Sweep fails with, beside its result
-	classesErr error            // what CheckClasses fails with
-	due        []store.BuildRef // what LetIn lets in
+	sweepErr   error                // what Sweep fails with, beside its result
+	classesErr error                // what CheckClasses fails with
+	due        []store.BuildRef     // what LetIn lets in
+	suspects   []store.WorkerUpdate // what CheckSuspects finds, once
+	judged     int                  // calls of CheckSuspects
 	saved      *store.Timeouts
 	broken     []string // rules that QueueManager broke
 	handed     map[string]int
@@ -371,6 +373,14 @@ func (s *fakeStore) LetIn(context.Context) (due []store.BuildRef, err error) {
 		s.pending = append(s.pending, &fakeBuild{id: b.ID, platform: b.Platform})
 	}
 	return due, nil
+}
+
+func (s *fakeStore) CheckSuspects(context.Context) (changed []store.WorkerUpdate, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.judged++
+	changed, s.suspects = s.suspects, nil
+	return changed, s.err
 }
 
 func (s *fakeStore) Clock(context.Context) (time.Time, error) {

@@ -23,6 +23,9 @@ type MonitorStore interface {
 	CheckClasses(ctx context.Context, limit time.Duration) ([]store.BuildRef, error)
 	// LetIn lets builds in whose time to be tried again has come, and returns them.
 	LetIn(ctx context.Context) ([]store.BuildRef, error)
+	// CheckSuspects judges the workers whose last builds all failed, and returns those for which
+	// something has changed.
+	CheckSuspects(ctx context.Context) ([]store.WorkerUpdate, error)
 	// Clock returns the database's time.
 	Clock(ctx context.Context) (time.Time, error)
 	// Timeouts returns the saved timeouts, and false if none were saved.
@@ -59,10 +62,14 @@ func (c MonitorConfig) withDefaults() MonitorConfig {
 }
 
 const (
-	// sweepTimeout bounds a sweep, and the check of classes that follows it.
+	// sweepTimeout bounds a sweep, the check of classes that follows it, and one of suspects.
 	sweepTimeout = 30 * time.Second
 	// retryInterval is how often builds are looked for whose time to be tried again has come.
 	retryInterval = time.Second
+	// suspectsInterval is how often suspects are looked for at least. workersChanged is how long
+	// after a change of workers, of which many may come at once.
+	suspectsInterval = 10 * time.Second
+	workersChanged   = time.Second
 )
 
 // Monitor is the handle of HeartbeatMonitor. It stays valid when the actor restarts, and may
@@ -147,6 +154,7 @@ type heartbeatMonitor struct {
 	classes otp.Job[[]store.BuildRef]
 	// retries lets builds in that are tried again. Its result is these builds.
 	retries   otp.Job[[]store.BuildRef]
+	suspects  otp.Job[[]store.WorkerUpdate]
 	stopTicks func()             // cancels the timers of the jobs
 	clock     store.ClockReading // from the last answer
 }
@@ -165,6 +173,8 @@ func (h *heartbeatMonitor) Init(c *otp.Ctx) error {
 	h.classes = otp.Job[[]store.BuildRef]{Begin: h.checkClasses, Done: h.checkedClasses}
 	h.retries = otp.Job[[]store.BuildRef]{Begin: h.letIn, Done: h.letInDone}
 	h.retries.Every(c, retryInterval)
+	h.suspects = otp.Job[[]store.WorkerUpdate]{Begin: h.checkSuspects, Done: h.checkedSuspects}
+	h.m.bus.Listen(c, pubsub.WorkerUpdated)
 	h.apply(c, h.m.cfg.Timeouts)
 	h.settings = settings.Watcher[store.Timeouts]{Key: "heartbeat", Read: h.m.saved, Apply: h.found}
 	h.settings.Start(c, h.m.bus)
@@ -185,6 +195,10 @@ func (h *heartbeatMonitor) HandleCall(c *otp.Ctx, from otp.From, req any) (any, 
 
 // HandleCast implements otp.Server.
 func (h *heartbeatMonitor) HandleCast(c *otp.Ctx, msg any) {
+	if e, ok := msg.(pubsub.Event); ok && e.Topic == pubsub.WorkerUpdated {
+		h.suspects.In(c, workersChanged)
+		return
+	}
 	if !h.settings.Handle(c, msg) {
 		h.Base.HandleCast(c, msg)
 	}
@@ -206,7 +220,8 @@ func (h *heartbeatMonitor) apply(c *otp.Ctx, t store.Timeouts) {
 	every, patience := pulseOf(t.BuildTimeout)
 	h.patience = patience
 	stopPulses, stopSweeps := h.pulses.Every(c, every), h.sweeps.Every(c, t.CheckInterval)
-	h.stopTicks = func() { stopPulses(); stopSweeps() }
+	stopSuspects := h.suspects.Every(c, min(t.CheckInterval, suspectsInterval))
+	h.stopTicks = func() { stopPulses(); stopSweeps(); stopSuspects() }
 	h.pulses.Tick(c)
 }
 
@@ -353,6 +368,28 @@ func (h *heartbeatMonitor) letInDone(c *otp.Ctx, refs []store.BuildRef, err erro
 	}
 	if n := len(refs); n > 0 {
 		logger.Info().Int("builds", n).Msg("builds are tried again after their exit codes")
+	}
+	return 0
+}
+
+// checkSuspects returns the work of a check of suspects.
+func (h *heartbeatMonitor) checkSuspects() func(context.Context) ([]store.WorkerUpdate, error) {
+	m := h.m
+	return func(ctx context.Context) ([]store.WorkerUpdate, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, sweepTimeout, errTransactionTooSlow)
+		defer cancel()
+		changed, err := m.db.CheckSuspects(ctx)
+		for _, u := range changed {
+			m.bus.Publish(pubsub.WorkerUpdated, u)
+		}
+		return changed, err
+	}
+}
+
+func (h *heartbeatMonitor) checkedSuspects(c *otp.Ctx, _ []store.WorkerUpdate, err error) (next time.Duration) {
+	if err != nil && !isOutage(err) {
+		logger := c.Logger()
+		logger.WithLevel(levelOf(err)).Err(err).Msg("looking for suspect workers failed")
 	}
 	return 0
 }

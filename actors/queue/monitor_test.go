@@ -373,3 +373,29 @@ func TestListening(t *testing.T) {
 		})
 	}
 }
+
+func TestSuspectsAreLookedForOftenAndWhenAWorkerGoes(t *testing.T) {
+	t.Parallel()
+	onWatch(t, "each ten seconds", func(w *watch) {
+		judged := func() (n int) {
+			w.db.set(func(s *fakeStore) { n, s.judged = s.judged, 0 })
+			return n
+		}
+		require.NoError(w, w.monitor.Update(w.Context(), store.Timeouts{CheckInterval: time.Hour, BuildTimeout: time.Hour, WorkerTimeout: time.Hour}))
+		w.passes(time.Second)
+		judged()
+		w.passes(60 * time.Second)
+		require.Equal(w, 6, judged(), "a suspect is found within ten seconds")
+		w.passes(2 * time.Second)
+		judged()
+		told := 0
+		defer w.bus.Subscribe(func(pubsub.Event) { told++ }, pubsub.WorkerUpdated)()
+		w.db.set(func(s *fakeStore) { s.suspects = []store.WorkerUpdate{{WorkerID: "w"}} })
+		for range 100 { // many at once
+			w.bus.Publish(pubsub.WorkerUpdated, store.WorkerUpdate{WorkerID: "gone", Status: store.Offline})
+		}
+		w.passes(time.Second)
+		require.Equal(w, 1, judged())
+		require.Equal(w, 101, told)
+	})
+}

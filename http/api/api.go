@@ -111,6 +111,8 @@ type BuildItem struct {
 	// Inputs are absent if there are none, Ended if it is not known how the command ended.
 	Inputs *Inputs `json:"inputs,omitempty" null:"never"`
 	Ended  *Ended  `json:"ended,omitempty" null:"never"`
+	// Suspect is true if it failed on a worker that was suspect, or became so because of it.
+	Suspect bool `json:"suspect,omitempty"`
 }
 
 // NewBuildItem converts a build for a list.
@@ -120,7 +122,7 @@ func NewBuildItem(b store.Build) BuildItem {
 		CreatedAt: FormatTime(b.SubmittedAt), SubmittedAt: FormatTime(b.SubmittedAt), UpdatedAt: FormatTime(b.UpdatedAt),
 		WorkerID: optional(b.WorkerID), WorkerName: optional(b.WorkerName), ErrorMessage: optional(b.ErrorMessage),
 		HasResult: b.Result != nil, Labels: b.Labels, Submitter: b.Submitter, Require: b.Require.Public().String(),
-		Inputs: NewInputs(b.Inputs), Ended: NewEnded(b.Ended),
+		Inputs: NewInputs(b.Inputs), Ended: NewEnded(b.Ended), Suspect: b.Suspect,
 	}
 	if !b.StartedAt.IsZero() {
 		item.StartedAt = FormatTime(b.StartedAt)
@@ -161,6 +163,8 @@ type BuildStatus struct {
 	// Inputs are absent if there are none, Ended if it is not known how the command ended.
 	Inputs *Inputs `json:"inputs,omitempty" null:"never"`
 	Ended  *Ended  `json:"ended,omitempty" null:"never"`
+	// Suspect is as in a list.
+	Suspect bool `json:"suspect,omitempty"`
 }
 
 // NewBuildStatus converts a build's state.
@@ -170,7 +174,7 @@ func NewBuildStatus(b store.Build) BuildStatus {
 		WorkerID: optional(b.WorkerID), Attempt: b.Attempt, ErrorMessage: optional(b.ErrorMessage),
 		SubmittedAt: NewMillis(b.SubmittedAt), StartedAt: NewMillis(b.StartedAt), CompletedAt: NewMillis(b.CompletedAt),
 		Priority: b.Priority, Labels: b.Labels, Submitter: b.Submitter, Require: b.Require.Public().String(), Prefer: b.Prefer.String(),
-		Inputs: NewInputs(b.Inputs), Ended: NewEnded(b.Ended),
+		Inputs: NewInputs(b.Inputs), Ended: NewEnded(b.Ended), Suspect: b.Suspect,
 	}
 }
 

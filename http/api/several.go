@@ -44,8 +44,9 @@ func (l LabelFilter) Labels() store.Labels {
 // SeveralBuilds selects builds to be changed. What is not known here is refused, so that a slip
 // never selects more builds than were meant.
 type SeveralBuilds struct {
-	// Label is sent once for each label that the builds must have, as name=value.
-	Label LabelFilter `query:"label" required:"true"`
+	// Label is sent once for each label that the builds must have, as name=value. At least one is
+	// required, unless the builds are selected otherwise.
+	Label LabelFilter `query:"label"`
 	// Platform selects builds for it.
 	Platform string `query:"platform" schema:"Platform" invalid:"Valid platform required"`
 	// Limit is the most builds that are changed.
@@ -71,7 +72,18 @@ type CancelBuildsIn struct {
 // RetryBuildsIn is the input of RetryBuilds.
 type RetryBuildsIn struct {
 	State string `query:"state" enum:"failed,cancelled" default:"failed"`
+	// Suspect selects the builds that failed on this worker while it was suspect, or because of which
+	// it became so. Then no label is required.
+	Suspect string `query:"suspect" schema:"ID" invalid:"Invalid suspect"`
 	SeveralBuilds
+}
+
+// Check implements [Checker].
+func (r *RetryBuildsIn) Check() error {
+	if r.Suspect != "" && len(r.Label) == 0 {
+		return cleanReason(&r.Reason)
+	}
+	return r.SeveralBuilds.Check()
 }
 
 // SeveralChanged answers POST /api/builds/cancel and POST /api/builds/retry.
@@ -101,7 +113,7 @@ var CancelBuilds = declare[CancelBuildsIn, SeveralChanged](builds, APIKey, scope
 
 // RetryBuilds is POST /api/builds/retry.
 var RetryBuilds = declare[RetryBuildsIn, SeveralChanged](builds, APIKey, scopeOperateOrOwn, Write, "POST /api/builds/retry", Route{
-	ID: "retryBuilds", Strict: true, Errors: []int{507}, Summary: "Submit the builds again that have some labels and failed",
+	ID: "retryBuilds", Strict: true, Errors: []int{507}, Summary: "Submit the builds again that failed and have some labels, or failed on a suspect worker",
 	Text: "Builds of which a retry was submitted are left out, so a repeat retries only what has failed since. They are searched among the last 100,000. A key with the scope submit retries its own.",
 	Says: "What became of each build.",
 })

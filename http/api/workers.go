@@ -70,10 +70,12 @@ type Worker struct {
 	Name   string `json:"name"`
 	Status string `json:"status" schema:"WorkerStatus"`
 	// State is Status, unless there is more to say: draining and quarantined workers get no
-	// builds, silent ones have none and do not poll, and left ones have unregistered.
-	State string `json:"state" enum:"idle,building,leaving,draining,silent,quarantined,offline,left"`
+	// builds, suspect ones one now and then, silent ones have none and do not poll, and left ones have unregistered.
+	State string `json:"state" enum:"idle,building,leaving,draining,silent,quarantined,offline,left,suspect"`
 	// Quarantine is null unless the worker is quarantined.
 	Quarantine *Quarantine `json:"quarantine"`
+	// Suspect is there while the worker is suspect.
+	Suspect *Suspect `json:"suspect,omitempty" null:"never"`
 	// Draining workers get no new builds and finish the ones they hold.
 	Draining bool `json:"draining"`
 	// Conflict is there while another process tries to use this worker's id.
@@ -103,6 +105,12 @@ func NewWorker(w store.WorkerDetail) Worker {
 	if w.Quarantine != "" {
 		item.Quarantine = &Quarantine{Reason: w.Quarantine, Until: FormatTime(w.RestsUntil)}
 	}
+	if w.Suspect != "" {
+		item.Suspect = &Suspect{Reason: w.Suspect, Since: FormatTime(w.SuspectSince), Served: w.SuspectServed}
+		if !w.SuspectServed {
+			item.Suspect.Until = FormatTime(w.RestsUntil)
+		}
+	}
 	if item.State = w.State; item.State == store.WorkerCritical { // Diagnostics says so
 		item.State = item.Status
 	}
@@ -129,6 +137,17 @@ func NewWorker(w store.WorkerDetail) Worker {
 type Quarantine struct {
 	Reason string `json:"reason"`
 	Until  string `json:"until" schema:"Time"` // when it gets the trial
+}
+
+// Suspect is why a worker is suspect: its builds fail while others complete the like. It gets one
+// build after each rest, as a trial, until it has completed two in a row or is resumed.
+type Suspect struct {
+	Reason string `json:"reason"`
+	Since  string `json:"since" schema:"Time"`
+	// Until is when it gets its next trial; absent if it is served.
+	Until string `json:"until,omitempty" schema:"Time"`
+	// Served is true while it gets builds as before, because too few other workers can take some.
+	Served bool `json:"served"`
 }
 
 // WorkerConflict is a process that was refused because another one holds the worker.
@@ -258,7 +277,7 @@ type DeleteWorkerIn struct {
 type WorkerFilter struct {
 	Status string `query:"status" enum:"idle,building,offline" invalid:"Invalid status"`
 	// State selects by `state`.
-	State string `query:"state" enum:"critical,quarantined,offline,silent,leaving,draining,building,idle,left" invalid:"Invalid state"`
+	State string `query:"state" enum:"critical,suspect,quarantined,offline,silent,leaving,draining,building,idle,left" invalid:"Invalid state"`
 	// Limit is the most to return, 10,000 without one.
 	Limit int `query:"limit" min:"1"`
 	Continue
@@ -311,7 +330,7 @@ var DrainWorker = declare[WorkerOrder, Worker](workers, APIKey, scopeOperate, Wr
 
 // ResumeWorker is POST /api/workers/:id/resume.
 var ResumeWorker = declare[WorkerOrder, Worker](workers, APIKey, scopeOperate, Write, "POST /api/workers/:id/resume", Route{
-	ID: "resumeWorker", Summary: "Give a drained or quarantined worker builds again",
+	ID: "resumeWorker", Summary: "Give a drained, quarantined or suspect worker builds again",
 })
 
 func pollRoute(id string) Route {

@@ -38,6 +38,7 @@ func (d *Dashboard) acts() []edge.Route {
 		perform(d, "/builds/:id/requeue", api.Operator, api.RequeueBuild, orders.RequeueBuild, act{name: "requeue", done: "The build is pending again.", why: true}),
 		perform(d, "/builds/:id/priority", api.Reader, api.PatchBuild, orders.PatchBuild, act{name: "priority", done: "The priority is changed."}),
 		perform(d, "/fleet/:id/drain", api.Reader, api.DrainWorker, orders.DrainWorker, act{name: "drain", done: "The worker gets no more builds; it finishes those it has.", why: true}),
+		perform(d, "/fleet/:id/retry", api.Reader, api.RetryBuilds, orders.RetryBuilds, act{name: "retry-suspect", done: "The builds that failed there are submitted again.", why: true}),
 		perform(d, "/fleet/:id/resume", api.Reader, api.ResumeWorker, orders.ResumeWorker, act{name: "resume", done: "The worker gets builds again.", why: true}),
 		perform(d, "/fleet/:id/delete", api.Reader, api.DeleteWorker, orders.DeleteWorker, act{name: "delete", done: "The worker is deleted.", why: true}),
 		d.bulkRoute(),

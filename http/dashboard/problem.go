@@ -47,7 +47,7 @@ const (
 	// fewFailures is how many builds may fail within an hour, whatever their share.
 	fewFailures = 2
 	maxStuck    = 10 // how many requirements without a worker are shown
-	troubles    = 4  // how many of store.WorkerStates need attention
+	troubles    = 5  // how many of store.WorkerStates need attention
 )
 
 // All returns the whole fleet and queue.
@@ -88,6 +88,7 @@ func (s *situation) Problems() []problem {
 	all = append(all,
 		problem{s.Ahead.Abs() > maxAhead, "clock", "bad", "/system", "The clocks of this controller and of the database are " + forecast.Span(s.Ahead) + " apart.", "Run an NTP client (chrony, systemd-timesyncd) on both machines.", none},
 		s.troubled("critical", "bad", "Free its disk or memory. It gets builds again by itself."),
+		s.troubled("suspect", "bad", "Drain it, look at the machine, and retry on others what failed there (its page has both)."),
 		s.troubled("quarantined", "bad", "Look at its last builds. Resume it, or wait for its trial build."),
 		s.troubled("offline", "bad", "Check the machine. Delete the worker if it is gone for good."),
 		s.troubled("silent", "warn", "Check the machine and its network."),
@@ -114,6 +115,11 @@ func (s *situation) troubled(state, severity, todo string) problem {
 			p.Text = w.Name + " and " + forecast.Count(n-1, "other worker are ", "other workers are ") + state
 		}
 		switch {
+		case state == store.WorkerSuspect:
+			p.Text, p.Since, p.Link = p.Text+": "+w.Suspect, w.SuspectSince, "/fleet/"+w.ID
+			if w.SuspectServed {
+				p.Todo = "It gets builds as before, because too few others can take them. " + p.Todo
+			}
 		case state == store.WorkerQuarantined:
 			p.Text, p.Since = p.Text+": "+w.Quarantine, time.Time{}
 		case state == store.WorkerCritical && w.Finding != "":

@@ -55,6 +55,7 @@ func TestTheMostSevereProblemComesFirst(t *testing.T) {
 		{"silent", "mini-03 is silent.", workers(store.WorkerSilent, 1, store.WorkerDetail{})},
 		{"offline", "mini-03 and 1 other worker are offline.", workers(string(store.Offline), 2, store.WorkerDetail{})},
 		{"quarantined", "mini-03 is quarantined: 3 of 10 failed.", workers(store.WorkerQuarantined, 1, store.WorkerDetail{Worker: store.Worker{Quarantine: "3 of 10 failed."}})},
+		{"suspect", "mini-03 is suspect: all 14 failures ran here.", workers(store.WorkerSuspect, 1, store.WorkerDetail{Worker: store.Worker{Suspect: "all 14 failures ran here"}})},
 		{"critical", "mini-03 is critical: disk full.", workers(store.WorkerCritical, 1, store.WorkerDetail{Finding: "disk full"})},
 		{"clock", "apart", func(s *situation) { s.Ahead = -time.Minute }},
 		{"stuck", "4 builds can't start. No worker for android gets builds: 2 draining.", func(s *situation) {

@@ -60,7 +60,7 @@ func Unable(p Queue) string {
 	for _, c := range [...]struct {
 		n     int
 		state string
-	}{{p.Leaving, "leaving"}, {p.Draining, "draining"}, {p.Quarantined, "quarantined"}, {p.Critical, "critical"}, {p.Silent, "silent"}} {
+	}{{p.Leaving, "leaving"}, {p.Draining, "draining"}, {p.Quarantined, "quarantined"}, {p.Suspect, "suspect"}, {p.Critical, "critical"}, {p.Silent, "silent"}} {
 		if c.n > 0 {
 			paused = append(paused, strconv.Itoa(c.n)+" "+c.state)
 		}
@@ -83,7 +83,7 @@ func retryOf(b store.PendingBuild) Reason {
 // why says why a build waits. p is the part of the fleet that could build it.
 func why(b store.PendingBuild, p Queue, all *store.Fleet) Reason {
 	switch number := max(b.Number, 1); {
-	case p.Able == 0 && p.Leaving+p.Draining+p.Critical+p.Quarantined > 0:
+	case p.Able == 0 && p.Leaving+p.Draining+p.Critical+p.Quarantined+p.Suspect > 0:
 		return Reason{Kind: "paused", Text: Unable(p)}
 	case p.Known == 0:
 		near := all.Nearest(&p.Class)

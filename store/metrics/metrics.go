@@ -106,7 +106,7 @@ func (m *Metrics) BeginBuilds() {
 	for _, fault := range store.WorkerFaults() {
 		m.AttemptsLost.WithLabelValues(string(fault))
 	}
-	for _, step := range []string{store.StepRegistered, store.StepOffline, store.StepDrained, store.StepResumed, store.StepGone, store.StepQuarantined} {
+	for _, step := range []string{store.StepRegistered, store.StepOffline, store.StepDrained, store.StepResumed, store.StepGone, store.StepQuarantined, store.StepSuspected} {
 		m.WorkerSteps.WithLabelValues(step)
 	}
 	for _, c := range []*prometheus.CounterVec{m.TokensRotated, m.TokensRefused, m.DuplicateWorkers} {

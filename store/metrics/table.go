@@ -67,7 +67,7 @@ var table = []Group{
 	}},
 	{"Workers", []Metric{
 		{"takt_workers", Gauge, "Registered workers by state, counted at most a minute ago.", []string{"state"}, nil},
-		{"takt_worker_steps_total", Counter, "Changes of workers: registered, offline, drained, resumed, gone, quarantined.", []string{"step"}, nil},
+		{"takt_worker_steps_total", Counter, "Changes of workers: registered, offline, drained, resumed, gone, quarantined, suspected.", []string{"step"}, nil},
 		{"takt_worker_tokens_rotated_total", Counter, "Worker tokens that replaced an older one.", nil, nil},
 		{"takt_worker_tokens_refused_total", Counter, "Requests refused because of their worker token.", nil, nil},
 		{"takt_worker_duplicates_refused_total", Counter, "Requests refused because another process uses the worker's id.", nil, nil},

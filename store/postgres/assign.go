@@ -26,12 +26,14 @@ const (
 	passes = 3
 )
 
-// workerDrained reports whether worker w gets no builds for now. A quarantined worker whose
-// rest is over gets one build at a time.
-const workerDrained = `(w.draining OR w.critical AND @spare OR w.rests_until > now() OR w.quarantine IS NOT NULL AND w.held > 0)`
+// workerDrained reports whether worker w gets no builds for now. A quarantined or suspect worker
+// whose rest is over gets one build at a time.
+const workerDrained = `(w.draining OR w.critical AND @spare OR w.rests_until > now() OR ` + workerTried + ` AND w.held > 0)`
+
+const workerTried = `(w.quarantine IS NOT NULL OR w.suspect IS NOT NULL AND NOT w.suspect_served)`
 
 // rowColumns are the columns of type row.
-const rowColumns = `w.number, w.id, w.used, w.handed, w.held, w.slots, w.platforms, w.labels, ` + workerDrained + `, coalesce(w.instance, ''), w.status = 'offline', w.quarantine IS NOT NULL, w.ctid AS version`
+const rowColumns = `w.number, w.id, w.used, w.handed, w.held, w.slots, w.platforms, w.labels, ` + workerDrained + `, coalesce(w.instance, ''), w.status = 'offline', ` + workerTried + `, w.ctid AS version`
 
 // sqlReadWorkers reads workers that the controller does not remember. If no worker has the
 // number of a poll without a token, the worker is looked up by its id.

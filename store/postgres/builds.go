@@ -69,7 +69,7 @@ const buildColumns = `b.id, b.seq, b.platform, b.state, b.priority, coalesce(b.w
 	b.attempt, b.token_hash, b.submitted_at, b.started_at, b.last_seen_at, b.completed_at, b.updated_at,
 	coalesce(b.error_message, ''), coalesce(d.name, ''), (SELECT labels FROM build_labels WHERE build = b.seq), coalesce(b.submitter, ''),
 	coalesce(` + homeClass + `, 0), (SELECT require FROM build_classes WHERE id = ` + homeClass + `), (SELECT prefer FROM build_labels WHERE build = b.seq),
-	` + inputsColumn + `, coalesce(b.ended, ''),
+	` + inputsColumn + `, coalesce(b.ended, ''), coalesce(b.suspect, false),
 	coalesce(f.kind, ''), coalesce(f.name, ''), coalesce(f.size, 0), f.sha256,
 	coalesce(f.location, ''), coalesce(f.object, ''), f.copy_due IS NOT NULL`
 
@@ -147,7 +147,7 @@ const (
 	// last @searched builds. Labels are a scalar subquery, which is never hashed: that would read
 	// all labels.
 	buildFilter = `(@platform::text = '' OR platform = @platform) AND (@worker::text = '' OR worker_id = @worker)
-	AND (@submitter::text = '' OR submitter = @submitter)
+	AND (@submitter::text = '' OR submitter = @submitter) AND (NOT @suspect::bool OR suspect)
 	AND seq < @after AND seq >= @until
 	AND (@since::timestamptz IS NULL OR submitted_at >= @since) AND (@before::timestamptz IS NULL OR submitted_at < @before)
 	AND seq > CASE WHEN @bounded::bool THEN (SELECT max(seq) FROM builds) - @searched::bigint ELSE 0 END
@@ -187,7 +187,7 @@ func filterArgs(f store.BuildFilter, p store.Page) (pgx.NamedArgs, error) {
 	args["states"], args["platform"], args["worker"] = f.States, string(f.Platform), f.WorkerID
 	args["since"], args["before"] = orNull(f.Since), orNull(f.Until)
 	args["text"], args["searched"], args["counted"] = strings.ToLower(store.Text(f.Text)), store.MaxSearched, store.MaxCounted+1
-	args["submitter"], args["labels"] = store.Text(f.Submitter), store.Labels{}
+	args["submitter"], args["labels"], args["suspect"] = store.Text(f.Submitter), store.Labels{}, f.Suspect
 	if f.Labels != nil {
 		args["labels"] = f.Labels
 	}
@@ -264,7 +264,7 @@ func scanBuilds(rows pgx.Rows) ([]store.Build, error) {
 		var kind store.FileKind
 		err := rows.Scan(&b.ID, &b.Seq, &b.Platform, &b.State, &b.Priority, &b.WorkerID, &b.LastWorkerID,
 			&b.Attempt, &token, &b.SubmittedAt, &b.StartedAt, &b.LastSeenAt, &b.CompletedAt, &b.UpdatedAt,
-			&b.ErrorMessage, &b.WorkerName, &b.Labels, &b.Submitter, &b.ClassID, &b.Require, &b.Prefer, &b.Inputs, &b.Ended, &kind, &file.Name, &file.Size, &digest,
+			&b.ErrorMessage, &b.WorkerName, &b.Labels, &b.Submitter, &b.ClassID, &b.Require, &b.Prefer, &b.Inputs, &b.Ended, &b.Suspect, &kind, &file.Name, &file.Size, &digest,
 			&file.Location, &file.Object, &file.CopyPending)
 		if err != nil {
 			return nil, err

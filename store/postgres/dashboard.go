@@ -69,7 +69,7 @@ const (
 	// sqlFleetGroups counts workers by the platforms and labels that they have and by state.
 	// A sum of slots may be larger than an integer, which each of them is.
 	sqlFleetGroups = `/* fleet_groups */
-SELECT platforms, coalesce(labels::text, ''), ` + fleetState + `, count(*)::int, sum(slots), sum(held),
+SELECT platforms, coalesce(labels::text, ''), ` + servedState + `, count(*)::int, sum(slots), sum(held),
 	coalesce(sum(greatest(slots - held, 0)) FILTER (WHERE ` + workerPolls + `), 0),
 	coalesce(min(d.name), '')
 FROM workers w LEFT JOIN worker_details d ON d.worker_id = w.id GROUP BY platforms, labels, 3 ORDER BY 8, labels NULLS FIRST, platforms, 3`
@@ -146,7 +146,7 @@ SELECT clock_timestamp(), (SELECT min(submitted_at) FROM builds WHERE state = 'p
 	(SELECT count(*)::int FROM (SELECT FROM build_files WHERE copy_due IS NOT NULL LIMIT 1000) f),
 	EXISTS (SELECT FROM throttle_queues), EXISTS (SELECT FROM deployments),
 	(SELECT coalesce(jsonb_agg(jsonb_build_object('Platform', b.platform, 'Seconds', extract(epoch FROM now() - b.started_at),
-		'Able', ` + fleetState + ` IN ('idle', 'building'), 'Platforms', w.platforms, 'Labels', w.labels)), '[]')
+		'Able', ` + servedState + ` IN ('idle', 'building'), 'Platforms', w.platforms, 'Labels', w.labels)), '[]')
 	FROM (SELECT * FROM builds WHERE state IN ('assigned', 'building') LIMIT $2) b JOIN workers w ON w.id = b.worker_id)
 FROM (
 	SELECT (count(*) FILTER (WHERE state <> 'cancelled'))::int AS n, (count(*) FILTER (WHERE state = 'failed'))::int AS failed

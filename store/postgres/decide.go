@@ -38,7 +38,7 @@ type row struct {
 	store.WorkerSession
 	instance string // of the process that holds the worker; "" if it gave no id
 	offline  bool
-	trial    bool       // the worker is quarantined, so it gets one build at most
+	trial    bool       // the worker is quarantined or suspect, so it gets one build at most
 	version  pgtype.TID // where the row is while it is locked
 }
 

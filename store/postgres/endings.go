@@ -43,6 +43,7 @@ type ender struct {
 	status  store.WorkerStatus
 	held    int
 	health  store.WorkerHealth
+	suspect store.Suspicion
 	rest    time.Duration // how long it gets no builds from now on; 0 leaves that as it is
 	seen    bool          // it has just reported something itself
 	counted [2]int        // builds that it completed and failed
@@ -54,7 +55,8 @@ var endingsAtOnce = batching.Pace{Parallel: 2, Most: 96, Few: 4, Alone: 96, Ling
 const (
 	// lockEnders and lockEnds lock the workers, then the builds, in the order of every
 	// statement that locks several.
-	lockEnders = `SELECT id, number, status, held, attempts, coalesce(quarantine, ''), quarantines, rests_until > now()
+	lockEnders = `SELECT id, number, status, held, attempts, coalesce(quarantine, ''), quarantines, rests_until > now(),
+	suspect IS NOT NULL, suspect_served, suspect_rests, suspect_trials
 FROM workers WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE`
 	lockEnds = `SELECT id, seq, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt, given_back, retry_root IS NOT NULL, lost, coalesce(ended, ''),
 	CASE WHEN has_inputs THEN coalesce((SELECT max_attempts FROM build_inputs WHERE build = seq), 0) ELSE 0 END,
@@ -73,13 +75,13 @@ FROM builds WHERE seq = ANY (ARRAY(SELECT seq FROM build_ids WHERE id = ANY ($1)
 	sqlEndBuilds = `/* end_builds */
 WITH b AS (
 	UPDATE builds SET state = CASE WHEN e.success THEN 'completed' ELSE 'failed' END, worker_id = e.worker,
-		error_message = e.message, ended = nullif(e.ended, ''), completed_at = now(), updated_at = now(), last_seen_at = now(), log_lines = log_lines + 1
-	FROM unnest($1::bigint[], $2::text[], $3::bool[], $4::text[], $5::text[], $6::text[]) AS e(build, worker, success, message, line, ended)
+		error_message = e.message, ended = nullif(e.ended, ''), suspect = nullif(e.suspect, false), completed_at = now(), updated_at = now(), last_seen_at = now(), log_lines = log_lines + 1
+	FROM unnest($1::bigint[], $2::text[], $3::bool[], $4::text[], $5::text[], $6::text[], $7::bool[]) AS e(build, worker, success, message, line, ended, suspect)
 	WHERE seq = e.build
 	RETURNING seq, state, attempt, log_lines, worker_id, success, line
 ), f AS (
 	INSERT INTO build_files (build, kind, name, size, sha256, location, object, copy_due)
-	SELECT * FROM unnest($7::bigint[], $8::text[], $9::text[], $10::bigint[], $11::bytea[], $12::text[], $13::text[], $14::timestamptz[])
+	SELECT * FROM unnest($8::bigint[], $9::text[], $10::text[], $11::bigint[], $12::bytea[], $13::text[], $14::text[], $15::timestamptz[])
 )
 INSERT INTO build_logs (build, number, level, message, kind, worker, attempt)
 SELECT seq, log_lines, CASE WHEN success THEN 'info' ELSE 'error' END, line, state, worker_id, attempt FROM b`
@@ -89,16 +91,21 @@ SELECT seq, log_lines, CASE WHEN success THEN 'info' ELSE 'error' END, line, sta
 UPDATE workers SET held = e.held, completed = completed + e.done, failed = failed + e.lost,
 	attempts = e.attempts, quarantine = nullif(e.quarantine, ''), quarantines = e.backoffs,
 	rests_until = CASE WHEN e.rest > interval '0' THEN now() + e.rest ELSE rests_until END,
+	suspect = CASE WHEN e.suspect THEN workers.suspect END, suspect_since = CASE WHEN e.suspect THEN suspect_since END,
+	suspect_served = e.suspect AND suspect_served, suspect_rests = e.suspect_rests, suspect_trials = e.trials,
 	last_seen_at = CASE WHEN e.seen THEN now() ELSE last_seen_at END,
 	status = CASE WHEN NOT e.seen THEN status WHEN e.held > 0 THEN 'building' WHEN status = 'offline' AND e.held = workers.held THEN 'offline' ELSE 'idle' END
-FROM unnest($1::text[], $2::int[], $3::int[], $4::int[], $5::text[], $6::text[], $7::int[], $8::interval[], $9::bool[])
-	AS e(worker, held, done, lost, attempts, quarantine, backoffs, rest, seen)
+FROM unnest($1::text[], $2::int[], $3::int[], $4::int[], $5::text[], $6::text[], $7::int[], $8::interval[], $9::bool[], $10::bool[], $11::int[], $12::int[])
+	AS e(worker, held, done, lost, attempts, quarantine, backoffs, rest, seen, suspect, suspect_rests, trials)
 WHERE id = e.worker`
 )
 
 // columns returns the targets of lockEnders.
 func (w *ender) columns() []any {
-	return []any{&w.id, &w.number, &w.status, &w.held, &w.health.Attempts, &w.health.Quarantine, &w.health.Backoffs, &w.health.Resting}
+	return []any{
+		&w.id, &w.number, &w.status, &w.held, &w.health.Attempts, &w.health.Quarantine, &w.health.Backoffs, &w.health.Resting,
+		&w.suspect.Suspect, &w.suspect.Served, &w.suspect.Rests, &w.suspect.Trials,
+	}
 }
 
 // ends are the rows that a transaction has locked.
@@ -183,7 +190,8 @@ func (w *ender) end(rule store.QuarantineRule, e *ending) {
 
 // ended updates the worker's health for the end of an attempt.
 func (w *ender) ended(rule store.QuarantineRule, r store.Result) {
-	if rest := w.health.Ended(rule, r); rest > 0 {
+	resting := w.health.Resting
+	if rest := max(w.health.Ended(rule, r), w.suspect.Ended(r, resting)); rest > 0 {
 		w.rest, w.health.Resting = rest, true
 	}
 }
@@ -192,7 +200,7 @@ func (w *ender) ended(rule store.QuarantineRule, r store.Result) {
 func (rows *ends) write(batch *pgx.Batch) {
 	if n := len(rows.recorded); n > 0 {
 		builds, workers, successes := make([]int64, n), make([]string, n), make([]bool, n)
-		messages, lines, ended := make([]*string, n), make([]string, n), make([]string, n)
+		messages, lines, ended, suspects := make([]*string, n), make([]string, n), make([]string, n), make([]bool, n)
 		var owners []int64
 		files := fileColumns{}
 		for i, e := range rows.recorded {
@@ -201,10 +209,10 @@ func (rows *ends) write(batch *pgx.Batch) {
 				owners = append(owners, e.seq)
 				files.add(store.ResultFile, *e.File)
 			} else {
-				messages[i], lines[i], ended[i] = &e.ErrorMessage, failureLine(e.ErrorMessage), string(e.Ended)
+				messages[i], lines[i], ended[i], suspects[i] = &e.ErrorMessage, failureLine(e.ErrorMessage), string(e.Ended), rows.workers[e.WorkerID].suspect.Suspect
 			}
 		}
-		batch.Queue(sqlEndBuilds, builds, workers, successes, messages, lines, ended,
+		batch.Queue(sqlEndBuilds, builds, workers, successes, messages, lines, ended, suspects,
 			owners, files.kinds, files.names, files.sizes, files.digests, files.locations, files.objects, files.due)
 	}
 	if len(rows.again) > 0 {
@@ -213,11 +221,13 @@ func (rows *ends) write(batch *pgx.Batch) {
 	if n := len(rows.written); n > 0 {
 		ids, held, done, lost := make([]string, n), make([]int, n), make([]int, n), make([]int, n)
 		attempts, quarantines, backoffs, rests, seen := make([]string, n), make([]string, n), make([]int, n), make([]time.Duration, n), make([]bool, n)
+		suspects, suspectRests, trials := make([]bool, n), make([]int, n), make([]int, n)
 		for i, w := range rows.written {
 			ids[i], held[i], done[i], lost[i] = w.id, w.held, w.counted[0], w.counted[1]
 			attempts[i], quarantines[i], backoffs[i], rests[i], seen[i] = w.health.Attempts, w.health.Quarantine, w.health.Backoffs, w.rest, w.seen
+			suspects[i], suspectRests[i], trials[i] = w.suspect.Suspect, w.suspect.Rests, w.suspect.Trials
 		}
-		batch.Queue(sqlEndWorkers, ids, held, done, lost, attempts, quarantines, backoffs, rests, seen)
+		batch.Queue(sqlEndWorkers, ids, held, done, lost, attempts, quarantines, backoffs, rests, seen, suspects, suspectRests, trials)
 	}
 	for _, w := range rows.written {
 		if !w.seen && w.rest > 0 { // other controllers remember that it is able

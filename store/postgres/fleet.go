@@ -12,7 +12,7 @@ import (
 // workerColumns are the columns of a store.WorkerDetail, of workers w with workerJoins.
 const (
 	workerColumns = `w.id, w.number, n.name, n.capabilities, w.platforms, w.slots, w.status, w.registered_at, w.last_seen_at,
-	w.completed, w.failed, w.held, (SELECT jsonb_object_agg(key, value) FROM jsonb_each(w.labels) WHERE NOT starts_with(key, 'takt:')), w.draining, coalesce(w.quarantine, ''), w.rests_until,
+	w.completed, w.failed, w.held, (SELECT jsonb_object_agg(key, value) FROM jsonb_each(w.labels) WHERE NOT starts_with(key, 'takt:')), w.draining, coalesce(w.quarantine, ''), w.rests_until, coalesce(w.suspect, ''), w.suspect_since, w.suspect_served,
 	CASE WHEN n.conflict_at > now() - interval '2 min' THEN n.conflict_at END,
 	CASE WHEN n.conflict_at > now() - interval '2 min' THEN n.conflict_from ELSE '' END,
 	ARRAY(SELECT b.id FROM builds b WHERE b.worker_id = w.id AND b.state IN ('assigned', 'building') ORDER BY b.seq),
@@ -44,10 +44,16 @@ const workerPolls = `CASE WHEN w.polled_at IS NULL THEN w.last_seen_at > now() -
 	WHEN w.poll_wait > 0 THEN w.polled_at > now() - interval '45 s' AND (w.poll_closed_at < w.polled_at) IS NOT FALSE
 	ELSE w.polled_at > now() - make_interval(secs => greatest(45, 10 + 2 * w.poll_every)) END`
 
-// fleetState is why worker w gets no builds, or its status if it does get builds.
-const fleetState = `CASE WHEN w.status = 'offline' THEN CASE WHEN w.left_at >= w.last_seen_at THEN 'left' ELSE 'offline' END
+// fleetState is why worker w gets no builds, or its status if it does get builds; a suspect is
+// always shown as such.
+const fleetState = unableState + ` WHEN w.suspect IS NOT NULL THEN 'suspect' ELSE w.status END`
+
+// servedState is fleetState, but the status of a suspect that gets builds as before.
+const servedState = unableState + ` WHEN w.suspect IS NOT NULL AND NOT w.suspect_served THEN 'suspect' ELSE w.status END`
+
+const unableState = `CASE WHEN w.status = 'offline' THEN CASE WHEN w.left_at >= w.last_seen_at THEN 'left' ELSE 'offline' END
 	WHEN ` + workerSilent + ` THEN 'silent' WHEN w.leaving_at >= coalesce(w.polled_at, w.leaving_at) THEN 'leaving' WHEN w.draining THEN 'draining'
-	WHEN w.quarantine IS NOT NULL THEN 'quarantined' WHEN w.critical THEN 'critical' ELSE w.status END`
+	WHEN w.quarantine IS NOT NULL THEN 'quarantined' WHEN w.critical THEN 'critical'`
 
 const (
 	workerFilter = `(@status::text = '' OR w.status = @status) AND (@state::text = '' OR ` + fleetState + ` = @state)
@@ -84,7 +90,7 @@ WITH p AS MATERIALIZED (
 		WHEN 'seen' THEN -extract(epoch FROM w.last_seen_at)::float8
 		WHEN 'used' THEN -w.held::float8 / w.slots
 		WHEN 'success' THEN coalesce(w.completed::float8 / nullif(w.completed + w.failed, 0), 2)
-		ELSE CASE ` + fleetState + ` WHEN 'critical' THEN 0 WHEN 'quarantined' THEN 1 WHEN 'offline' THEN 2 WHEN 'silent' THEN 3
+		ELSE CASE ` + fleetState + ` WHEN 'critical' THEN 0 WHEN 'suspect' THEN 0.5 WHEN 'quarantined' THEN 1 WHEN 'offline' THEN 2 WHEN 'silent' THEN 3
 			WHEN 'leaving' THEN 4 WHEN 'draining' THEN 5 WHEN 'building' THEN 6 WHEN 'idle' THEN 7 ELSE 8 END
 	END AS key
 	FROM workers w WHERE ` + workerFilter + nameFilter + `
@@ -146,13 +152,14 @@ func (w *Workers) Show(ctx context.Context, id string) (store.WorkerDetail, erro
 const sqlDrain = `/* drain */
 WITH w AS (
 	UPDATE workers SET draining = $2, attempts = CASE WHEN $2 THEN attempts ELSE '' END, quarantine = CASE WHEN $2 THEN quarantine END,
-		quarantines = CASE WHEN $2 THEN quarantines ELSE 0 END, rests_until = CASE WHEN $2 THEN rests_until ELSE '-infinity' END
+		quarantines = CASE WHEN $2 THEN quarantines ELSE 0 END, rests_until = CASE WHEN $2 THEN rests_until ELSE '-infinity' END,
+		suspect = CASE WHEN $2 THEN suspect END, suspect_since = CASE WHEN $2 THEN suspect_since END, suspect_served = $2 AND suspect_served
 	WHERE id = $1 RETURNING number, status
 )
 SELECT status, pg_notify('takt', 'worker:changed ' || number) FROM w`
 
 // Drain makes a worker get no builds from the next assignment on, or with false lets it get
-// builds again, which also ends its quarantine. The worker keeps the builds that it has.
+// builds again, which also ends its quarantine and that it is suspect. The worker keeps the builds that it has.
 // Repeating it is harmless. Error: NotFound.
 func (w *Workers) Drain(ctx context.Context, id string, draining bool) (status store.WorkerStatus, err error) {
 	err = w.db.write("draining worker "+id).scan(ctx, errNoWorker, []any{&status, nil}, sqlDrain, id, draining)

@@ -94,6 +94,8 @@ func TestNoticesOfEachEvent(t *testing.T) {
 		{`UPDATE builds SET state = 'cancelled'`, "build.cancelled", []string{"all", "ios", "team"}},
 		{`UPDATE workers SET status = 'building', held = 1`, "", nil},
 		{`UPDATE workers SET quarantine = 'k of n'`, "worker.quarantined", []string{"all", "android", "ios"}},
+		{`UPDATE workers SET suspect = 'all 5 failures ran here'`, "worker.suspect", []string{"all", "android", "ios"}},
+		{`UPDATE workers SET suspect = NULL`, "worker.quarantined", []string{"all", "android", "ios"}},
 		{`UPDATE workers SET status = 'offline'`, "worker.offline", []string{"all", "android", "ios"}},
 		{`UPDATE workers SET quarantine = NULL`, "", nil},
 		{`UPDATE workers SET status = 'idle'`, "worker.back", []string{"all", "android", "ios"}},

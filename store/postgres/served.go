@@ -15,7 +15,7 @@ const (
 	// sqlKnownWorkers lists the combinations of platforms and labels among known workers, and
 	// whether workers with each get builds.
 	sqlKnownWorkers = `/* known_workers */
-SELECT DISTINCT platforms, labels, ` + fleetState + ` IN ('idle', 'building') FROM workers w WHERE left_at IS NULL OR left_at < last_seen_at`
+SELECT DISTINCT platforms, labels, ` + servedState + ` IN ('idle', 'building') FROM workers w WHERE left_at IS NULL OR left_at < last_seen_at`
 
 	// sqlMarkClasses records that no known worker can take builds of the classes $1, and since
 	// when, and that no worker gets builds of the classes $2. It clears both of all others.

@@ -353,7 +353,7 @@ func Retry(env cli.Environment) *cobra.Command {
 	var unset []string
 	var all several
 	cmd := &cobra.Command{
-		Use: "retry ID | --label NAME=VALUE", Short: "Submit a build again, or all that have some labels and failed",
+		Use: "retry ID | --label NAME=VALUE | --suspect WORKER", Short: "Submit a build again, or all that failed and have some labels",
 		Long: `Submit a build again, whatever its state, with the files that the controller still
 has. Prints the new build's id. The new build's token is kept in the state directory, as
 with submit.
@@ -362,8 +362,11 @@ The new build has the parameters, secrets and limits of the old one. --env chang
 parameters, for which a build's token is not enough.
 
 With --label: submit all builds again that have these labels and failed. Those that were
-submitted again since are left out, so the same command retries only what failed again.`,
-		Example: "  takt retry --label release=2.4",
+submitted again since are left out, so the same command retries only what failed again.
+
+With --suspect: submit all builds again that failed on a worker while it was suspect, or
+because of which it became so (takt workers). Other workers run them while it rests.`,
+		Example: "  takt retry --label release=2.4\n  takt retry --suspect mini-02",
 	}
 	one := func(ctx context.Context, w *waiter) error {
 		changes, err := params.changes(w.Session, env, unset)
@@ -395,12 +398,20 @@ submitted again since are left out, so the same command retries only what failed
 	all.flags(cmd, "failed", "failed", "cancelled")
 	cmd.Flags().BoolVarP(&wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show the log while waiting (implies --wait)")
+	cmd.Flags().StringVar(&all.suspect, "suspect", "", "all builds that failed on this worker, by id or name, while it was suspect")
 	all.alone = []string{"wait", "follow", "env", "env-file", "unset-env"}
 	return cli.Command(env, cmd, func(ctx context.Context, s *cli.Session, args []string) error {
 		if len(args) == 0 {
+			suspect := ""
+			if all.suspect != "" {
+				var err error
+				if suspect, err = cli.WorkerID(ctx, s.Client, all.suspect); err != nil {
+					return err
+				}
+			}
 			return all.change(ctx, s, cmd, "Retry", func(ctx context.Context, b api.SeveralBuilds) (api.SeveralChanged, error) {
 				b.Reason = *reason
-				return s.Client.RetryAll(ctx, api.RetryBuildsIn{State: all.state, SeveralBuilds: b})
+				return s.Client.RetryAll(ctx, api.RetryBuildsIn{State: all.state, Suspect: suspect, SeveralBuilds: b})
 			})
 		}
 		w, err := waiterOf(ctx, s, args[0])

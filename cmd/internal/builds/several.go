@@ -19,6 +19,7 @@ type several struct {
 	labels   api.LabelFilter
 	platform string
 	state    string
+	suspect  string // the worker on which they failed, in place of labels
 	yes      bool
 	alone    []string // flags that are for one build
 }
@@ -49,7 +50,7 @@ func (o *several) flags(cmd *cobra.Command, state string, states ...string) {
 	f.BoolVarP(&o.yes, "yes", "y", false, "with --label: do not ask")
 	cli.OneOf(cmd, "status", states...)
 	cmd.Args = func(cmd *cobra.Command, args []string) (err error) {
-		if len(*texts) == 0 {
+		if len(*texts) == 0 && o.suspect == "" {
 			for _, only := range []string{"platform", "status", "yes"} {
 				if f.Changed(only) {
 					return cli.Usage("--%s needs --label", only)
@@ -70,6 +71,18 @@ func (o *several) flags(cmd *cobra.Command, state string, states ...string) {
 	}
 }
 
+// which says which builds are selected.
+func (o *several) which() string {
+	var which []string
+	if o.suspect != "" {
+		which = append(which, "that failed on "+o.suspect+" while it was suspect")
+	}
+	if len(o.labels) > 0 {
+		which = append(which, "with "+strings.Join(o.labels, " and "))
+	}
+	return strings.Join(which, " ")
+}
+
 // severalChanged are all builds that a command changed, or could not.
 type severalChanged struct {
 	Builds []api.OneChanged `json:"builds"`
@@ -78,7 +91,7 @@ type severalChanged struct {
 // change changes builds until none is left, and shows them.
 func (o *several) change(ctx context.Context, s *cli.Session, cmd *cobra.Command, verb string, call func(context.Context, api.SeveralBuilds) (api.SeveralChanged, error)) error {
 	if !o.yes {
-		if err := s.Confirm(cmd.InOrStdin(), verb+" all builds with "+strings.Join(o.labels, " and ")+"?"); err != nil {
+		if err := s.Confirm(cmd.InOrStdin(), verb+" all builds "+o.which()+"?"); err != nil {
 			return err
 		}
 	}
@@ -118,7 +131,7 @@ func (o *several) change(ctx context.Context, s *cli.Session, cmd *cobra.Command
 		}
 	})
 	if len(all.Builds) == 0 {
-		s.Note("no build has these labels and can be changed so")
+		s.Note("there is no build %s that can be changed so", o.which())
 	}
 	if err == nil && failed > 0 {
 		err = fmt.Errorf("%d of %d builds were not changed", failed, len(all.Builds))

@@ -161,7 +161,7 @@ func NoColours(none bool) { colourless.Store(none) }
 func Colour(w io.Writer) bool { return !colourless.Load() && Terminal(w) }
 
 // states matches words that are coloured if they stand alone in a cell.
-var states = regexp.MustCompile(`(^|  )(?:(completed|healthy|running|done|idle)|(building|assigned|pending|warning|suspended|restarting)|(failed|critical|terminated|offline|cancelled))(  |\n|$)`)
+var states = regexp.MustCompile(`(^|  )(?:(completed|healthy|running|done|idle)|(building|assigned|pending|warning|suspended|restarting)|(failed|critical|suspect|terminated|offline|cancelled))(  |\n|$)`)
 
 // Table writes rows in columns. The first row is the heading. A cell's text always stays
 // in its cell, whatever it contains. On a terminal a line that is too long ends in "…".

@@ -44,16 +44,22 @@ func TestCancelByLabel(t *testing.T) {
 	require.JSONEq(t, `{"builds":[]}`, d.ok(t, "cancel", "-l", "pr=7", "--status", "pending", "--json"))
 	require.Equal(t, []string{"label=pr%3D7&state=pending"}, *asked)
 
+	w := d.worker(t, "Linux")
+	asked = d.replies("POST /api/builds/retry", `{"builds":[{"id":"a","retry":{"id":"b"}}],"more":false}`)
+	require.Equal(t, "a retried as b\n", d.ok(t, "retry", "--suspect", "Linux"))
+	require.Equal(t, []string{"state=failed&suspect=" + w}, *asked)
+
 	for text, args := range map[string][]string{
-		"give a build's id, or --label":   {"cancel", "build-1", "-l", "pr=7"},
-		`"pr" must be name=value`:         {"cancel", "-l", "pr"},
-		`"pr" is there twice`:             {"retry", "-l", "pr=7", "-l", "pr=8"},
-		"--status needs --label":          {"cancel", "build-1", "--status", "pending"},
-		"is not one of failed, cancelled": {"retry", "-l", "pr=7", "--status", "pending"},
-		"takt cancel needs an argument":   {"cancel"},
-		"--wait is for one build":         {"retry", "-l", "pr=7", "--wait"},
-		"--env is for one build":          {"retry", "-l", "pr=7", "--env", "A=1"},
-		"names are 1 to 63 of letters":    {"list", "-l", "p r=7"},
+		"give a build's id, or --label":    {"cancel", "build-1", "-l", "pr=7"},
+		`"pr" must be name=value`:          {"cancel", "-l", "pr"},
+		`"pr" is there twice`:              {"retry", "-l", "pr=7", "-l", "pr=8"},
+		"--status needs --label":           {"cancel", "build-1", "--status", "pending"},
+		"is not one of failed, cancelled":  {"retry", "-l", "pr=7", "--status", "pending"},
+		"takt cancel needs an argument":    {"cancel"},
+		"give a build's id, or --label fo": {"retry", "build-1", "--suspect", "Linux"},
+		"--wait is for one build":          {"retry", "-l", "pr=7", "--wait"},
+		"--env is for one build":           {"retry", "-l", "pr=7", "--env", "A=1"},
+		"names are 1 to 63 of letters":     {"list", "-l", "p r=7"},
 	} {
 		d.fails(t, cli.ExitUsage, text, args...)
 	}

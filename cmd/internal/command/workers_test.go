@@ -56,6 +56,11 @@ func TestWorkersCommand(t *testing.T) {
 		require.Regexp(t, `(?s)quarantined.*3 of the last 10 attempts ended by this worker's own fault`, d.ok(t, args...))
 	}
 	require.Equal(t, two+" idle\n", d.ok(t, "workers", "resume", two))
+	d.Suspect(two, "all 14 failures of 1 h ran here")
+	for _, args := range [][]string{{"workers"}, {"workers", "--status", "suspect"}, {"workers", "show", two}} {
+		require.Regexp(t, `(?s)suspect.*all 14 failures of 1 h ran here`, d.ok(t, args...))
+	}
+	require.Equal(t, two+" idle\n", d.ok(t, "workers", "resume", two))
 	require.Equal(t, two+" idle, draining\n", d.ok(t, "workers", "drain", "Linux"), "by its name")
 	three := d.worker(t, "Linux")
 	d.fails(t, 2, `2 workers are called "Linux": `+two+", "+three, "workers", "resume", "Linux")

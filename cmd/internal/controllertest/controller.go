@@ -54,6 +54,7 @@ type Worker struct {
 	Gone          bool // unregistered
 	Draining      bool
 	Quarantine    *api.Quarantine
+	Suspect       *api.Suspect
 	Report        api.PostDiagnostic // the last report
 	token, before string
 }

@@ -43,7 +43,7 @@ func (c *Controller) Answer(w http.ResponseWriter, r *http.Request) {
 		"GET /api/workers":                c.locked(c.listWorkers),
 		"GET /api/workers/{id}":           c.withWorker(func(*Worker) {}),
 		"POST /api/workers/{id}/drain":    c.withWorker(func(w *Worker) { w.Draining = true }),
-		"POST /api/workers/{id}/resume":   c.withWorker(func(w *Worker) { w.Draining, w.Quarantine = false, nil }),
+		"POST /api/workers/{id}/resume":   c.withWorker(func(w *Worker) { w.Draining, w.Quarantine, w.Suspect = false, nil, nil }),
 		"DELETE /api/workers/{id}":        c.locked(c.deleteWorker),
 		"GET /api/builds/{id}/source":     c.source,
 		"GET /api/builds/{id}/certs":      c.certs,

@@ -15,7 +15,7 @@ import (
 func (c *Controller) wire(w *Worker) api.Worker {
 	load := 42.0
 	out := api.Worker{
-		ID: w.ID, Name: w.Name, Status: "idle", State: "idle", Quarantine: w.Quarantine, Draining: w.Draining, Platforms: w.Platforms, Capabilities: json.RawMessage(`{}`),
+		ID: w.ID, Name: w.Name, Status: "idle", State: "idle", Quarantine: w.Quarantine, Suspect: w.Suspect, Draining: w.Draining, Platforms: w.Platforms, Capabilities: json.RawMessage(`{}`),
 		MaxConcurrentBuilds: w.Slots, Builds: []string{},
 		RegisteredAt: api.FormatTime(submitted()), LastSeenAt: api.FormatTime(submitted()),
 		Telemetry: &api.WorkerTelemetry{
@@ -30,6 +30,9 @@ func (c *Controller) wire(w *Worker) api.Worker {
 	}
 	if w.Quarantine != nil {
 		out.State = store.WorkerQuarantined
+	}
+	if w.Suspect != nil {
+		out.State = store.WorkerSuspect
 	}
 	return out
 }
@@ -51,6 +54,13 @@ func (c *Controller) Quarantine(id, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.workers[id].Quarantine = &api.Quarantine{Reason: reason, Until: api.FormatTime(submitted())}
+}
+
+// Suspect makes a worker suspect.
+func (c *Controller) Suspect(id, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.workers[id].Suspect = &api.Suspect{Reason: reason, Since: api.FormatTime(submitted()), Until: api.FormatTime(submitted())}
 }
 
 // withWorker changes a worker and answers with it.

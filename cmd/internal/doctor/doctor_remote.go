@@ -14,6 +14,7 @@ import (
 	"takt/cmd/internal/runner"
 	"takt/http/api"
 	"takt/http/client"
+	"takt/store"
 )
 
 // Ready returns takt ready.
@@ -51,21 +52,24 @@ func (d *doctor) controller(ctx context.Context, c *client.Client, admin bool) {
 	d.onTheWay(ctx, c)
 }
 
-// workers warns of those whose builds can read their keys.
+// workers tells of those that are suspect, and warns of those whose builds can read their keys.
 func (d *doctor) workers(all api.WorkerList, err error) {
 	const check = "workers"
 	if err != nil {
 		d.bad(check, "the message says why", "%s", cli.Message(err))
 		return
 	}
-	doubtful := d.doubtful
+	doubtful, failed := d.doubtful, d.failed
 	for _, w := range all.Workers {
+		if w.Suspect != nil && w.State == store.WorkerSuspect {
+			d.bad(check, fmt.Sprintf("takt workers drain %s --reason suspect, repair it, takt retry --suspect %[1]s", w.ID), "%s is suspect: %s", w.Name, w.Suspect.Reason)
+		}
 		if g := w.Diagnostics; g != nil && w.Status != "offline" && strings.HasPrefix(g.Message, api.KeyExposed) {
 			d.warn(check, runner.MendKey, "%s: %s", w.Name, api.KeyExposed)
 		}
 	}
-	if d.doubtful == doubtful {
-		d.well(check, "none of %d says that its builds can read its key", all.Total)
+	if d.doubtful == doubtful && d.failed == failed {
+		d.well(check, "none of %d is suspect, or says that its builds can read its key", all.Total)
 	}
 }
 

@@ -296,6 +296,8 @@ func TestDoctorLooksAtAController(t *testing.T) {
 	requireFound(t, all, "tree", "takt/database/pool is suspended no answer")
 	requireFound(t, all, "tree", "leaked 2")
 	requireFound(t, all, "keys", "the API key")
+	suspect := api.Worker{ID: "w", Name: "mini-02", State: store.WorkerSuspect, Suspect: &api.Suspect{Reason: "all 14 failures of 1 h ran here"}}
+	requireFound(t, diagnosed(t, func(d *doctor) { d.workers(api.WorkerList{Workers: []api.Worker{suspect}, Total: 1}, nil) }), "workers", "mini-02 is suspect: all 14 failures of 1 h ran here")
 	c.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		switch r.URL.Path {
 		case "/livez":

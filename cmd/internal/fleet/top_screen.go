@@ -256,7 +256,7 @@ func (t *top) figures(now, before look) []string {
 func coloured(style tcell.Style, state string) tcell.Style {
 	word, _, more := strings.Cut(state, ",")
 	switch {
-	case word == "offline", word == "terminated":
+	case word == "offline", word == "terminated", strings.Contains(state, ", suspect"):
 		return style.Foreground(color.Red)
 	case more, word != "running" && word != "idle":
 		return style.Foreground(color.Yellow)

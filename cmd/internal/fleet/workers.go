@@ -33,7 +33,13 @@ register again.
 A worker is quarantined when too many of its last attempts ended by its own fault, or
 failed there and completed on another worker (takt serve --quarantine). It gets no
 builds for a while, from a minute up to half an hour, then one as a trial. The
-quarantine ends when the worker has run that build, however it ended, or with resume.`,
+quarantine ends when the worker has run that build, however it ended, or with resume.
+
+A worker is suspect when its last five builds or more failed, of two sources at least,
+while others completed builds of the same app and branch (of any, if builds have no
+labels). It gets one build after each rest, from a minute up to half an hour, while
+enough others can take what waits; else it gets builds as before. Two that complete in a
+row end it, or resume. 'takt retry --suspect WORKER' runs elsewhere what failed there.`,
 		PreRunE: list.PreRunE, RunE: list.RunE,
 	}
 	cmd.Flags().AddFlagSet(list.Flags())
@@ -43,7 +49,7 @@ quarantine ends when the worker has run that build, however it ended, or with re
 			named(api.ShowWorker, func(in *api.WorkerPath) *api.WorkerID { return &in.ID }), cli.Text(printWorker),
 			func(in *api.WorkerPath, f *cli.Flags) { cli.Arg(f, &in.ID) }),
 		newWorkerOrder(env, "drain", "Give a worker no new builds", api.DrainWorker),
-		newWorkerOrder(env, "resume", "Give a drained or quarantined worker builds again", api.ResumeWorker),
+		newWorkerOrder(env, "resume", "Give a drained, quarantined or suspect worker builds again", api.ResumeWorker),
 		newWorkersDeleteCommand(env),
 	)
 	return cmd
@@ -93,6 +99,12 @@ func workerStatus(w api.Worker) string {
 	if w.Quarantine != nil {
 		status += ", quarantined until " + cli.TimeText(w.Quarantine.Until)
 	}
+	if w.Suspect != nil {
+		status += ", suspect"
+		if w.Suspect.Served {
+			status += " (gets builds as before: too few others can take them)"
+		}
+	}
 	return status
 }
 
@@ -111,9 +123,12 @@ func figure(f *float64, unit string) string {
 	return strconv.FormatFloat(*f, 'f', 0, 64) + unit
 }
 
-// workerHealth returns why a worker is quarantined, or else the verdict of its last report.
+// workerHealth returns why a worker is suspect or quarantined, or else the verdict of its last report.
 func workerHealth(w api.Worker) string {
-	if w.Quarantine != nil {
+	switch {
+	case w.Suspect != nil:
+		return store.Lines(w.Suspect.Reason)
+	case w.Quarantine != nil:
 		return store.Lines(w.Quarantine.Reason)
 	}
 	return lastReport(w)
@@ -150,6 +165,9 @@ func printWorker(w io.Writer, k api.Worker) {
 	}
 	if q := k.Quarantine; q != nil {
 		rows = append(rows, []string{"quarantine", store.Lines(q.Reason)})
+	}
+	if s := k.Suspect; s != nil {
+		rows = append(rows, []string{"suspect", store.Lines(s.Reason)}, []string{"suspect since", cli.TimeText(s.Since)})
 	}
 	if t := k.Telemetry; t != nil {
 		rows = append(rows, []string{"telemetry", fmt.Sprintf("%s: CPU %s, memory %s, disk %s, %s", cli.TimeText(t.At), workerLoad(k),
