@@ -183,6 +183,7 @@ CREATE TABLE builds (
     class integer,
     has_inputs boolean,
     ended text,
+    suspect boolean,
     sign_gap smallint,
     CONSTRAINT builds_pkey PRIMARY KEY (seq),
     CONSTRAINT builds_holder CHECK (((state <> ALL (ARRAY['assigned'::text, 'building'::text])) OR (worker_id IS NOT NULL))),
@@ -473,6 +474,12 @@ CREATE TABLE workers (
     left_at timestamp with time zone,
     labels jsonb,
     registered_at_count bigint,
+    suspect text,
+    suspect_since timestamp with time zone,
+    suspect_classes integer[],
+    suspect_rests smallint NOT NULL DEFAULT 0,
+    suspect_trials smallint NOT NULL DEFAULT 0,
+    suspect_served boolean NOT NULL DEFAULT false,
     polled_at timestamp with time zone,
     poll_every smallint NOT NULL DEFAULT 0,
     leaving_at timestamp with time zone,
@@ -483,7 +490,7 @@ CREATE TABLE workers (
 CREATE INDEX workers_id ON workers USING btree (id);
 CREATE INDEX workers_number ON workers USING btree (number);
 CREATE TRIGGER forget_features AFTER UPDATE OF slots ON workers FOR EACH ROW WHEN (((new.labels IS NOT NULL) AND ((new.labels)::text ~~ '%"takt:%'::text) AND (new.registered_at_count IS DISTINCT FROM new.used))) EXECUTE FUNCTION forget_features();
-CREATE TRIGGER notice_of_worker AFTER UPDATE OF status, quarantine ON workers FOR EACH ROW WHEN ((((new.status = 'offline'::text) <> (old.status = 'offline'::text)) OR (((new.quarantine IS NULL) <> (old.quarantine IS NULL)) AND (new.status <> 'offline'::text)))) EXECUTE FUNCTION notice_of_worker();
+CREATE TRIGGER notice_of_worker AFTER UPDATE OF status, quarantine, suspect ON workers FOR EACH ROW WHEN ((((new.status = 'offline'::text) <> (old.status = 'offline'::text)) OR ((((new.quarantine IS NULL) <> (old.quarantine IS NULL)) OR ((new.suspect IS NULL) <> (old.suspect IS NULL))) AND (new.status <> 'offline'::text)))) EXECUTE FUNCTION notice_of_worker();
 
 CREATE SEQUENCE throttle_claims AS bigint START 1 INCREMENT 1;
 
@@ -683,7 +690,8 @@ CREATE OR REPLACE FUNCTION notice_of_worker()
  LANGUAGE plpgsql
 AS $function$
 DECLARE
-    event  text := CASE WHEN NEW.status = 'offline' THEN 'offline' WHEN NEW.quarantine IS NOT NULL THEN 'quarantined' ELSE 'back' END;
+    event  text := CASE WHEN NEW.status = 'offline' THEN 'offline' WHEN NEW.suspect IS NOT NULL AND OLD.suspect IS NULL THEN 'suspect'
+        WHEN NEW.quarantine IS NOT NULL THEN 'quarantined' WHEN NEW.suspect IS NOT NULL THEN 'suspect' ELSE 'back' END;
     labels jsonb;
 BEGIN
     IF NOT EXISTS (SELECT FROM notice_subscriptions) THEN
@@ -694,7 +702,7 @@ BEGIN
         jsonb_strip_nulls(jsonb_build_object('id', NEW.id, 'name', (SELECT d.name FROM worker_details d WHERE d.worker_id = NEW.id),
             'platforms', to_jsonb(coalesce(nullif(NEW.platforms, '{}'), '{ios,android}')), 'labels', labels,
             'reason', CASE event WHEN 'offline' THEN CASE WHEN NEW.left_at >= NEW.last_seen_at THEN 'unregistered' ELSE 'silent' END
-                ELSE NEW.quarantine END, 'last_seen_at', NEW.last_seen_at)));
+                WHEN 'suspect' THEN NEW.suspect ELSE NEW.quarantine END, 'last_seen_at', NEW.last_seen_at)));
     RETURN NULL;
 END $function$;
 
