@@ -144,8 +144,10 @@ func (rows *ends) lock(batch *pgx.Batch, some []*ending, enders, ends string) {
 	batch.Queue(ends, builds).Query(func(r pgx.Rows) error {
 		var id string
 		var b lockedEnd
-		_, err := pgx.ForEachRow(r, []any{&id, &b.seq, &b.state, &b.holder, &b.lastHolder, &b.attempt, &b.givenBack, &b.retry, &b.lost, &b.ended, &b.most, &b.retryOn,
-			&b.was.Platform, &b.was.SubmittedAt, &b.was.StartedAt, &b.was.Labels}, func() error {
+		_, err := pgx.ForEachRow(r, []any{
+			&id, &b.seq, &b.state, &b.holder, &b.lastHolder, &b.attempt, &b.givenBack, &b.retry, &b.lost, &b.ended, &b.most, &b.retryOn,
+			&b.was.Platform, &b.was.SubmittedAt, &b.was.StartedAt, &b.was.Labels,
+		}, func() error {
 			one := b
 			one.buildKnown = true
 			one.was.ID, one.was.State, one.was.WorkerID, one.was.Attempt = id, b.state, b.holder, b.attempt

@@ -117,8 +117,10 @@ func TestFinishRules(t *testing.T) {
 			}
 			require.Equal(b.t, store.Completed, after.State)
 			require.Equal(b.t, r.WorkerID, after.WorkerID)
-			require.Equal(b.t, store.Build{ID: before.ID, Platform: before.Platform, State: before.State, WorkerID: before.WorkerID, Attempt: before.Attempt,
-				SubmittedAt: before.SubmittedAt, StartedAt: before.StartedAt, Labels: before.Labels}, done.Was)
+			require.Equal(b.t, store.Build{
+				ID: before.ID, Platform: before.Platform, State: before.State, WorkerID: before.WorkerID, Attempt: before.Attempt,
+				SubmittedAt: before.SubmittedAt, StartedAt: before.StartedAt, Labels: before.Labels,
+			}, done.Was)
 			b.worker().gets("")
 		})
 	}

@@ -27,6 +27,7 @@ func TestRedelivery(t *testing.T) {
 }
 
 func redelivers(t *testing.T, edit func(*store.Submission)) {
+	t.Helper()
 	type poll func(c *client, held string) []func(*store.Poll)
 	plain := func(*client, string) []func(*store.Poll) { return nil }
 	noToken := func(c *client, _ string) []func(*store.Poll) { return []func(*store.Poll){c.byID()} }
