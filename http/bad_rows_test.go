@@ -43,7 +43,7 @@ func written() map[string][]string {
 		"POST /api/builds/{finished}/retry":           {`{"reason":§}`, `{"params":{"A":§}}`},
 		"POST /api/builds/{build}/heartbeat":          {`{"progress":§}`},
 		"POST /api/builds/{build}/logs":               {`{"level":"info","message":§}`, `{"level":§,"message":"x"}`, `{"logs":[{"level":"error","message":§}]}`},
-		"POST /api/workers/{build_worker}/unregister": nil, "POST /api/workers/unregister": nil, "POST /api/workers/heartbeat": nil, // they store no value
+		"POST /api/workers/{build_worker}/unregister": nil, "POST /api/workers/unregister": nil, "POST /api/workers/leaving": nil, "POST /api/workers/heartbeat": nil, // they store no value
 		"GET /api/workers/poll": nil, "POST /api/workers/poll": nil, "POST /api/builds/submit": nil, "POST /api/workers/result": nil, // as others
 		"POST /api/builds/{build}/telemetry": {
 			`{"type":§,"timestamp":"t","data":{}}`, `{"type":"heartbeat","timestamp":§,"data":{}}`, `{"type":"heartbeat","timestamp":"t","data":{"stage":§}}`,

@@ -6,7 +6,8 @@ ALTER TABLE workers
     ADD COLUMN IF NOT EXISTS polled_at  timestamptz,
     -- The time between its last two polls, in seconds, if they don't wait; at most 40.
     ADD COLUMN IF NOT EXISTS poll_every smallint NOT NULL DEFAULT 0,
-    -- When it said that it takes no more builds and will end. It counts while it has not polled since.
+    -- When it said that it takes no more builds and will end. It counts until it polls more than
+    -- five seconds later, or registers.
     ADD COLUMN IF NOT EXISTS leaving_at timestamptz;
 
 ALTER TABLE builds

@@ -52,7 +52,7 @@ const fleetState = unableState + ` WHEN w.suspect IS NOT NULL THEN 'suspect' ELS
 const servedState = unableState + ` WHEN w.suspect IS NOT NULL AND NOT w.suspect_served THEN 'suspect' ELSE w.status END`
 
 const unableState = `CASE WHEN w.status = 'offline' THEN CASE WHEN w.left_at >= w.last_seen_at THEN 'left' ELSE 'offline' END
-	WHEN ` + workerSilent + ` THEN 'silent' WHEN w.leaving_at >= coalesce(w.polled_at, w.leaving_at) THEN 'leaving' WHEN w.draining THEN 'draining'
+	WHEN ` + workerSilent + ` THEN 'silent' WHEN w.leaving_at IS NOT NULL AND (w.polled_at > w.leaving_at + interval '5 s') IS NOT TRUE THEN 'leaving' WHEN w.draining THEN 'draining'
 	WHEN w.quarantine IS NOT NULL THEN 'quarantined' WHEN w.critical THEN 'critical'`
 
 const (

@@ -147,23 +147,26 @@ func TestSilentWorkersAndThoseThatLeft(t *testing.T) {
 		state  string
 		hidden bool // from lists of present workers
 	}{
-		"polled lately":                     {[]func(*fixture, *client){ago(85*time.Second, 0)}, "idle", false},
-		"silent for 90 s":                   {[]func(*fixture, *client){ago(95*time.Second, 30)}, "silent", false},
-		"polls wait for a minute":           {[]func(*fixture, *client){ago(115*time.Second, 60)}, "idle", false},
-		"a minute and a poll's wait":        {[]func(*fixture, *client){ago(125*time.Second, 60)}, "silent", false},
-		"its connection just closed":        {[]func(*fixture, *client){ago(time.Minute, 30), closed(5 * time.Second)}, "idle", false},
-		"its connection closed":             {[]func(*fixture, *client){ago(time.Minute, 30), closed(15 * time.Second)}, "silent", false},
-		"it polled elsewhere since":         {[]func(*fixture, *client){ago(5*time.Second, 30), closed(15 * time.Second)}, "idle", false},
-		"it polls again":                    {[]func(*fixture, *client){ago(time.Minute, 30), closed(15 * time.Second), writes(time.Second, false)}, "idle", false},
-		"draining and silent":               {[]func(*fixture, *client){func(_ *fixture, w *client) { w.drains(true) }, ago(95*time.Second, 0)}, "silent", false},
-		"has a build, and was heard of":     {[]func(*fixture, *client){holds, ago(115*time.Second, 0)}, "building", false},
-		"not heard of since its hand-out":   {[]func(*fixture, *client){holds, ago(125*time.Second, 0)}, "silent", false},
-		"its signs came every ten seconds":  {[]func(*fixture, *client){holds, gap(10), ago(55*time.Second, 0)}, "building", false},
-		"and come no more":                  {[]func(*fixture, *client){holds, gap(10), ago(65*time.Second, 0)}, "silent", false},
-		"its signs came every half minute":  {[]func(*fixture, *client){holds, gap(30), ago(115*time.Second, 0)}, "building", false},
-		"and come no more, either":          {[]func(*fixture, *client){holds, gap(30), ago(125*time.Second, 0)}, "silent", false},
-		"said that it leaves":               {[]func(*fixture, *client){holds, says}, "leaving", false},
-		"said that it leaves, and polled":   {[]func(*fixture, *client){says, func(b *fixture, w *client) { w.gets(b.build().ID) }}, "building", false},
+		"polled lately":                    {[]func(*fixture, *client){ago(85*time.Second, 0)}, "idle", false},
+		"silent for 90 s":                  {[]func(*fixture, *client){ago(95*time.Second, 30)}, "silent", false},
+		"polls wait for a minute":          {[]func(*fixture, *client){ago(115*time.Second, 60)}, "idle", false},
+		"a minute and a poll's wait":       {[]func(*fixture, *client){ago(125*time.Second, 60)}, "silent", false},
+		"its connection just closed":       {[]func(*fixture, *client){ago(time.Minute, 30), closed(5 * time.Second)}, "idle", false},
+		"its connection closed":            {[]func(*fixture, *client){ago(time.Minute, 30), closed(15 * time.Second)}, "silent", false},
+		"it polled elsewhere since":        {[]func(*fixture, *client){ago(5*time.Second, 30), closed(15 * time.Second)}, "idle", false},
+		"it polls again":                   {[]func(*fixture, *client){ago(time.Minute, 30), closed(15 * time.Second), writes(time.Second, false)}, "idle", false},
+		"draining and silent":              {[]func(*fixture, *client){func(_ *fixture, w *client) { w.drains(true) }, ago(95*time.Second, 0)}, "silent", false},
+		"has a build, and was heard of":    {[]func(*fixture, *client){holds, ago(115*time.Second, 0)}, "building", false},
+		"not heard of since its hand-out":  {[]func(*fixture, *client){holds, ago(125*time.Second, 0)}, "silent", false},
+		"its signs came every ten seconds": {[]func(*fixture, *client){holds, gap(10), ago(55*time.Second, 0)}, "building", false},
+		"and come no more":                 {[]func(*fixture, *client){holds, gap(10), ago(65*time.Second, 0)}, "silent", false},
+		"its signs came every half minute": {[]func(*fixture, *client){holds, gap(30), ago(115*time.Second, 0)}, "building", false},
+		"and come no more, either":         {[]func(*fixture, *client){holds, gap(30), ago(125*time.Second, 0)}, "silent", false},
+		"said that it leaves":              {[]func(*fixture, *client){holds, says}, "leaving", false},
+		"said that it leaves, and polled": {[]func(*fixture, *client){says, func(b *fixture, w *client) {
+			b.exec(`UPDATE workers SET leaving_at = leaving_at - interval '6 s' WHERE id = $1`, w.id)
+			w.gets(b.build().ID)
+		}}, "building", false},
 		"said that it leaves, and is again": {[]func(*fixture, *client){says, func(_ *fixture, w *client) { must(w.workers.Register(t.Context(), store.Registration{ID: w.id}))(t) }}, "idle", false},
 		"unregistered":                      {[]func(*fixture, *client){leaves}, "left", false},
 		"unregistered two days ago": {[]func(*fixture, *client){leaves, func(b *fixture, w *client) {

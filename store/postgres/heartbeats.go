@@ -169,7 +169,7 @@ WITH r AS MATERIALIZED (
 		state = CASE builds.state WHEN 'assigned' THEN 'building' ELSE builds.state END,
 		updated_at = CASE WHEN builds.state = 'assigned' OR builds.state = 'building' AND builds.last_seen_at IS NULL THEN now() ELSE updated_at END,
 		last_seen_at = CASE WHEN builds.state IN ('assigned', 'building') THEN now() ELSE last_seen_at END,
-		sign_gap = least(75, greatest(sign_gap, ceil(extract(epoch FROM now() - last_seen_at)))),
+		sign_gap = CASE WHEN last_seen_at IS NULL THEN NULL ELSE least(75, greatest(sign_gap, ceil(extract(epoch FROM now() - last_seen_at)))) END,
 		log_bytes = builds.log_bytes + CASE WHEN lines THEN bytes ELSE 0 END,
 		log_lines = log_lines + CASE WHEN lines
 			THEN count + (builds.state IN ('assigned', 'building') AND builds.log_bytes <= @head AND builds.log_bytes + bytes > @head)::int ELSE 0 END
