@@ -19,6 +19,8 @@ type situation struct {
 	forecast.Reading
 	States  map[string]int       // workers by state
 	Workers []store.WorkerDetail // those with problems first; not all
+	// Timeouts say when builds of silent workers are lost; zero if they are not known.
+	Timeouts store.Timeouts
 	// Files is the storage; its Mode is "" without the service builds. Full is why it
 	// accepts no more files.
 	Files storage.Health
@@ -119,6 +121,11 @@ func (s *situation) troubled(state, severity, todo string) problem {
 			p.Text, p.Since, p.Link = p.Text+": "+w.Suspect, w.SuspectSince, "/fleet/"+w.ID
 			if w.SuspectServed {
 				p.Todo = "It gets builds as before, because too few others can take them. " + p.Todo
+			}
+		case state == store.WorkerSilent && len(w.Builds) > 0:
+			p.Text += "; " + forecast.Count(len(w.Builds), "build runs", "builds run") + " on " + w.Name
+			if limit := s.Timeouts.BuildTimeout; limit > 0 {
+				p.Text += ", lost soon after " + w.LastSeenAt.Add(limit).UTC().Format(time.TimeOnly) + " UTC if nothing is heard"
 			}
 		case state == store.WorkerQuarantined:
 			p.Text, p.Since = p.Text+": "+w.Quarantine, time.Time{}

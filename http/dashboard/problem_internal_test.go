@@ -53,6 +53,10 @@ func TestTheMostSevereProblemComesFirst(t *testing.T) {
 		}},
 		{"disk", "The disk of mini-07 is 91 % full.", func(s *situation) { s.Disk, s.DiskName = 91.2, "mini-07" }},
 		{"silent", "mini-03 is silent.", workers(store.WorkerSilent, 1, store.WorkerDetail{})},
+		{"silent", "mini-03 is silent; 2 builds run on mini-03, lost soon after 02:08:05 UTC if nothing is heard.", func(s *situation) {
+			s.Timeouts.BuildTimeout = 5 * time.Minute
+			workers(store.WorkerSilent, 1, store.WorkerDetail{Worker: store.Worker{LastSeenAt: time.Date(2026, 1, 2, 3, 3, 5, 0, time.FixedZone("", 3600))}, Builds: []string{"a", "b"}})(s)
+		}},
 		{"offline", "mini-03 and 1 other worker are offline.", workers(string(store.Offline), 2, store.WorkerDetail{})},
 		{"quarantined", "mini-03 is quarantined: 3 of 10 failed.", workers(store.WorkerQuarantined, 1, store.WorkerDetail{Worker: store.Worker{Quarantine: "3 of 10 failed."}})},
 		{"suspect", "mini-03 is suspect: all 14 failures ran here.", workers(store.WorkerSuspect, 1, store.WorkerDetail{Worker: store.Worker{Suspect: "all 14 failures ran here"}})},

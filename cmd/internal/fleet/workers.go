@@ -96,6 +96,9 @@ func workerStatus(w api.Worker) string {
 	if w.Draining {
 		status += ", draining"
 	}
+	if w.State == store.WorkerSilent || w.State == store.WorkerLeaving {
+		status += ", " + w.State
+	}
 	if w.Quarantine != nil {
 		status += ", quarantined until " + cli.TimeText(w.Quarantine.Until)
 	}
