@@ -68,10 +68,10 @@ func (d *Dashboard) readSituation(ctx context.Context, s *situation) error {
 		return err
 	}
 	s.Reading = *now
-	if d.deps.Heartbeat != nil {
+	s.Workers, _, s.States, err = d.deps.Store.Fleet(ctx, store.WorkerFilter{Sort: "state", Present: true}, store.Page{Limit: pageRows})
+	if err == nil && d.deps.Heartbeat != nil && s.States[store.WorkerSilent] > 0 {
 		s.Timeouts, _ = d.deps.Heartbeat.Timeouts(ctx) // pages do without
 	}
-	s.Workers, _, s.States, err = d.deps.Store.Fleet(ctx, store.WorkerFilter{Sort: "state", Present: true}, store.Page{Limit: pageRows})
 	return err
 }
 
