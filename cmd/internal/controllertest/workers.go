@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"takt/http/api"
 	"takt/store"
@@ -19,7 +20,7 @@ func (c *Controller) wire(w *Worker) api.Worker {
 		MaxConcurrentBuilds: w.Slots, Builds: []string{},
 		RegisteredAt: api.FormatTime(submitted()), LastSeenAt: api.FormatTime(submitted()),
 		Telemetry: &api.WorkerTelemetry{
-			At: api.FormatTime(submitted()), Type: "heartbeat", Stage: "building", Metrics: api.Metrics{CPUPercent: &load},
+			At: api.FormatTime(time.Now()), Type: "heartbeat", Stage: "building", Metrics: api.Metrics{CPUPercent: &load},
 		},
 		Diagnostics: &api.WorkerDiagnostic{Status: "healthy", RunAt: *api.NewMillis(submitted())},
 	}

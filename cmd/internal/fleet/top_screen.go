@@ -110,7 +110,7 @@ func (t *top) fleetRows() (rows []topRow) {
 	now, _ := t.last()
 	for _, w := range now.workers.Workers {
 		cpu := cell{text: workerLoad(w), n: -1}
-		if w.Telemetry != nil && w.Telemetry.CPUPercent != nil {
+		if telemetryIsPresent(w) && w.Telemetry.CPUPercent != nil {
 			cpu.n = *w.Telemetry.CPUPercent
 		}
 		rows = append(rows, topRow{w.ID, []cell{

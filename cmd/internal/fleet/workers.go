@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -111,11 +112,21 @@ func workerStatus(w api.Worker) string {
 	return status
 }
 
+// workerLoad is the processor's load; "-" if the worker has not told it lately, for a build that it has.
 func workerLoad(w api.Worker) string {
-	if w.Telemetry == nil {
+	if !telemetryIsPresent(w) {
 		return "-"
 	}
 	return figure(w.Telemetry.CPUPercent, "%")
+}
+
+// telemetryIsPresent reports whether the figures of a worker are those of now: two minutes old at most.
+func telemetryIsPresent(w api.Worker) bool {
+	if w.Telemetry == nil || len(w.Builds) == 0 {
+		return false
+	}
+	age, ok := cli.Elapsed(w.Telemetry.At)
+	return ok && age < 2*time.Minute
 }
 
 // figure formats a figure of telemetry; "-" if it was not sent.
@@ -173,7 +184,7 @@ func printWorker(w io.Writer, k api.Worker) {
 		rows = append(rows, []string{"suspect", store.Lines(s.Reason)}, []string{"suspect since", cli.TimeText(s.Since)})
 	}
 	if t := k.Telemetry; t != nil {
-		rows = append(rows, []string{"telemetry", fmt.Sprintf("%s: CPU %s, memory %s, disk %s, %s", cli.TimeText(t.At), workerLoad(k),
+		rows = append(rows, []string{"telemetry", fmt.Sprintf("%s: CPU %s, memory %s, disk %s, %s", cli.TimeText(t.At), figure(t.CPUPercent, "%"),
 			figure(t.MemoryMB, " MB"), figure(t.DiskPercent, "%"), store.Lines(cmp.Or(t.Stage, t.Type)))})
 	}
 	if d := k.Diagnostics; d != nil {
