@@ -12,6 +12,9 @@ const sqlMarkCritical = `/* mark_critical */
 WITH w AS (UPDATE workers SET critical = $2 WHERE id = $1 AND critical <> $2 RETURNING number)
 SELECT pg_notify('takt', 'worker:changed ' || number) FROM w`
 
+// sqlStillCritical makes a worker that reports why it can run no builds not a silent one.
+const sqlStillCritical = `/* still_critical */ UPDATE workers SET last_seen_at = now() WHERE id = $1 AND critical AND status <> 'offline'`
+
 const sqlInsertReport = `/* insert_report */
 INSERT INTO diagnostic_reports (id, worker_id, status, run_at, duration_ms, auto_fixed, checks, finding, name, location, object)
 VALUES (@id, @worker, @status, @run_at, @ms, @auto_fixed, @checks, @finding, @name, @location, @object)`
@@ -34,6 +37,9 @@ func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, files ..
 			return err
 		}
 		if _, err = tx.Exec(ctx, sqlMarkCritical, r.WorkerID, r.Status == store.Critical); err != nil {
+			return err
+		}
+		if _, err = tx.Exec(ctx, sqlStillCritical, r.WorkerID); err != nil {
 			return err
 		}
 		return commit()

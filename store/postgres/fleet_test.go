@@ -158,6 +158,8 @@ func TestSilentWorkersAndThoseThatLeft(t *testing.T) {
 		"draining and silent":              {[]func(*fixture, *client){func(_ *fixture, w *client) { w.drains(true) }, ago(95*time.Second, 0)}, "silent", false},
 		"has a build, and was heard of":    {[]func(*fixture, *client){holds, ago(115*time.Second, 0)}, "building", false},
 		"not heard of since its hand-out":  {[]func(*fixture, *client){holds, ago(125*time.Second, 0)}, "silent", false},
+		"silent, but says that it is ill":  {[]func(*fixture, *client){ago(95*time.Second, 30), closed(80 * time.Second), func(_ *fixture, w *client) { w.reports(store.Critical) }}, "critical", false},
+		"said long ago that it is ill":     {[]func(*fixture, *client){func(_ *fixture, w *client) { w.reports(store.Critical) }, ago(95*time.Second, 30)}, "silent", false},
 		"its signs came every ten seconds": {[]func(*fixture, *client){holds, gap(10), ago(55*time.Second, 0)}, "building", false},
 		"and come no more":                 {[]func(*fixture, *client){holds, gap(10), ago(65*time.Second, 0)}, "silent", false},
 		"its signs came every half minute": {[]func(*fixture, *client){holds, gap(30), ago(115*time.Second, 0)}, "building", false},

@@ -69,6 +69,9 @@ type Config struct {
 	// Again paces registrations while controllers of an earlier release answer them, because these
 	// don't record what the worker can do. Defaults to 1 min … 10 min.
 	Again backoff.Backoff
+	// ReportAgain is how often a worker that can run no builds reports why, so that it is not taken
+	// for a silent one. Defaults to 1 min.
+	ReportAgain time.Duration
 	// KeyExposed is a file in which builds can read a key of the worker; "" for none.
 	KeyExposed string
 	// Limits bound what an archive may unpack to.
@@ -90,6 +93,7 @@ func (c Config) withDefaults() Config {
 	if c.Again == (backoff.Backoff{}) {
 		c.Again = backoff.Backoff{Min: time.Minute, Max: 10 * time.Minute}
 	}
+	c.ReportAgain = cmp.Or(c.ReportAgain, time.Minute)
 	c.Logs = c.Logs.withDefaults()
 	if c.Resources.Disk > 0 {
 		c.Limits.Bytes = min(cmp.Or(c.Limits.Bytes, c.Resources.Disk), c.Resources.Disk)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"syscall"
+	"time"
 
 	"takt/http/client"
 	"takt/store"
@@ -54,6 +55,7 @@ func (w *Worker) awaitRepair(ctx context.Context, unfit error) {
 	// up no attempt as long as nothing was fetched.
 	_ = w.forever("register").Do(ctx, w.register)
 	w.Report()
+	told := time.Now()
 	for failures := 0; ctx.Err() == nil; failures++ {
 		err := w.cfg.Command.Prepare(ctx, w.image)
 		if err == nil {
@@ -71,6 +73,10 @@ func (w *Worker) awaitRepair(ctx context.Context, unfit error) {
 			unfit = err
 			w.unable(unfit)
 			w.log.Error().Err(unfit).Msg("still paused")
+			told = time.Time{}
+		}
+		if time.Since(told) >= w.cfg.ReportAgain {
+			told = time.Now()
 			w.Report()
 		}
 		_, refused := errors.AsType[imageError](err)

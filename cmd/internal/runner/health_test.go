@@ -63,13 +63,15 @@ func TestCommandThatVanishesPausesTheWorker(t *testing.T) {
 		require.NoError(t, os.WriteFile(tool, []byte("#!/bin/sh\ncp main.txt \"$TAKT_OUTPUT\"\n"), 0o700))
 	}
 	install()
-	b := newBench(t, tool).start(t)
+	b := newBench(t, tool, func(c *Config) { c.ReportAgain = 50 * time.Millisecond }).start(t)
 	b.completes(t)
 	b.Await(t, "it is well", b.fit)
 	require.NoError(t, os.Remove(tool))
 	id := b.Submit("ios", source(t), nil)
 	b.Await(t, "the worker says so", b.reports("critical"))
-	require.Equal(t, `command "`+tool+`" does not exist`, b.Workers()[0].Report.Checks[0].Message)
+	first := b.Workers()[0].Report
+	require.Equal(t, `command "`+tool+`" does not exist`, first.Checks[0].Message)
+	b.Await(t, "it says so again", func() bool { return b.reports("critical")() && b.Workers()[0].Report.RunAt != first.RunAt })
 	require.Equal(t, store.Pending, b.Build(id).State)
 	require.Zero(t, b.Build(id).Uploads)
 	install()
