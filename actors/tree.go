@@ -38,6 +38,8 @@ type Config struct {
 	Embedded *database.PostgresConfig
 	// Database is where the external database is; unused with Embedded.
 	Database database.Source
+	// Version is the controller's.
+	Version string
 	// Pool is given without Source and Sinks, because the tree sets these.
 	Pool     database.PoolConfig
 	Heijunka heijunka.Config
@@ -157,7 +159,7 @@ func New(cfg Config, deps Deps) *Tree {
 	if cfg.Pool.Direct != nil {
 		listen = cfg.Pool.Direct
 	}
-	t.Listener = database.NewListener(database.ListenerConfig{Source: listen, Bus: t.Bus})
+	t.Listener = database.NewListener(database.ListenerConfig{Source: listen, Version: cfg.Version, Bus: t.Bus})
 	cfg.Pool.Sinks = []database.PoolUser{deps.DB, t.Listener}
 	var work []jobs.Work
 	if deps.Throttle != nil {

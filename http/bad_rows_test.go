@@ -93,6 +93,8 @@ func written() map[string][]string {
 		"POST /api/deployments":                {`{"source_org":"a","target_org":"b","token":"t","include":[§]}`, `{"source_org":"a","target_org":"b","token":"t","concurrency":§}`},
 		"PUT /admin/heartbeat":                 {`{"build_timeout":300,"reason":§}`}, // nothing checks times here
 		"PUT /admin/secrets/{secret}":          {`{"value":§,"all_keys":true}`, `{"value":"MTIzNDU2","keys":[§]}`, `{"value":"MTIzNDU2","all_keys":true,"reason":§}`},
+		"POST /admin/attention/acknowledge":    {`{"kind":"full","for":"1h","reason":§}`, `{"kind":§,"for":"1h","reason":"x"}`, `{"kind":"full","subjects":[§],"for":"1h","reason":"x"}`},
+		"POST /admin/attention/recall":         {`{"kind":§}`, `{"kind":"full","subjects":[§]}`, `{"kind":"full","reason":§}`},
 		"DELETE /admin/secrets/none":           {`{"reason":§}`},
 		"POST /api/builds/cancel?label=no=one": {`{"reason":§}`}, "POST /api/builds/retry?label=no=one": {`{"reason":§}`},
 		"POST /login":       {`key=` + apiKey + `&name=§`},

@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"takt/http/api"
+	"takt/http/attention"
 	"takt/http/edge"
 	"takt/http/forecast"
 	"takt/storage"
@@ -280,6 +281,8 @@ type Deps struct {
 	Files    Files
 	// Forecast says why builds wait.
 	Forecast *forecast.Reader
+	// Attention says what needs attention.
+	Attention *attention.Reader
 	// Ready reports whether this process can work: the database is reachable and
 	// migrated.
 	Ready func() bool

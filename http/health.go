@@ -29,6 +29,7 @@ type health struct {
 	edge           *edge.Server
 	counting       *singleflight.Group
 	builds         Builds
+	queue          Queue
 	files          Files
 	isReady        func() bool
 	vacuumHeldBack func() time.Duration
@@ -62,10 +63,29 @@ func (h *health) show(ctx context.Context, _ api.None) (api.Health, error) {
 		return api.Health{}, err
 	}
 	n, _ := counted.(store.Counts)
+	state, reasons := "ok", h.refuses(ctx)
+	if len(reasons) > 0 {
+		state = "degraded"
+	}
 	return api.Health{
-		Status: "ok", Version: h.cfg.Version, Commit: h.cfg.Commit, Platforms: h.cfg.Platforms, Queue: api.QueueHealth{Pending: n.Pending, Active: n.Assigned + n.Building}, Storage: h.storage(),
+		Status: "ok", State: state, Reasons: reasons, Version: h.cfg.Version, Commit: h.cfg.Commit, Platforms: h.cfg.Platforms, Queue: api.QueueHealth{Pending: n.Pending, Active: n.Assigned + n.Building}, Storage: h.storage(),
 		Database: api.DatabaseHealth{VacuumHeldBackSeconds: int64(h.vacuumHeldBack().Seconds())},
 	}, nil
+}
+
+// refuses returns the codes of the errors that submits get now. The status stays 200 and "ok": a
+// controller that is restarted because of them would only do less.
+func (h *health) refuses(ctx context.Context) []store.Code {
+	reasons := []store.Code{}
+	if h.files != nil { // with the service builds
+		if err := h.files.Room(); err != nil {
+			reasons = append(reasons, store.CodeOf(err))
+		}
+		if h.queue.Full(ctx) {
+			reasons = append(reasons, store.QueueFull)
+		}
+	}
+	return reasons
 }
 
 // storage shows the state of storage. The reason of a fault is only logged.

@@ -24,7 +24,7 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	throttle := &throttle{sh, cfg, audit, d.Throttle, d.ThrottleStore, d.OAuth}
 	events := &events{sh, s.ring}
 	figures := &figures{sh, d.Builds, edge.NewCache[*api.Stats](statsAge)}
-	health := &health{sh, new(singleflight.Group), d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics, cfg}
+	health := &health{sh, new(singleflight.Group), d.Builds, d.Queue, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics, cfg}
 	deployments := &deployments{sh, audit, d.Deployments, d.DeploymentStore, s.changed}
 	timeouts := &timeouts{sh, audit, d.Heartbeat}
 	heijunka := &heijunka{sh, audit, d.Heijunka}
@@ -32,36 +32,39 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	keys := &keys{sh, audit, d.Keys}
 	secrets := &secrets{sh, audit, d.Secrets}
 	notices := &notices{sh, audit, d.Notices}
+	problems := &problems{sh, audit, d.Attention}
 	debug := &debugHandler{sh, d.Debug}
 	s.Acts = Acts{
-		CancelBuild:          builds.cancel,
-		RetryBuild:           submissions.retry,
-		RetryBuilds:          submissions.retrySeveral,
-		RequeueBuild:         builds.requeue,
-		PatchBuild:           builds.patch,
-		DrainWorker:          workers.drain,
-		ResumeWorker:         workers.resume,
-		DeleteWorker:         workers.delete,
-		CreateKey:            keys.create,
-		RevokeKey:            keys.revoke,
-		RedriveNotices:       notices.redrive,
-		ChangeHeijunkaLimits: heijunka.limits,
-		ScalePool:            heijunka.scale,
-		SurgeHeijunka:        heijunka.surge,
-		RebalanceHeijunka:    heijunka.rebalance,
-		ChangeTimeouts:       timeouts.change,
-		PauseQueue:           queues.pause,
-		ResumeQueue:          queues.resume,
-		RedriveQueue:         queues.redrive,
-		SetRate:              throttle.steerRate,
-		CancelDeployment:     deployments.steer("cancel", Deployments.Cancel),
-		PauseDeployment:      deployments.steer("pause", Deployments.Pause),
-		ResumeDeployment:     deployments.steer("resume", Deployments.Resume),
-		RetryDeployment:      deployments.retry,
+		CancelBuild:           builds.cancel,
+		RetryBuild:            submissions.retry,
+		RetryBuilds:           submissions.retrySeveral,
+		RequeueBuild:          builds.requeue,
+		PatchBuild:            builds.patch,
+		DrainWorker:           workers.drain,
+		ResumeWorker:          workers.resume,
+		DeleteWorker:          workers.delete,
+		CreateKey:             keys.create,
+		RevokeKey:             keys.revoke,
+		AcknowledgeProblem:    problems.acknowledge,
+		RecallAcknowledgement: problems.recall,
+		RedriveNotices:        notices.redrive,
+		ChangeHeijunkaLimits:  heijunka.limits,
+		ScalePool:             heijunka.scale,
+		SurgeHeijunka:         heijunka.surge,
+		RebalanceHeijunka:     heijunka.rebalance,
+		ChangeTimeouts:        timeouts.change,
+		PauseQueue:            queues.pause,
+		ResumeQueue:           queues.resume,
+		RedriveQueue:          queues.redrive,
+		SetRate:               throttle.steerRate,
+		CancelDeployment:      deployments.steer("cancel", Deployments.Cancel),
+		PauseDeployment:       deployments.steer("pause", Deployments.Pause),
+		ResumeDeployment:      deployments.steer("resume", Deployments.Resume),
+		RetryDeployment:       deployments.retry,
 	}
 	return slices.Concat(
 		builds.routes(), submissions.routes(), tails.routes(), holders.routes(), polls.routes(), workers.routes(), diagnostics.routes(),
 		deployments.routes(), throttle.routes(), queues.routes(), events.routes(), figures.routes(), health.routes(),
-		s.tree.routes(), timeouts.routes(), heijunka.routes(), audit.routes(), debug.routes(), keys.routes(), notices.routes(), secrets.routes(), []edge.Route{keys.enrolling()},
+		s.tree.routes(), timeouts.routes(), heijunka.routes(), audit.routes(), debug.routes(), keys.routes(), notices.routes(), secrets.routes(), problems.routes(), []edge.Route{keys.enrolling()},
 	)
 }

@@ -62,6 +62,9 @@ func newServerWith(tb testing.TB, deps takthttp.Deps, pages dashboard.Store, cha
 	for _, f := range change {
 		f(&cfg)
 	}
+	if deps.Attention == nil {
+		deps.Attention = newAttention(deps, nil)
+	}
 	history := dashboard.NewHistory(deps.Heijunka, nil)
 	deps.Builds, deps.Serving = history.Observe(func() (store.QueueCount, bool) { return store.QueueCount{}, false }, nil, deps.Builds), history.Run
 	s, err := takthttp.New(deps, cfg)

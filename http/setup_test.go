@@ -20,6 +20,7 @@ import (
 	"takt/actors/notices"
 	takthttp "takt/http"
 	"takt/http/api"
+	"takt/http/attention"
 	"takt/http/dashboard"
 	"takt/http/edge/edgetest"
 	"takt/http/forecast"
@@ -96,11 +97,39 @@ func setupPages(
 	deps.Secrets = postgres.NewSecrets(d.DB, seal.NewRing(seal.Key{1}))
 	deps.Forecast = forecast.NewReader(postgres.NewDashboard(d.DB))
 	replace(&deps)
-	s, l := newServerWith(t, deps, pages(postgres.NewDashboard(d.DB)), change...)
+	shown := pages(postgres.NewDashboard(d.DB))
+	deps.Attention = newAttention(deps, attended{postgres.NewDashboard(d.DB), shown})
+	s, l := newServerWith(t, deps, shown, change...)
 	b.logs = l
 	b.server = s
 	b.url, b.stop = serve(t, s, listen(t))
 	return b
+}
+
+// attended is the store of what needs attention, with the fleet of the pages' store.
+type attended struct {
+	*postgres.Dashboard
+	pages dashboard.Store
+}
+
+func (a attended) Fleet(ctx context.Context, f store.WorkerFilter, p store.Page) (rows []store.WorkerDetail, next store.Cursor, states map[string]int, err error) {
+	return a.pages.Fleet(ctx, f, p)
+}
+
+// newAttention returns a reader of what needs attention.
+func newAttention(deps takthttp.Deps, kept attention.Store) *attention.Reader {
+	d := attention.Deps{
+		Store: kept, Ready: deps.Ready, Tree: deps.Tree, Forecast: deps.Forecast, Files: deps.Files, Version: "test",
+		Refused: func() int { return 0 }, Certificate: func() (never time.Time) { return never },
+		Timeouts: func(context.Context) (store.Timeouts, error) { return store.Timeouts{}, nil },
+	}
+	if d.Ready == nil {
+		d.Ready = func() bool { return kept != nil }
+	}
+	if d.Tree == nil {
+		d.Tree = func(bool) api.TreeNode { return api.TreeNode{Path: "takt", Status: "running"} }
+	}
+	return attention.NewReader(d)
 }
 
 // storeBuilds are the builds of b's database.

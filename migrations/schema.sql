@@ -20,6 +20,16 @@ CREATE TABLE access_keys (
     CONSTRAINT access_keys_digest UNIQUE (digest)
 );
 
+CREATE TABLE acknowledgements (
+    kind text NOT NULL,
+    subject text NOT NULL,
+    made_by text NOT NULL,
+    reason text NOT NULL,
+    made_at timestamp with time zone NOT NULL DEFAULT now(),
+    until timestamp with time zone NOT NULL,
+    CONSTRAINT acknowledgements_pkey PRIMARY KEY (kind, subject)
+);
+
 CREATE TABLE action_executions (
     queue bigint NOT NULL,
     portal_id bigint NOT NULL,
@@ -695,6 +705,10 @@ DECLARE
     labels jsonb;
 BEGIN
     IF NOT EXISTS (SELECT FROM notice_subscriptions) THEN
+        RETURN NULL;
+    END IF;
+    -- Who knows that a worker is away needs no notice that it is back, either.
+    IF EXISTS (SELECT FROM acknowledgements a WHERE a.subject = NEW.id AND a.until > now() AND a.kind IN ('offline', 'quarantined', 'suspect') AND (a.kind = event OR event = 'back')) THEN
         RETURN NULL;
     END IF;
     labels := coalesce((SELECT jsonb_object_agg(key, value) FROM jsonb_each(NEW.labels) WHERE NOT starts_with(key, 'takt:')), '{}');

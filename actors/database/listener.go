@@ -33,6 +33,8 @@ const (
 type ListenerConfig struct {
 	// Source is required.
 	Source Source
+	// Version is the controller's, which the others read from the name of the connection.
+	Version string
 	// Bus gets each notification: its topic and the rest of its payload. It also gets
 	// listener:resumed whenever the listener has connected. Earlier notifications may be lost,
 	// so subscribers then read again what they cache. Required.
@@ -200,7 +202,7 @@ func subscribe(ctx context.Context, cfg ListenerConfig) (*pgx.Conn, error) {
 		return nil, err
 	}
 	address = address.Copy()
-	address.RuntimeParams["application_name"] = "takt listener" // each controller has one, and so they are counted
+	address.RuntimeParams["application_name"] = strings.TrimSpace("takt listener " + cfg.Version) // each controller has one, and so they are counted
 	ctx, cancel := context.WithTimeoutCause(ctx, listenTimeout, errors.New("the database did not let the listener in in time"))
 	defer cancel()
 	conn, err := dial(ctx, address)

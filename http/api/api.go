@@ -399,6 +399,10 @@ type Uploaded struct {
 // Health answers GET /health. It holds the word "pending" exactly once.
 type Health struct {
 	Status string `json:"status" const:"ok"`
+	// State is degraded while builds are refused. Reasons are the codes of the errors that submits
+	// get.
+	State   string       `json:"state" enum:"ok,degraded"`
+	Reasons []store.Code `json:"reasons"`
 	// Version and Commit are those that the controller was built from.
 	Version  string         `json:"version,omitempty"`
 	Commit   string         `json:"commit,omitempty"`

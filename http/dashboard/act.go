@@ -45,6 +45,8 @@ func (d *Dashboard) acts() []edge.Route {
 		d.route(post, "/tree/*", api.Operator, d.order),
 		d.route(post, "/keys", api.Operator, d.makeKey),
 		perform(d, "/keys/:name/revoke", api.Operator, api.RevokeKey, orders.RevokeKey, act{name: "revoke", done: "The key is revoked.", why: true}),
+		perform(d, "/overview/acknowledge", api.Operator, api.AcknowledgeProblem, orders.AcknowledgeProblem, act{name: "acknowledge", done: "The problem is acknowledged.", why: true}),
+		perform(d, "/overview/recall", api.Operator, api.RecallAcknowledgement, orders.RecallAcknowledgement, act{name: "recall", done: "The problem needs attention again."}),
 		perform(d, "/notices/:id/redrive", api.Operator, api.RedriveNotices, orders.RedriveNotices, act{name: "notices-redrive", done: "The notices are sent again."}),
 		perform(d, "/heijunka/limits", api.Operator, api.ChangeHeijunkaLimits, orders.ChangeHeijunkaLimits, act{name: "limits", done: "The limits are changed."}),
 		perform(d, "/heijunka/pools/:name", api.Operator, api.ScalePool, orders.ScalePool, act{name: "scale", done: "The pool is changed."}),
@@ -145,6 +147,8 @@ func (f formRequest) JSON(v any, _ bool) error {
 			body[name], err = strconv.Atoi(sent)
 		case reflect.Float64:
 			body[name], err = strconv.ParseFloat(sent, 64)
+		case reflect.Slice:
+			body[name] = f.fields[name]
 		case reflect.Bool:
 			body[name], err = strconv.ParseBool(sent)
 		default:

@@ -10,7 +10,6 @@ import (
 	"takt/http"
 	"takt/http/api"
 	"takt/http/edge"
-	"takt/http/forecast"
 	"takt/store"
 )
 
@@ -71,9 +70,6 @@ type Dashboard struct {
 	live      *live
 	known     *lastKnown
 
-	situation *edge.Cache[*situation]
-	last      situation // used while the situation is read
-
 	build   string // takt's version
 	started time.Time
 	rates   *edge.Cache[rates]
@@ -87,7 +83,6 @@ func New(server *http.Server, deps Deps, cfg Config) *Dashboard {
 		server: server, deps: deps, sessions: newSessions(cfg, server.Config, server.Keys),
 		services: cfg.Services, done: orderTexts(),
 		live: newLive(), known: newLastKnown(),
-		situation: edge.NewCache[*situation](forecast.Age),
 		platforms: platformNames(cfg.Platforms),
 		build:     cfg.Version, started: time.Now(), rates: edge.NewCache[rates](time.Second),
 	}

@@ -303,6 +303,20 @@ func (h *History) over(f figure, period int, now time.Time) []float32 {
 	return values
 }
 
+// Refused returns how many requests were refused within five minutes, because too many ran.
+func (h *History) Refused() int {
+	now, refused := time.Now(), float32(0)
+	for _, f := range [...]figure{figRejectedRegular, figRejectedHard} {
+		rates := h.over(f, 0, now) // by the minute, in steps of ten seconds
+		for _, rate := range rates[len(rates)-30:] {
+			if rate > 0 { // not NaN
+				refused += rate / 6
+			}
+		}
+	}
+	return int(refused + 0.5)
+}
+
 // pool returns the index of a pool's first figure.
 func (h *History) pool(name string) (f figure, ok bool) {
 	h.mu.Lock()

@@ -3,17 +3,15 @@ package dashboard
 import (
 	"context"
 	"slices"
-	"time"
 
 	"takt/http/api"
-	"takt/http/edge"
-	"takt/http/forecast"
+	"takt/http/attention"
 	"takt/store"
 )
 
 // overviewData is the data of the overview.
 type overviewData struct {
-	*situation
+	*attention.Situation
 	Builds bool // the service runs
 	Queue  queueData
 	Recent []store.Build
@@ -22,7 +20,7 @@ type overviewData struct {
 // loadOverview reads the overview. While the database is away, the data beside the error has
 // the lists that were read last.
 func (d *Dashboard) loadOverview(ctx context.Context, v *view) (any, error) {
-	data := overviewData{situation: d.situationNow(ctx), Builds: d.runs(api.ServiceBuilds)}
+	data := overviewData{Situation: d.situationNow(ctx), Builds: d.runs(api.ServiceBuilds)}
 	few, err := store.Page{Limit: 5}, error(nil)
 	switch {
 	case data.Builds:
@@ -40,58 +38,13 @@ func (d *Dashboard) loadOverview(ctx context.Context, v *view) (any, error) {
 	return data, err
 }
 
-// situationNow returns the situation, which is read within [forecast.Age]. All pages share it, so reading it does not end with the
-// request that began it.
-func (d *Dashboard) situationNow(ctx context.Context) *situation {
-	s, err := d.situation.Get(ctx, func(ctx context.Context) (*situation, error) {
-		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), forecast.Age, errSlowPage)
-		defer cancel()
-		s := &situation{}
-		if away := !d.deps.Ready() || d.runs(api.ServiceBuilds) && d.readSituation(ctx, s) != nil; away {
-			*s = d.last
-			s.Away = true
-		}
-		d.last = *s
-		d.readProcess(s)
-		return s, nil
-	})
+// situationNow returns the situation, which all pages share.
+func (d *Dashboard) situationNow(ctx context.Context) *attention.Situation {
+	s, err := d.deps.Attention.Now(ctx)
 	if err != nil { // the request has ended
-		return &situation{}
+		return &attention.Situation{}
 	}
 	return s
-}
-
-// readSituation reads what a situation has from the database.
-func (d *Dashboard) readSituation(ctx context.Context, s *situation) error {
-	now, err := d.deps.Forecast.Now(ctx)
-	if err != nil {
-		return err
-	}
-	s.Reading = *now
-	s.Workers, _, s.States, err = d.deps.Store.Fleet(ctx, store.WorkerFilter{Sort: "state", Present: true}, store.Page{Limit: pageRows})
-	if err == nil && d.deps.Heartbeat != nil && s.States[store.WorkerSilent] > 0 {
-		s.Timeouts, _ = d.deps.Heartbeat.Timeouts(ctx) // pages do without
-	}
-	return err
-}
-
-// readProcess reads what a situation has from this process.
-func (d *Dashboard) readProcess(s *situation) {
-	root := d.deps.Tree(false)
-	s.Down = edge.Each(nodes(&root, ails), func(n *api.TreeNode) string { return n.Path })
-	now, refused := time.Now(), float32(0)
-	for _, f := range [...]figure{figRejectedRegular, figRejectedHard} {
-		rates := d.deps.History.over(f, 0, now) // by the minute, in steps of ten seconds
-		for _, rate := range rates[len(rates)-30:] {
-			if rate > 0 { // not NaN
-				refused += rate / 6
-			}
-		}
-	}
-	s.Refused = int(refused + 0.5)
-	if d.deps.Files != nil { // with the service builds
-		s.Files, s.Full = d.deps.Files.Health(), d.deps.Files.Room()
-	}
 }
 
 // frame sets what every page of a screen shows: the links to pages, and what needs attention.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"takt/http/attention"
 	"takt/http/edge"
 	"takt/store"
 )
@@ -132,7 +133,7 @@ type screen struct {
 	Version string // of the assets
 	// Nav are the links to pages. Now is what needs attention.
 	Nav []*page
-	Now *situation
+	Now *attention.Situation
 }
 
 func (d *Dashboard) newView(c echo.Context, p *page) *view {

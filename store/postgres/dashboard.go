@@ -275,8 +275,11 @@ func (d *Dashboard) Repos(ctx context.Context, id string, p store.Page) ([]store
 		sqlRepoPage, p, pgx.NamedArgs{"id": id, "step": step, "name": name})
 }
 
+// listens reports whether a session is that on which a controller listens, whose version follows.
+const listens = `(datname = current_database() AND (application_name = 'takt listener' OR application_name LIKE 'takt listener %'))`
+
 // sqlControllers counts the connections for notifications, of which each controller has one.
-const sqlControllers = `/* controllers */ SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'takt listener'`
+const sqlControllers = `/* controllers */ SELECT count(*)::int FROM pg_stat_activity WHERE ` + listens
 
 // Controllers returns how many controllers use the database.
 func (d *Dashboard) Controllers(ctx context.Context) (int, error) {

@@ -43,7 +43,7 @@ not available, 6 the build failed, 7 the worker can't run builds,
 		}},
 		{"Fleet", []*cobra.Command{fleet.Worker(env), fleet.Workers(env), fleet.Top(env)}},
 		{"Operate", []*cobra.Command{
-			serving.Command(), doctor.Ready(env), doctor.Command(env), operating.Tree(env), operating.Restart(env), operating.Start(env), operating.Heijunka(env), operating.Timeouts(env), operating.Audit(env), operating.Keys(env), operating.Secrets(env), operating.Notices(env),
+			serving.Command(), doctor.Ready(env), doctor.Command(env), operating.Tree(env), operating.Restart(env), operating.Start(env), operating.Heijunka(env), operating.Timeouts(env), operating.Attention(env), operating.Audit(env), operating.Keys(env), operating.Secrets(env), operating.Notices(env),
 			operating.Repair(env), upkeep.Storage(), upkeep.Backup(), upkeep.Restore(), upkeep.Database(), upkeep.Rekey(), operating.Debug(env), newVersionCommand(),
 		}},
 		{"Services", []*cobra.Command{operating.Throttle(env), operating.Deploy(env), operating.Deployment(env), operating.Deployments(env)}},

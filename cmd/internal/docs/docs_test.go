@@ -305,6 +305,7 @@ var results = [][2]string{
 	{"keys enroll", "`MadeKey`"},
 	{"keys revoke", "none"},
 	{"secret set", "`Secret`"},
+	{"attention", "array of `NeedsAttention`"}, {"attention acknowledge", "`Attention`"}, {"attention recall", "`Attention`"},
 	{"secret list", "array of `Secret`"},
 	{"secret remove", "none"},
 	{"notices list", "array of `Subscription`"},

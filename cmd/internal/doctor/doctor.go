@@ -15,6 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"takt/actors/database"
@@ -30,19 +31,21 @@ import (
 func Command(env cli.Environment) *cobra.Command {
 	var r cli.Remote
 	var file, pollWait string
+	// remoteFlags are those that a check of another machine's controller has.
+	remoteFlags := []string{"url", "api-key", "api-key-file", "ca-file", "json", "poll-wait"}
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Find problems of a set-up, and say how to fix them", Args: cobra.NoArgs,
 		Long: `Find problems of a set-up, and say how to fix them. Each check is ok, a warning (it
 works, but could be better or safer) or failed. Exit code 1 if one failed.
 
-Without --url (or TAKT_URL) it checks this machine, with the settings of 'takt serve',
+Without --url (or TAKT_URL), or with a setting such as --data-dir, it checks this machine, with the settings of 'takt serve',
 before the first start or while takt runs: settings, data directory, keys and their
 modes, disk and fsync, clock, limits, database, S3 and certificate, and the public URL
 if takt runs.
 
 With --url it checks a controller from here, with its keys in TAKT_API_KEY and
-TAKT_ADMIN_KEY: health, clock, keys, tree, and whether a proxy in between passes streams and
-long polls. For that it registers a worker named 'takt doctor', which takes no builds,
+TAKT_ADMIN_KEY: health, clock, keys, what needs attention (as 'takt attention' and the
+dashboard say it), and whether a proxy in between passes streams and long polls. For that it registers a worker named 'takt doctor', which takes no builds,
 polls once and is deleted.`,
 	}
 	f := cmd.Flags()
@@ -60,7 +63,19 @@ polls once and is deleted.`,
 		}
 		d := doctor{Output: cli.Output{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), JSON: r.JSON}, poll: wait}
 		r.Env, r.APIKey = env, f.Lookup("api-key").Value.String()
-		if r.URL == "" && env.Get("TAKT_URL") == "" {
+		own := ""
+		f.Visit(func(flag *pflag.Flag) {
+			if !slices.Contains(remoteFlags, flag.Name) {
+				own = "--" + flag.Name
+			}
+		})
+		switch {
+		case own != "" && r.URL != "":
+			return cli.Usage("%s is a setting of this machine's takt: leave it out, or --url", own)
+		case own != "" && env.Get("TAKT_URL") != "":
+			d.well("target", "this machine, because of %s; TAKT_URL is left aside", own)
+		}
+		if r.URL == "" && (own != "" || env.Get("TAKT_URL") == "") {
 			cfg, err := settings.Load(settings.RealSources(file, f))
 			d.settings(err)
 			d.machine(ctx, cfg, r)

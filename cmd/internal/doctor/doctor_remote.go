@@ -35,41 +35,85 @@ func (d *doctor) controller(ctx context.Context, c *client.Client, admin bool) {
 		return
 	}
 	d.clock("the controller's", time.Until(at))
-	if health, err := client.Call(ctx, c, api.ShowHealth, api.None{}); err != nil {
+	away := false
+	switch health, err := client.Call(ctx, c, api.ShowHealth, api.None{}); {
+	case store.IsUnavailable(err): // what needs attention says why
+		away = true
+	case err != nil:
 		d.bad("controller", "takt tree shows what is not running, and its log why", "it does not work: %s", cli.Message(err))
-	} else {
+	default:
 		d.healthy(health)
 	}
-	if admin {
-		d.tree(c.Tree(ctx, client.TreeOptions{}))
-	}
-	if _, err := c.Workers(ctx, client.WorkerFilter{Limit: 1}); err != nil {
-		d.bad("keys", "set TAKT_API_KEY to the controller's", "the API key: %s", cli.Message(err))
+	if !d.attention(client.Call(ctx, c, api.ShowAttention, api.None{})) || away {
 		return
 	}
-	d.well("keys", "the API key is right")
+	if admin {
+		d.adminKey(c.Tree(ctx, client.TreeOptions{}))
+	}
 	d.workers(c.Workers(ctx, client.WorkerFilter{}))
 	d.onTheWay(ctx, c)
 }
 
-// workers tells of those that are suspect, and warns of those whose builds can read their keys.
+// attention tells what needs attention, as the dashboard does, and reports whether the key is right.
+func (d *doctor) attention(now api.Attention, err error) (allowed bool) {
+	const check = "attention"
+	switch code := store.CodeOf(err); {
+	case code == store.Unauthorized || code == store.InvalidAPIKey || code == store.MissingScope:
+		d.bad("keys", "set TAKT_API_KEY to the controller's, or to a key with the scope read", "the API key: %s", cli.Message(err))
+		return false
+	case code == store.NotFound: // an older release
+		d.warn(check, "upgrade it", "this controller does not say what needs attention")
+	case err != nil:
+		d.bad(check, "the message says why", "%s", cli.Message(err))
+	}
+	d.well("keys", "the API key is right")
+	open := 0
+	for _, p := range now.Problems {
+		todo := p.Todo
+		if p.Command != "" {
+			todo += " (" + p.Command + ")"
+		}
+		tell := d.warn
+		switch a := p.Acknowledged; {
+		case a != nil:
+			d.well(p.Kind, "%s Acknowledged by %s until %s: %s", p.Text, a.By, cli.TimeText(a.Until), a.Reason)
+			continue
+		case p.Severity == "bad":
+			tell = d.bad
+		}
+		open++
+		tell(p.Kind, todo, "%s", p.Text)
+	}
+	if err == nil && open == 0 {
+		d.well(check, "nothing needs attention")
+	}
+	return true
+}
+
+// adminKey tells whether the admin key is right.
+func (d *doctor) adminKey(_ api.TreeNode, err error) {
+	if err != nil {
+		d.bad("keys", "set TAKT_ADMIN_KEY to the controller's", "the admin key: %s", cli.Message(err))
+		return
+	}
+	d.well("keys", "the admin key is right")
+}
+
+// workers warns of workers whose builds can read their keys.
 func (d *doctor) workers(all api.WorkerList, err error) {
 	const check = "workers"
 	if err != nil {
 		d.bad(check, "the message says why", "%s", cli.Message(err))
 		return
 	}
-	doubtful, failed := d.doubtful, d.failed
+	doubtful := d.doubtful
 	for _, w := range all.Workers {
-		if w.Suspect != nil && w.State == store.WorkerSuspect {
-			d.bad(check, fmt.Sprintf("takt workers drain %s --reason suspect, repair it, takt retry --suspect %[1]s", w.ID), "%s is suspect: %s", w.Name, w.Suspect.Reason)
-		}
 		if g := w.Diagnostics; g != nil && w.Status != "offline" && strings.HasPrefix(g.Message, api.KeyExposed) {
 			d.warn(check, runner.MendKey, "%s: %s", w.Name, api.KeyExposed)
 		}
 	}
-	if d.doubtful == doubtful && d.failed == failed {
-		d.well(check, "none of %d is suspect, or says that its builds can read its key", all.Total)
+	if d.doubtful == doubtful {
+		d.well(check, "none of %d says that its builds can read its key", all.Total)
 	}
 }
 
@@ -82,36 +126,20 @@ func (d *doctor) healthy(h api.Health) {
 		d.bad(check, "the controller's log says why; takt doctor on its machine looks closer", "its storage check failed")
 		return
 	}
+	if len(h.Reasons) > 0 {
+		d.warn(check, "what needs attention says what to do", "it works, but refuses builds: %s", joined(h.Reasons))
+		return
+	}
 	d.well(check, "it works; %d builds wait, %d run", h.Queue.Pending, h.Queue.Active)
 }
 
-func (d *doctor) tree(root api.TreeNode, err error) {
-	const check = "tree"
-	if err != nil {
-		d.bad("keys", "set TAKT_ADMIN_KEY to the controller's", "the admin key: %s", cli.Message(err))
-		return
+// joined lists codes.
+func joined(all []store.Code) string {
+	texts := make([]string, len(all))
+	for i, c := range all {
+		texts[i] = string(c)
 	}
-	failed := d.failed
-	var look func(n api.TreeNode)
-	look = func(n api.TreeNode) {
-		switch {
-		case n.Status == "terminated":
-			d.bad(check, "takt start "+n.Path+" --reason ... starts it; takt audit says who terminated it", "%s was terminated", n.Path)
-			return // what is below stands still for the same reason
-		case n.Status != "running" && n.Type == "worker":
-			d.bad(check, "the controller's log says why; takt restart "+n.Path+" --reason ... tries again", "%s is %s %s", n.Path, n.Status, n.Detail)
-		}
-		if n.Leaked > 0 {
-			d.bad(check, "takt debug bundle, and report it", "%s has leaked %d processes", n.Path, n.Leaked)
-		}
-		for _, child := range n.Children {
-			look(child)
-		}
-	}
-	look(root)
-	if d.failed == failed {
-		d.well(check, "all of it runs")
-	}
+	return strings.Join(texts, ", ")
 }
 
 // streamPatience is how long the first bytes of a stream may take.

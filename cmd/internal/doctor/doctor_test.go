@@ -280,9 +280,14 @@ func TestDoctorLooksAtAController(t *testing.T) {
 			w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
 		case "/health":
 			controllertest.JSON(w, 200, api.Health{Storage: map[string]any{"ok": false}, Database: api.DatabaseHealth{VacuumHeldBackSeconds: 90}})
-		case "/admin/tree":
-			controllertest.JSON(w, 200, api.TreeNode{Path: "takt", Status: "running", Leaked: 2, Children: []api.TreeNode{
-				{Path: "takt/database/pool", Type: "worker", Status: "suspended", Detail: "no answer"},
+		case "/api/attention":
+			if r.Header.Get("X-API-Key") != controllertest.APIKey {
+				return false
+			}
+			controllertest.JSON(w, 200, api.Attention{Problems: []api.NeedsAttention{
+				{Kind: "suspect", Severity: "bad", Text: "mini-02 is suspect.", Todo: "Drain it.", Command: "takt workers drain w --reason"},
+				{Kind: "waiting", Severity: "warn", Text: "3 builds are waiting."},
+				{Kind: "offline", Severity: "bad", Text: "mini-03 is offline.", Acknowledged: &api.Acknowledged{By: "ana", Reason: "new disk"}},
 			}})
 		default:
 			return false
@@ -293,17 +298,21 @@ func TestDoctorLooksAtAController(t *testing.T) {
 	requireFound(t, all, "clock", "ahead of this machine")
 	requireFound(t, all, "controller", "vacuum")
 	requireFound(t, all, "controller", "storage check failed")
-	requireFound(t, all, "tree", "takt/database/pool is suspended no answer")
-	requireFound(t, all, "tree", "leaked 2")
 	requireFound(t, all, "keys", "the API key")
-	suspect := api.Worker{ID: "w", Name: "mini-02", State: store.WorkerSuspect, Suspect: &api.Suspect{Reason: "all 14 failures of 1 h ran here"}}
-	requireFound(t, diagnosed(t, func(d *doctor) { d.workers(api.WorkerList{Workers: []api.Worker{suspect}, Total: 1}, nil) }), "workers", "mini-02 is suspect: all 14 failures of 1 h ran here")
+	all = look(controllertest.APIKey)
+	requireFound(t, all, "suspect", "mini-02 is suspect.")
+	require.Contains(t, all, diagnosis{"suspect", resultFailed, "mini-02 is suspect.", "Drain it. (takt workers drain w --reason)"})
+	require.Contains(t, all, diagnosis{Check: "waiting", Result: resultWarning, Found: "3 builds are waiting."})
+	requireWell(t, all, "offline") // somebody knows
 	c.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		switch r.URL.Path {
 		case "/livez":
 			return true
 		case "/health":
-			controllertest.Problem(w, http.StatusServiceUnavailable, store.Unavailable, "not now")
+			controllertest.JSON(w, 200, api.Health{Storage: map[string]any{"ok": true}, State: "degraded", Reasons: []store.Code{store.QueueFull}})
+			return true
+		case "/api/attention":
+			controllertest.JSON(w, 200, api.Attention{Problems: []api.NeedsAttention{}})
 			return true
 		case "/admin/tree":
 			controllertest.Problem(w, http.StatusForbidden, store.Forbidden, "Invalid admin key")
@@ -313,7 +322,8 @@ func TestDoctorLooksAtAController(t *testing.T) {
 		}
 	})
 	all = look(controllertest.APIKey)
-	requireFound(t, all, "controller", "not now")
+	requireFound(t, all, "controller", "refuses builds: queue_full")
+	requireWell(t, all, "attention")
 	requireFound(t, all, "keys", "the admin key")
 	requireFound(t, all, "streams", "does not begin") // this one has no events
 	requireWell(t, all, "long polls")
@@ -399,7 +409,7 @@ func TestDoctorFindsWhatProxiesDo(t *testing.T) {
 	}
 	all, code := look(proxyTo(t, c.URL, func(p *httputil.ReverseProxy) { p.FlushInterval = -1 }))
 	require.Zero(t, code, "%v", all)
-	for _, check := range []string{"clock", "controller", "tree", "keys", "streams", "long polls"} {
+	for _, check := range []string{"clock", "controller", "attention", "keys", "streams", "long polls"} {
 		requireWell(t, all, check)
 	}
 	all, code = look(proxyTo(t, c.URL, func(p *httputil.ReverseProxy) {

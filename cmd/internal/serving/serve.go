@@ -30,6 +30,7 @@ import (
 	"takt/cmd/internal/otlp"
 	"takt/cmd/internal/settings"
 	"takt/http"
+	"takt/http/attention"
 	"takt/http/dashboard"
 	"takt/http/edge"
 	"takt/migrations"
@@ -180,6 +181,7 @@ func (c *controller) assemble(ctx context.Context) error {
 	p := &parts{
 		db: db,
 		tree: actors.Config{
+			Version:  cli.Version(),
 			Pool:     database.PoolConfig{Size: c.cfg.DatabasePool, Migrate: postgres.WithKeyCheck(c.keys, migrations.UpOrLater(c.laterSchema))},
 			Heijunka: c.cfg.Heijunka.Config(),
 		},
@@ -238,6 +240,7 @@ func (c *controller) assemble(ctx context.Context) error {
 	if web.Builds != nil { // the service builds
 		web.Builds = history.Observe(c.tree.Queue.Counted, pages.Pulse, web.Builds)
 	}
+	web.Attention = attention.NewReader(c.attention(web, pages, history.Refused))
 	server, err := http.New(web, c.httpConfig())
 	if err != nil {
 		return err
@@ -255,6 +258,21 @@ func (c *controller) assemble(ctx context.Context) error {
 	}
 	c.tree.Telemetry.Register(server.Metrics())
 	return nil
+}
+
+// attention returns where to look for what needs attention.
+func (c *controller) attention(web http.Deps, pages *postgres.Dashboard, refused func() int) attention.Deps {
+	d := attention.Deps{
+		Store: pages, Ready: web.Ready, Tree: web.Tree, Refused: refused, Version: cli.Version(), Forecast: web.Forecast,
+		Certificate: func() (never time.Time) { return never },
+	}
+	if c.tls != nil {
+		d.Certificate = c.tls.NotAfter
+	}
+	if web.Builds != nil { // the service builds
+		d.Files, d.Timeouts = web.Files, web.Heartbeat.Timeouts
+	}
+	return d
 }
 
 // httpConfig returns the configuration of the HTTP server.
