@@ -62,7 +62,7 @@ func TestAcknowledgedProblemsNeedNoAttention(t *testing.T) {
 	require.NotContains(t, page, "1 problem")
 	require.Regexp(t, `Acknowledged by .*: new disk`, page)
 	_, acts := d.audited(1)
-	require.Equal(t, []string{"acknowledge problem/offline/" + w.ID}, acts)
+	require.Equal(t, []string{"acknowledge, problem/offline/" + w.ID + ", new disk, done"}, acts)
 
 	r = d.json("POST", "/admin/attention/recall", admin, `{"kind":"offline"}`)
 	require.Equal(t, 200, r.status, r.body)

@@ -287,6 +287,7 @@ func (p *promises) ofWorkers() {
 		promise{200, "", unregister, token(b.register("w").AccessToken), ""},
 		promise{200, "", "POST /api/workers/leaving", token(b.register("w").AccessToken), ""},
 		promise{401, "Missing X-Worker-Token header", "POST /api/workers/leaving", key(), ""},
+		promise{200, "", "GET /api/attention", key(), ""},
 		promise{200, "", "GET /api/workers?status=idle&limit=5", key(), ""},
 		promise{400, "Invalid status", "GET /api/workers?status=tired", key(), ""},
 		promise{400, "Invalid state", "GET /api/workers?state=tired", key(), ""},

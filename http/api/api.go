@@ -399,10 +399,6 @@ type Uploaded struct {
 // Health answers GET /health. It holds the word "pending" exactly once.
 type Health struct {
 	Status string `json:"status" const:"ok"`
-	// State is degraded while builds are refused. Reasons are the codes of the errors that submits
-	// get.
-	State   string       `json:"state" enum:"ok,degraded"`
-	Reasons []store.Code `json:"reasons"`
 	// Version and Commit are those that the controller was built from.
 	Version  string         `json:"version,omitempty"`
 	Commit   string         `json:"commit,omitempty"`
@@ -411,6 +407,10 @@ type Health struct {
 	Database DatabaseHealth `json:"database"`
 	// Platforms are those that builds may be for.
 	Platforms []store.Platform `json:"platforms,omitempty" required:"true"`
+	// State is degraded while builds are refused. Reasons are the codes of the errors that submits
+	// get.
+	State   string       `json:"state" enum:"ok,degraded"`
+	Reasons []store.Code `json:"reasons"`
 }
 
 // DatabaseHealth is a part of Health.

@@ -48,8 +48,12 @@ func (d *Dashboard) Acknowledge(ctx context.Context, kind string, subjects []str
 // Unacknowledge ends acknowledgements of a kind: those of some subjects, or without them all. Error:
 // NotFound if there is none.
 func (d *Dashboard) Unacknowledge(ctx context.Context, kind string, subjects []string) error {
+	texts := []string{}
+	for _, s := range subjects {
+		texts = append(texts, store.Text(s))
+	}
 	none := func() error { return store.NewError(store.NotFound, "This problem is not acknowledged") }
-	return d.db.write("ending an acknowledgement").change(ctx, none, sqlUnacknowledge, pgx.NamedArgs{"kind": store.Text(kind), "subjects": append([]string{}, subjects...)})
+	return d.db.write("ending an acknowledgement").change(ctx, none, sqlUnacknowledge, pgx.NamedArgs{"kind": store.Text(kind), "subjects": texts})
 }
 
 // sqlTroubles looks for notices by the index of River that has the states.

@@ -38,7 +38,7 @@ func TestDoctorBeforeTheFirstStartAndAfter(t *testing.T) {
 	require.NoDirExists(t, dir, "nothing was made")
 	c := controller(t, s, "TAKT_MAX_PARKED=10")
 	all = look("TAKT_PUBLIC_URL=" + c.URL)
-	for _, check := range []string{"data directory", "database", "keys", "controller", "tree", "streams", "long polls"} {
+	for _, check := range []string{"data directory", "database", "keys", "controller", "attention", "streams", "long polls"} {
 		requireWell(t, all, check)
 	}
 	requireFound(t, look("TAKT_PUBLIC_URL=http://127.0.0.1:1"), "controller", "does not answer")

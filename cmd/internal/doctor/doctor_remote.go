@@ -44,7 +44,11 @@ func (d *doctor) controller(ctx context.Context, c *client.Client, admin bool) {
 	default:
 		d.healthy(health)
 	}
-	if !d.attention(client.Call(ctx, c, api.ShowAttention, api.None{})) || away {
+	if !away && !d.apiKey(c.Workers(ctx, client.WorkerFilter{Limit: 1})) {
+		return
+	}
+	d.attention(client.Call(ctx, c, api.ShowAttention, api.None{}))
+	if away {
 		return
 	}
 	if admin {
@@ -54,19 +58,25 @@ func (d *doctor) controller(ctx context.Context, c *client.Client, admin bool) {
 	d.onTheWay(ctx, c)
 }
 
-// attention tells what needs attention, as the dashboard does, and reports whether the key is right.
-func (d *doctor) attention(now api.Attention, err error) (allowed bool) {
-	const check = "attention"
-	switch code := store.CodeOf(err); {
-	case code == store.Unauthorized || code == store.InvalidAPIKey || code == store.MissingScope:
+// apiKey tells whether the API key is right.
+func (d *doctor) apiKey(_ api.WorkerList, err error) bool {
+	if err != nil {
 		d.bad("keys", "set TAKT_API_KEY to the controller's, or to a key with the scope read", "the API key: %s", cli.Message(err))
 		return false
-	case code == store.NotFound: // an older release
+	}
+	d.well("keys", "the API key is right")
+	return true
+}
+
+// attention tells what needs attention, as the dashboard does.
+func (d *doctor) attention(now api.Attention, err error) {
+	const check = "attention"
+	switch {
+	case store.CodeOf(err) == store.NotFound: // an older release
 		d.warn(check, "upgrade it", "this controller does not say what needs attention")
 	case err != nil:
 		d.bad(check, "the message says why", "%s", cli.Message(err))
 	}
-	d.well("keys", "the API key is right")
 	open := 0
 	for _, p := range now.Problems {
 		todo := p.Todo
@@ -87,7 +97,6 @@ func (d *doctor) attention(now api.Attention, err error) (allowed bool) {
 	if err == nil && open == 0 {
 		d.well(check, "nothing needs attention")
 	}
-	return true
 }
 
 // adminKey tells whether the admin key is right.

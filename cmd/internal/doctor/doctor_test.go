@@ -286,7 +286,7 @@ func TestDoctorLooksAtAController(t *testing.T) {
 			}
 			controllertest.JSON(w, 200, api.Attention{Problems: []api.NeedsAttention{
 				{Kind: "suspect", Severity: "bad", Text: "mini-02 is suspect.", Todo: "Drain it.", Command: "takt workers drain w --reason"},
-				{Kind: "waiting", Severity: "warn", Text: "3 builds are waiting."},
+				{Kind: "waiting", Severity: "warn", Text: "3 builds are waiting.", Todo: "Look."},
 				{Kind: "offline", Severity: "bad", Text: "mini-03 is offline.", Acknowledged: &api.Acknowledged{By: "ana", Reason: "new disk"}},
 			}})
 		default:
@@ -302,7 +302,7 @@ func TestDoctorLooksAtAController(t *testing.T) {
 	all = look(controllertest.APIKey)
 	requireFound(t, all, "suspect", "mini-02 is suspect.")
 	require.Contains(t, all, diagnosis{"suspect", resultFailed, "mini-02 is suspect.", "Drain it. (takt workers drain w --reason)"})
-	require.Contains(t, all, diagnosis{Check: "waiting", Result: resultWarning, Found: "3 builds are waiting."})
+	require.Contains(t, all, diagnosis{"waiting", resultWarning, "3 builds are waiting.", "Look."})
 	requireWell(t, all, "offline") // somebody knows
 	c.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		switch r.URL.Path {
