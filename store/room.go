@@ -5,6 +5,12 @@ import (
 	"time"
 )
 
+// The values of QueueRoom.Reason.
+const (
+	RoomFull      = "full"
+	RoomUnmatched = "unmatched"
+)
+
 // QueueRoom is how many builds wait, and how many may.
 type QueueRoom struct {
 	// Limit is the queue limit. It lets one build more in, as it always did.
@@ -47,12 +53,24 @@ func (QueueRoom) refusal(details string) error {
 	return &Error{Code: QueueFull, Message: "Build queue full, try again later", Details: details, RetryAfter: 5 * time.Second}
 }
 
-// Refused says which submits are refused, and why; "" if none is.
-func (r QueueRoom) Refused() string {
+// Reason returns RoomFull if all submits are refused, RoomUnmatched if only those of unmatched builds
+// are, "" if none is.
+func (r QueueRoom) Reason() string {
 	switch {
 	case r.Full():
-		return "All submits are refused. " + r.fullText()
+		return RoomFull
 	case r.ShareFull():
+		return RoomUnmatched
+	}
+	return ""
+}
+
+// Refused says which submits are refused, and why; "" if none is.
+func (r QueueRoom) Refused() string {
+	switch r.Reason() {
+	case RoomFull:
+		return "All submits are refused. " + r.fullText()
+	case RoomUnmatched:
 		return "Submits of builds that no known worker can take are refused. " + r.shareText()
 	}
 	return ""
