@@ -252,7 +252,7 @@ func TestPositionsAreThoseOfTheFunctionBefore(t *testing.T) {
 		}
 		b.exec(`UPDATE build_classes SET served = random() < 0.7, apart = CASE WHEN random() < 0.5 THEN '{}'::int[] END`)
 		require.Zero(t, b.count(`SELECT count(*) FROM unnest('{ios,android}'::text[]) p, unnest('{0,1}'::int[]) n, unnest('{a,new}'::text[]) who, build_classes k
-			WHERE queue_position(p, n, who, ARRAY[k.id]) <> queue_position_before(p, n, who, ARRAY[k.id])`))
+			WHERE k.platform = p AND queue_position(p, n, who, ARRAY[k.id]) <> queue_position_before(p, n, who, ARRAY[k.id])`))
 	}
 }
 
