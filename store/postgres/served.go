@@ -121,8 +121,8 @@ func judgeClasses(ctx context.Context, tx pgx.Tx, waiting []store.Class) (m clas
 	}
 	only := new(big.Int)
 	for i := range waiting {
-		for j := range waiting {
-			if waiting[i].Platform == waiting[j].Platform && only.AndNot(&serve[i], &serve[j]).Sign() != 0 {
+		for j := range waiting { // which is served too, only by fewer
+			if serve[j].Sign() != 0 && waiting[i].Platform == waiting[j].Platform && only.AndNot(&serve[i], &serve[j]).Sign() != 0 {
 				m.from, m.apart = append(m.from, waiting[i].ID), append(m.apart, waiting[j].ID)
 			}
 		}
