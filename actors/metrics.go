@@ -65,6 +65,11 @@ func (t *Tree) measureQueue(show metrics.Show) {
 			show("takt_queue_pending_builds", float64(n), string(p))
 		}
 		show("takt_queue_classes", float64(c.Classes))
+		show("takt_queue_limit", float64(c.Room.Limit))
+		show("takt_queue_unmatched_builds", float64(c.Room.Unmatched))
+		for _, reason := range [...]string{store.RoomFull, store.RoomUnmatched} {
+			show("takt_queue_full", oneIf(c.Room.Reason() == reason), reason)
+		}
 	}
 	if states, at := t.fleet.last(time.Now()); time.Since(at) < fleetAge {
 		for _, state := range store.WorkerStates() {

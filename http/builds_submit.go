@@ -99,11 +99,8 @@ func (h *submissions) submitWith(status int) edge.Handler {
 // room returns QueueFull or KeyQueueFull if a submit by a key, "" for one without a limit, would be
 // refused now, and nil if it can't tell.
 func (h *submissions) room(ctx context.Context, key string) error {
-	if h.queue.Full(ctx) {
-		return store.ErrQueueFull()
-	}
-	if key == "" {
-		return nil
+	if err := h.queue.Full(ctx); err != nil || key == "" {
+		return err
 	}
 	if err := h.store.KeyRoom(ctx, key); store.CodeOf(err) == store.KeyQueueFull {
 		return err

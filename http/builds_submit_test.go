@@ -113,11 +113,34 @@ func TestSubmitIntoAFullQueueLeavesNothing(t *testing.T) {
 	r := b.form("/api/builds", key(), source("x"), part{name: "platform", content: "ios"}, part{"certs", "c", "x"})
 	require.Equal(t, 503, r.status)
 	requireProblem(t, r, "Build queue full, try again later", "queue_full")
-	require.NotEmpty(t, r.header.Get("Retry-After"))
+	require.Equal(t, "5", r.header.Get("Retry-After"))
+	require.Contains(t, r.body, `"details":"The queue's limit is 20, and 21 builds wait."`)
 	require.Equal(t, 503, b.send("POST", "/api/builds/"+s.ID+"/retry", key(), "").status)
 	require.Equal(t, 21, b.count())
 	require.Len(t, b.files(), 21)
 	require.Equal(t, []string{"Build submitted"}, b.messages(s.ID), "and no word of the retry")
+}
+
+// Three builds that nobody can take don't keep out those of an idle worker.
+func TestBuildsThatNoWorkerCanTakeAreRefusedAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.register("idle")
+	stuck := []part{source("x"), {name: "platform", content: "ios"}, {name: "require", content: "xcode=77"}}
+	for range 2 {
+		require.Equal(t, 201, b.form("/api/builds", key(), stuck...).status)
+	}
+	r := b.form("/api/builds/submit", key(), stuck...)
+	require.Equal(t, 503, r.status)
+	requireProblem(t, r, "Build queue full, try again later", "queue_full")
+	require.Equal(t, "5", r.header.Get("Retry-After"))
+	require.Contains(t, r.body, `"details":"No known worker can take this build. The limit of such builds is 2, and 2 wait. The limit of all others is 20, and 0 wait."`)
+	require.Len(t, b.files(), 2)
+	for range 21 {
+		b.submit()
+	}
+	require.Equal(t, 503, b.form("/api/builds", key(), source("x"), part{name: "platform", content: "ios"}).status)
+	require.Equal(t, 23, b.count())
 }
 
 func TestSubmitWithoutADatabaseLeavesNothing(t *testing.T) {

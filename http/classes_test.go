@@ -107,6 +107,8 @@ func TestDashboardShowsLabelsAndRequirements(t *testing.T) {
 	queue := d.get("/queue").body
 	require.Contains(t, queue, "<b>ios with <code>xcode&gt;=16</code>:</b>")
 	require.Contains(t, queue, "There is no worker for ios with xcode&gt;=16.")
+	require.Contains(t, queue, `id="unmatched">No known worker can take 1 build in the queue. Start a worker that has what is required, or cancel it.`)
+	require.NotContains(t, queue, `id="refused"`)
 	build := d.get("/builds/" + s.ID).body
 	require.Contains(t, build, "<code>xcode&gt;=16</code>")
 	require.Contains(t, build, "<code>pool=fast</code>")

@@ -90,9 +90,9 @@ type Queue interface {
 	Freed(workerID string)
 	Able(workerID string)
 	Warm(workerID, cache string)
-	// Full reports whether a submit would be refused now, so that its body need not be
-	// read. It returns false if in doubt, because Submit decides.
-	Full(ctx context.Context) bool
+	// Full returns QueueFull if every submit would be refused now, so that its body need not be
+	// read. It returns nil if in doubt, because Submit decides.
+	Full(ctx context.Context) error
 }
 
 // Publish publishes a change after its commit. It never blocks.

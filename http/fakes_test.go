@@ -118,7 +118,7 @@ func (q *queue) Warm(worker, cache string) {
 	q.warm = append(q.warm, worker+" "+cache)
 }
 
-func (q *queue) Full(context.Context) bool { return false }
+func (q *queue) Full(context.Context) error { return nil }
 
 // published remembers what was published.
 type published struct {

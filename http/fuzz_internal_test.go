@@ -30,8 +30,8 @@ type agreeing struct {
 func (agreeing) Do(ctx context.Context, _ store.Work, fn func(context.Context) error) error {
 	return fn(ctx)
 }
-func (agreeing) Full(context.Context) bool { return false }
-func (agreeing) Enqueued(store.Build)      {}
+func (agreeing) Full(context.Context) error { return nil }
+func (agreeing) Enqueued(store.Build)       {}
 
 func (agreeing) Submit(ctx context.Context, s store.Submission, files ...store.Staged) (store.Build, error) {
 	return store.Build{ID: s.ID, Platform: s.Platform, State: store.Pending, SubmittedAt: time.Now()}, commitFiles(ctx, files)

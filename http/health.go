@@ -81,7 +81,7 @@ func (h *health) refuses(ctx context.Context) []store.Code {
 		if err := h.files.Room(); err != nil {
 			reasons = append(reasons, store.CodeOf(err))
 		}
-		if h.queue.Full(ctx) {
+		if h.queue.Full(ctx) != nil {
 			reasons = append(reasons, store.QueueFull)
 		}
 	}

@@ -34,8 +34,8 @@ import (
 // roomy is an instant store with a queue that is never full.
 type roomy struct{ *instant }
 
-func (roomy) Full(context.Context) bool { return false }
-func (roomy) Enqueued(store.Build)      {}
+func (roomy) Full(context.Context) error { return nil }
+func (roomy) Enqueued(store.Build)       {}
 func (roomy) Submit(ctx context.Context, s store.Submission, files ...store.Staged) (store.Build, error) {
 	return store.Build{ID: s.ID, Platform: s.Platform, State: store.Pending, SubmittedAt: time.Now()}, commitAll(ctx, files)
 }

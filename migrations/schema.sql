@@ -68,6 +68,7 @@ CREATE TABLE build_classes (
     require text NOT NULL DEFAULT ''::text,
     unmatched_since timestamp with time zone,
     served boolean NOT NULL DEFAULT true,
+    apart integer[],
     CONSTRAINT build_classes_pkey PRIMARY KEY (id),
     CONSTRAINT build_classes_key UNIQUE (platform, require)
 );
@@ -743,12 +744,25 @@ DECLARE
     high   bigint := (11 - in_priority)::bigint << 55;
     last   bigint;
     first  bigint;
+    head   integer;
+    own    integer;
+    mine   integer[];
+    others integer[];
     counts boolean;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('takt queue ' || in_priority || in_platform || ' ' || who, 0));
     -- The first of all is most often the first of those that count.
-    SELECT b.position, (SELECT k.platform = in_platform AND (k.served OR k.id = ANY (in_classes)) FROM build_classes k WHERE k.id = b.class) INTO first, counts
+    SELECT b.position, b.class INTO first, head
     FROM builds b WHERE b.state = 'pending' AND b.position >= low AND b.position < high ORDER BY b.position, b.seq LIMIT 1;
+    counts := head = ANY (in_classes);
+    IF first IS NOT NULL AND counts IS NOT TRUE THEN
+        FOREACH own IN ARRAY in_classes LOOP -- what waits apart from all of them
+            SELECT coalesce(k.apart, '{}') INTO mine FROM build_classes k WHERE k.id = own;
+            others := CASE WHEN others IS NULL THEN mine ELSE ARRAY(SELECT unnest(others) INTERSECT SELECT unnest(mine)) END;
+            EXIT WHEN others = '{}';
+        END LOOP;
+        SELECT k.platform = in_platform AND k.served AND k.id <> ALL (others) INTO counts FROM build_classes k WHERE k.id = head;
+    END IF;
     IF first IS NOT NULL AND counts IS NOT TRUE THEN
         -- The first position of each class of the platform, one look-up for each class.
         WITH RECURSIVE c AS (
@@ -756,7 +770,10 @@ BEGIN
             UNION ALL
             SELECT (SELECT b.class FROM builds b WHERE b.state = 'pending' AND b.class > 0 AND b.class > c.class ORDER BY b.class LIMIT 1) FROM c WHERE c.class IS NOT NULL
         )
-        SELECT coalesce(min(f.position) FILTER (WHERE k.served OR k.id = ANY (in_classes)), min(f.position)) INTO first
+        SELECT coalesce(
+            min(f.position) FILTER (WHERE k.id = ANY (in_classes) OR k.served AND k.id <> ALL (others)),
+            min(f.position) FILTER (WHERE k.served), min(f.position)
+        ) INTO first
         FROM c JOIN build_classes k ON k.id = c.class AND k.platform = in_platform CROSS JOIN LATERAL (
             SELECT b.position FROM builds b WHERE b.state = 'pending' AND b.class > 0 AND b.class = c.class AND b.position >= low AND b.position < high
             ORDER BY b.class, b.position LIMIT 1

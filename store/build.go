@@ -188,11 +188,6 @@ func ErrPriorityTooHigh(key string, most int) error {
 		": submit with that one, or ask an operator to raise the build's priority or the key's limit")
 }
 
-// ErrQueueFull returns the answer to a submitter while the queue is full.
-func ErrQueueFull() error {
-	return &Error{Code: QueueFull, Message: "Build queue full, try again later", RetryAfter: 5 * time.Second}
-}
-
 // Submission is a submitter's request for a new build.
 type Submission struct {
 	ID       string

@@ -26,8 +26,9 @@ type Fleet struct {
 	groups []FleetGroup
 	having map[string][]labelled // by a label's name
 
-	mu   sync.Mutex
-	near map[int32][]NearMiss // what Nearest found, by the number of the class; guarded by mu
+	mu   sync.Mutex           // guards what follows
+	near map[int32][]NearMiss // what Nearest found, by the number of the class
+	none map[int32]bool       // what Unmatched found
 }
 
 // labelled is that the group of a number has a label with a value.
@@ -38,7 +39,7 @@ type labelled struct {
 
 // NewFleet returns a Fleet of groups, which must not change any more.
 func NewFleet(groups []FleetGroup) *Fleet {
-	f := &Fleet{groups: groups, having: map[string][]labelled{}, near: map[int32][]NearMiss{}}
+	f := &Fleet{groups: groups, having: map[string][]labelled{}, near: map[int32][]NearMiss{}, none: map[int32]bool{}}
 	for i := range groups {
 		for name, value := range groups[i].Labels {
 			f.having[name] = append(f.having[name], labelled{i, value})
@@ -87,6 +88,30 @@ func (s *FleetSummary) add(g *FleetGroup) {
 	case WorkerSilent:
 		s.Silent += g.N
 	}
+}
+
+// Unmatched reports whether c has requirements and no worker meets them. It is false while there is no
+// worker at all. A class without a number is looked for each time.
+func (f *Fleet) Unmatched(c *Class) bool {
+	if len(c.Require) == 0 {
+		return false
+	}
+	f.mu.Lock()
+	none, ok := f.none[c.ID]
+	f.mu.Unlock()
+	if ok {
+		return none
+	}
+	of := FleetSummary{Class: *c}
+	of.Class.ID = max(c.ID, 1) // 0 is all
+	f.Count(&of)
+	none = of.Known == 0 && slices.ContainsFunc(f.groups, func(g FleetGroup) bool { return g.State != WorkerLeft })
+	if c.ID != 0 {
+		f.mu.Lock()
+		f.none[c.ID] = none
+		f.mu.Unlock()
+	}
+	return none
 }
 
 const maxNear = 3

@@ -35,5 +35,11 @@ func TestAFleetCountsWhatEachGroupTakesAndLacks(t *testing.T) {
 		}
 		f.Count(&counted)
 		require.Equal(t, taken, counted.Known, "%v for %v", groups, c)
+		for range 2 { // the second is from memory
+			require.Equal(t, taken == 0 && len(c.Require) > 0, f.Unmatched(&c))
+		}
+		require.False(t, NewFleet(nil).Unmatched(&c), "there is no worker at all")
+		c.ID = 0
+		require.Equal(t, taken == 0 && len(c.Require) > 0, f.Unmatched(&c), "0 is not all classes here")
 	})
 }

@@ -11,7 +11,7 @@ import (
 func NoticeEvents() []string {
 	return []string{
 		"build.completed", "build.failed", "build.cancelled", "build.requeued",
-		"worker.offline", "worker.quarantined", "worker.suspect", "worker.back",
+		"worker.offline", "worker.quarantined", "worker.suspect", "worker.back", "queue.full",
 		"deployment.completed", "deployment.failed",
 	}
 }

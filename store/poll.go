@@ -185,6 +185,8 @@ type QueueCount struct {
 	Pending map[Platform]int
 	// Classes is how many classes they are of.
 	Classes int
+	// Room is what that leaves for more. Beyond its limit it counts each class up to the limit.
+	Room QueueRoom
 	// Changes grows whenever this controller learns that a build became pending, or may
 	// have missed it. While it stays, nothing is pending and nothing runs, there is no work
 	// at any controller.
@@ -203,6 +205,8 @@ type Recount struct {
 	// for their retry and are of no class meanwhile.
 	Pending []ClassCount
 	Delayed map[Platform]int
+	// Unmatched are as in QueueRoom, as of at most two seconds ago.
+	Unmatched int
 	// Installation and Now are the arguments of WorkerTokens.Learn.
 	Installation string
 	Now          time.Time
@@ -210,4 +214,16 @@ type Recount struct {
 	// exists.
 	Changed []WorkerSession
 	Gone    []uint32
+}
+
+// Room returns what a count leaves for more builds.
+func (r *Recount) Room(limit int) QueueRoom {
+	room := QueueRoom{Limit: limit, Unmatched: r.Unmatched}
+	for _, c := range r.Pending {
+		room.Pending += c.N
+	}
+	for _, delayed := range r.Delayed {
+		room.Pending += delayed
+	}
+	return room
 }

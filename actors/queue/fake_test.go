@@ -32,6 +32,8 @@ type fakeStore struct {
 	due        []store.BuildRef     // what LetIn lets in
 	suspects   []store.WorkerUpdate // what CheckSuspects finds, once
 	judged     int                  // calls of CheckSuspects
+	full       []store.QueueRoom    // what NoteFull was called with
+	unmatched  int                  // what Recount finds
 	saved      *store.Timeouts
 	broken     []string // rules that QueueManager broke
 	handed     map[string]int
@@ -303,7 +305,7 @@ func (s *fakeStore) Recount(_ context.Context, limit int, known []store.WorkerSe
 	if s.err != nil {
 		return store.Recount{}, s.err
 	}
-	r := store.Recount{Installation: "here", Now: time.Now()}
+	r := store.Recount{Installation: "here", Now: time.Now(), Unmatched: s.unmatched}
 	for _, b := range s.pending {
 		i := slices.IndexFunc(r.Pending, func(c store.ClassCount) bool { return c.ID == b.class().ID })
 		if i < 0 {
@@ -373,6 +375,13 @@ func (s *fakeStore) LetIn(context.Context) (due []store.BuildRef, err error) {
 		s.pending = append(s.pending, &fakeBuild{id: b.ID, platform: b.Platform})
 	}
 	return due, nil
+}
+
+func (s *fakeStore) NoteFull(_ context.Context, room store.QueueRoom) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full = append(s.full, room)
+	return s.err
 }
 
 func (s *fakeStore) CheckSuspects(context.Context) (changed []store.WorkerUpdate, err error) {

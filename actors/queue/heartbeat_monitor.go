@@ -23,6 +23,8 @@ type MonitorStore interface {
 	CheckClasses(ctx context.Context, limit time.Duration) ([]store.BuildRef, error)
 	// LetIn lets builds in whose time to be tried again has come, and returns them.
 	LetIn(ctx context.Context) ([]store.BuildRef, error)
+	// NoteFull records that submits are refused, and tells of it when that began.
+	NoteFull(ctx context.Context, room store.QueueRoom) error
 	// CheckSuspects judges the workers whose last builds all failed, and returns those for which
 	// something has changed.
 	CheckSuspects(ctx context.Context) ([]store.WorkerUpdate, error)
@@ -70,6 +72,8 @@ const (
 	// after a change of workers, of which many may come at once.
 	suspectsInterval = 10 * time.Second
 	workersChanged   = time.Second
+	// fullInterval is how often a full queue is recorded.
+	fullInterval = 10 * time.Second
 )
 
 // Monitor is the handle of HeartbeatMonitor. It stays valid when the actor restarts, and may
@@ -155,6 +159,8 @@ type heartbeatMonitor struct {
 	// retries lets builds in that are tried again. Its result is these builds.
 	retries   otp.Job[[]store.BuildRef]
 	suspects  otp.Job[[]store.WorkerUpdate]
+	full      otp.Job[time.Time] // records that the queue is full, and returns when
+	noted     time.Time          // when it was recorded last
 	stopTicks func()             // cancels the timers of the jobs
 	clock     store.ClockReading // from the last answer
 }
@@ -174,6 +180,8 @@ func (h *heartbeatMonitor) Init(c *otp.Ctx) error {
 	h.retries = otp.Job[[]store.BuildRef]{Begin: h.letIn, Done: h.letInDone}
 	h.retries.Every(c, retryInterval)
 	h.suspects = otp.Job[[]store.WorkerUpdate]{Begin: h.checkSuspects, Done: h.checkedSuspects}
+	h.full = otp.Job[time.Time]{Begin: h.noteFull, Done: h.notedFull}
+	h.full.Every(c, retryInterval)
 	h.m.bus.Listen(c, pubsub.WorkerUpdated)
 	h.apply(c, h.m.cfg.Timeouts)
 	h.settings = settings.Watcher[store.Timeouts]{Key: "heartbeat", Read: h.m.saved, Apply: h.found}
@@ -368,6 +376,31 @@ func (h *heartbeatMonitor) letInDone(c *otp.Ctx, refs []store.BuildRef, err erro
 	}
 	if n := len(refs); n > 0 {
 		logger.Info().Int("builds", n).Msg("builds are tried again after their exit codes")
+	}
+	return 0
+}
+
+// noteFull returns the work of recording that the queue is full, nil if submits were accepted as of
+// the last count.
+func (h *heartbeatMonitor) noteFull() func(context.Context) (time.Time, error) {
+	last, ok := h.m.queue.Counted()
+	m, now := h.m, h.m.cfg.Now()
+	if !ok || last.Room.Reason() == "" || now.Sub(h.noted) < fullInterval {
+		return nil
+	}
+	return func(ctx context.Context) (time.Time, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, sweepTimeout, errTransactionTooSlow)
+		defer cancel()
+		return now, m.db.NoteFull(ctx, last.Room)
+	}
+}
+
+func (h *heartbeatMonitor) notedFull(c *otp.Ctx, at time.Time, err error) (next time.Duration) {
+	if err == nil {
+		h.noted = at
+	} else if !isOutage(err) {
+		logger := c.Logger()
+		logger.WithLevel(levelOf(err)).Err(err).Msg("recording that the queue is full failed")
 	}
 	return 0
 }

@@ -114,7 +114,7 @@ func (s *stage) enqueues(class int32, n int) { s.pending.enqueued(s.pending.know
 
 // counts makes the database count n builds for iOS, as of now.
 func (s *stage) counts(n int) {
-	s.pending.recount([]store.ClassCount{{Class: store.Class{ID: ios, Platform: store.IOS}, N: n}}, nil, s.pending.seen(), 10, s.now)
+	s.pending.recount(store.Recount{Pending: []store.ClassCount{{Class: store.Class{ID: ios, Platform: store.IOS}, N: n}}}, s.pending.seen(), 9, s.now)
 }
 
 // wakes wakes whom the news allow.
@@ -661,12 +661,14 @@ func TestPendingShownIsWhatWasCounted(t *testing.T) {
 	require.False(t, ok, "nothing was counted yet")
 	seen := s.pending.seen()
 	s.enqueues(ios, 4)
-	s.pending.recount([]store.ClassCount{{Class: store.Class{ID: ios, Platform: store.IOS}, N: 4}}, map[store.Platform]int{store.Android: 2}, seen, 10, s.now)
+	found := store.Recount{Pending: []store.ClassCount{{Class: store.Class{ID: ios, Platform: store.IOS}, N: 4}}, Delayed: map[store.Platform]int{store.Android: 2}, Unmatched: 1}
+	s.pending.recount(found, seen, 9, s.now)
 	s.enqueues(ios, 1) // a changed priority
 	require.Equal(t, 9, s.q.Stats().Pending)
 	c, ok := s.q.Counted()
 	require.True(t, ok)
 	require.Equal(t, map[store.Platform]int{store.IOS: 4, store.Android: 2}, c.Pending, "two wait for their retry")
+	require.Equal(t, store.QueueRoom{Limit: 9, Pending: 6, Unmatched: 1}, c.Room)
 	changes := func() uint64 { c, _ := s.q.Counted(); return c.Changes }
 	s.counts(4)
 	require.Equal(t, c.Changes, changes(), "counting alone changes nothing")
@@ -676,7 +678,7 @@ func TestPendingShownIsWhatWasCounted(t *testing.T) {
 		require.Greater(t, changes(), before)
 	}
 
-	s.pending.recount(nil, nil, s.pending.seen(), 10, s.now.Add(-maxAge-time.Second)) // all were cancelled
+	s.pending.recount(store.Recount{}, s.pending.seen(), 9, s.now.Add(-maxAge-time.Second)) // all were cancelled
 	_, ok = s.q.Counted()
 	require.False(t, ok, "an old count is not shown")
 }
@@ -727,7 +729,7 @@ func TestMemoryKnowsClasses(t *testing.T) {
 			require.Contains(s, s.pending.ids(), int32(gpu))
 			s.counts(0)
 		}
-		s.pending.recount([]store.ClassCount{{Class: gpuClass, N: 1}}, nil, s.pending.seen(), 10, s.now)
+		s.pending.recount(store.Recount{Pending: []store.ClassCount{{Class: gpuClass, N: 1}}}, s.pending.seen(), 9, s.now)
 		s.wakesJust(p)
 		s.pending.notified(gpuClass.Event(), 0)
 		require.Equal(s, 2, s.pending.known(gpu).n)

@@ -209,7 +209,7 @@ func (m *model) takesOver(n *node) {
 	for _, number := range r.Gone {
 		n.gone(number)
 	}
-	n.pending.recount(r.Pending, r.Delayed, r.seen, 100, m.now)
+	n.pending.recount(r.Recount, r.seen, 99, m.now)
 	n.learnElsewhere(r)
 	n.recorded(r.heartbeats, written, r.at)
 }

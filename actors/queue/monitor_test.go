@@ -399,3 +399,25 @@ func TestSuspectsAreLookedForOftenAndWhenAWorkerGoes(t *testing.T) {
 		require.Equal(w, 101, told)
 	})
 }
+
+func TestAFullQueueIsRecordedWhileItIsFull(t *testing.T) {
+	t.Parallel()
+	onWatch(t, "every ten seconds", func(w *watch) {
+		recorded := func() (rooms []store.QueueRoom) {
+			w.db.set(func(s *fakeStore) { rooms, s.full = s.full, nil })
+			return rooms
+		}
+		w.passes(30 * time.Second)
+		require.Empty(w, recorded(), "an idle controller asks nothing")
+		w.db.set(func(s *fakeStore) { s.unmatched = 100 })
+		w.passes(6 * time.Second)
+		require.Equal(w, []store.QueueRoom{{Limit: 1000, Unmatched: 100}}, recorded(), "soon")
+		w.passes(30 * time.Second)
+		require.Len(w, recorded(), 3)
+		w.db.set(func(s *fakeStore) { s.unmatched = 99 })
+		w.passes(6 * time.Second)
+		recorded()
+		w.passes(30 * time.Second)
+		require.Empty(w, recorded(), "it has room")
+	})
+}

@@ -215,24 +215,24 @@ func (c *class) foundNone(seen uint64, crowded bool) {
 	c.set(left)
 }
 
-// recount stores a count of the database that began at seen and that stopped at limit for
-// each class. It forgets classes without builds. delayed are those that wait for their retry.
-func (h *pending) recount(count []store.ClassCount, delayed map[store.Platform]int, seen seen, limit int, now time.Time) {
+// recount stores a count of the database that began at seen and that stopped above the queue limit
+// for each class. It forgets classes without builds.
+func (h *pending) recount(r store.Recount, seen seen, limit int, now time.Time) {
 	h.counted, h.undefined = now, nil
-	found := &store.QueueCount{At: now, Classes: len(count), Pending: map[store.Platform]int{store.IOS: 0, store.Android: 0}}
-	counts := make(map[int32]int, len(count))
-	for _, c := range count {
+	found := &store.QueueCount{At: now, Classes: len(r.Pending), Pending: map[store.Platform]int{store.IOS: 0, store.Android: 0}, Room: r.Room(limit)}
+	counts := make(map[int32]int, len(r.Pending))
+	for _, c := range r.Pending {
 		counts[c.ID] = c.N
 		h.add(c.Class)
 	}
-	for p, n := range delayed { // which nobody can take yet
+	for p, n := range r.Delayed { // which wait for their retry, and nobody can take yet
 		found.Pending[p] += n
 	}
 	known := len(h.classes)
 	h.classes = slices.DeleteFunc(slices.Clone(h.classes), func(c *class) bool {
 		c.echoes, c.doubt = nil, false
 		n := counts[c.ID]
-		if n >= limit {
+		if n > limit {
 			n = max(n, c.n)
 		}
 		found.Pending[c.Platform] += n

@@ -181,23 +181,21 @@ func (q *Queue) Freed(workerID string) { otp.Cast(q.ref, freed{workerID}) }
 // Able reports that a worker may get builds again. It never blocks.
 func (q *Queue) Able(workerID string) { otp.Cast(q.ref, able{workerID}) }
 
-// Full reports whether a submit would be refused now, so that its body need not be read. If
-// it can't tell, it returns false, and the submit itself decides. It reads the database
-// before it returns true, because the number in memory may be too high, for example after
-// builds were cancelled.
-func (q *Queue) Full(ctx context.Context) bool {
-	if q.Stats().Pending <= q.cfg.Limit {
-		return false
+// Full returns QueueFull if every submit would be refused now, so that its body need not be read. If
+// it can't tell, it returns nil, and the submit itself decides. It reads the database before it
+// refuses, because the number in memory may be too high, for example after builds were cancelled.
+func (q *Queue) Full(ctx context.Context) error {
+	last, _ := q.Counted()
+	room := store.QueueRoom{Limit: q.cfg.Limit, Pending: q.Stats().Pending, Unmatched: last.Room.Unmatched}
+	if !room.Full() {
+		return nil
 	}
-	now, err := q.db.Recount(ctx, q.cfg.Limit+1, nil, nil)
-	n := 0
-	for _, c := range now.Pending {
-		n += c.N
+	now, err := q.db.Recount(ctx, room.Limit+room.Share()+1, nil, nil)
+	if err != nil {
+		return nil //nolint:nilerr // it can't tell
 	}
-	for _, delayed := range now.Delayed {
-		n += delayed
-	}
-	return err == nil && n > q.cfg.Limit
+	room = now.Room(room.Limit)
+	return room.Admit(false)
 }
 
 // keepPresence sets how often the last contact of workers is written: often enough for the

@@ -356,7 +356,7 @@ func (m *manager) recounted(c *otp.Ctx, r recounted, _ error) (next time.Duratio
 		for _, number := range r.Gone {
 			m.gone(number)
 		}
-		m.pending.recount(r.Pending, r.Delayed, r.seen, m.q.cfg.Limit+1, now)
+		m.pending.recount(r.Recount, r.seen, m.q.cfg.Limit, now)
 		m.learnElsewhere(r)
 		m.outage(c, nil)
 	case isOutage(r.err):

@@ -479,3 +479,30 @@ func TestAQueueThatNobodyUsesIsCountedHalfAsOften(t *testing.T) {
 		require.InDelta(b, 30, counts(time.Minute), 1, "a worker was here")
 	})
 }
+
+// Before a body is read, only what every submit would be refused for is refused.
+func TestFullAgreesWithSubmit(t *testing.T) {
+	t.Parallel()
+	bubble(t, Config{Limit: 10, Recount: time.Hour}, func(b *bench) {
+		pend := func(n, unmatched int) {
+			b.db.set(func(s *fakeStore) { s.unmatched = unmatched })
+			for range n {
+				b.submits(store.NewID(), store.IOS)
+			}
+			synctest.Wait()
+		}
+		require.NoError(b, b.queue.Full(b.Context()))
+		pend(10, 0)
+		require.NoError(b, b.queue.Full(b.Context()), "C17: one more than the limit fits")
+		pend(1, 0)
+		require.Equal(b, &store.Error{
+			Code: store.QueueFull, Message: "Build queue full, try again later", Details: "The queue's limit is 10, and 11 builds wait.", RetryAfter: 5 * time.Second,
+		}, b.queue.Full(b.Context()))
+		pend(0, 5)
+		require.NoError(b, b.queue.Full(b.Context()), "one of these does not count")
+		pend(1, 5)
+		require.Equal(b, store.QueueFull, store.CodeOf(b.queue.Full(b.Context())))
+		b.db.set(func(s *fakeStore) { s.err = store.NewUnavailable("away", nil) })
+		require.NoError(b, b.queue.Full(b.Context()), "it can't tell")
+	})
+}

@@ -313,7 +313,7 @@ var SubmitBuild = declare[SubmitBuildIn, Submitted](builds, APIKey, scopeSubmit,
 	Says:    "The build is queued.",
 	Replies: []Reply{{Status: 200, Says: replayed, Headers: []string{HeaderReplayed}, Sends: Submitted{}}},
 	Summary: "Submit a build",
-	Text:    "The parts may come in any order; they are streamed. A refusal that needs no body is given before it is read (`Expect: 100-continue`). With an `Idempotency-Key` the same content within 24 hours makes one build and gets the first reply, with its status; other content is 422 `idempotency_mismatch`. 409 `idempotency_expired` says that the API key has changed since. 503 `queue_full` leaves nothing behind.",
+	Text:    "The parts may come in any order; they are streamed. A refusal that needs no body is given before it is read (`Expect: 100-continue`). With an `Idempotency-Key` the same content within 24 hours makes one build and gets the first reply, with its status; other content is 422 `idempotency_mismatch`. 409 `idempotency_expired` says that the API key has changed since. 503 `queue_full` leaves nothing behind; its `details` say the limit, how many builds wait, and how many of them no known worker can take: a tenth of the limit is for these.",
 })
 
 // ListBuilds is GET /api/builds.

@@ -13,6 +13,7 @@ import (
 // queueData is the data of the queue's page.
 type queueData struct {
 	All     forecast.Queue
+	Room    store.QueueRoom
 	Fleet   map[int32]forecast.Queue // 0 is All
 	Waiting list[waitingRow]
 	Running list[runningRow]
@@ -62,7 +63,7 @@ func (d *Dashboard) readQueue(ctx context.Context, v *view, waits, runs store.Pa
 		return data, err
 	}
 	running, earlier, err := d.deps.Store.Running(ctx, runs)
-	data.All, data.Fleet = now.All(), now.Fleet
+	data.All, data.Fleet, data.Room = now.All(), now.Fleet, now.Room()
 	data.Waiting = listOf(v, "after", edge.Each(waiting, func(b store.PendingBuild) waitingRow { return waitingRow{b, now.Why(b)} }), next)
 	data.Running = listOf(v, "running", edge.Each(running, func(b store.RunningBuild) runningRow {
 		return runningRow{b, forecast.Run{Elapsed: time.Since(b.StartedAt), Usual: now.Usual[b.Platform]}}

@@ -89,3 +89,14 @@ func TestTheStoryOfABuildThatItsWorkerHasNotBegun(t *testing.T) {
 	}
 	require.Equal(t, "Building", last(store.Build{State: store.Building, WorkerID: "w", StartedAt: now, LastSeenAt: now}).Title)
 }
+
+func TestRoomCountsWhatNoKnownWorkerCanTake(t *testing.T) {
+	t.Parallel()
+	class := func(id int32, require string, known, pending int) Queue {
+		return Queue{FleetSummary: store.FleetSummary{Class: store.Class{ID: id, Platform: store.IOS, Require: store.StoredRequire(require)}, Known: known, Pending: pending}}
+	}
+	r := Reading{Fleet: map[int32]Queue{0: class(0, "", 2, 10), 1: class(1, "", 0, 1), 7: class(7, "gpu", 0, 3), 8: class(8, "xcode", 1, 2), 9: class(9, "pool=a", 0, 4)}}
+	require.Equal(t, store.QueueRoom{Limit: store.DefaultQueueLimit, Pending: 10, Unmatched: 7}, r.Room())
+	r.Limit, r.Fleet[0] = 5, class(0, "", 0, 10)
+	require.Equal(t, store.QueueRoom{Limit: 5, Pending: 10}, r.Room(), "no worker is known")
+}

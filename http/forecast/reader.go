@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -29,12 +30,27 @@ type Reading struct {
 	Fleet map[int32]Queue // by the number of a class; 0 is all
 	Usual map[store.Platform]store.Durations
 	all   *store.Fleet
+	// Limit is the queue limit. Defaults to store.DefaultQueueLimit.
+	Limit int
 	// Ahead is by how much the database's clock is ahead of this machine's.
 	Ahead time.Duration
 }
 
+// Room returns how many builds wait, and how many may.
+func (r *Reading) Room() store.QueueRoom {
+	room := store.QueueRoom{Limit: cmp.Or(r.Limit, store.DefaultQueueLimit), Pending: r.Fleet[0].Pending}
+	for id, q := range r.Fleet {
+		if id != 0 && r.Fleet[0].Known > 0 && q.Unmatched() {
+			room.Unmatched += q.Pending
+		}
+	}
+	return room
+}
+
 // Reader makes forecasts. Its readings are shared by all callers.
 type Reader struct {
+	// Limit is Reading.Limit. It is set before the first use.
+	Limit int
 	store Store
 	now   *edge.Cache[*Reading]
 	usual *edge.Cache[map[store.Platform]store.Durations]
@@ -101,7 +117,7 @@ func (r *Reader) read(ctx context.Context) (*Reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := &Reading{Figures: figures, Fleet: map[int32]Queue{}, Usual: usual, all: all, Ahead: figures.Now.Sub(asked) - time.Since(asked)/2}
+	now := &Reading{Figures: figures, Fleet: map[int32]Queue{}, Usual: usual, all: all, Limit: r.Limit, Ahead: figures.Now.Sub(asked) - time.Since(asked)/2}
 	for _, f := range fleet {
 		now.Fleet[f.Class.ID] = Queue{FleetSummary: f, Usual: usual[f.Class.Platform]}
 	}

@@ -75,6 +75,9 @@ var table = []Group{
 	{"Queue", []Metric{
 		{"takt_queue_classes", Gauge, "Different combinations of platform and requirements among the pending builds, as last counted.", nil, nil},
 		{"takt_queue_pending_builds", Gauge, "Pending builds, as last counted; absent if that was more than 5 s ago.", platform, nil},
+		{"takt_queue_limit", Gauge, "The queue limit: submits are refused while more builds than this are pending.", nil, nil},
+		{"takt_queue_unmatched_builds", Gauge, "Pending builds with requirements that no known worker meets, as last counted; absent if that was more than 5 s ago.", nil, nil},
+		{"takt_queue_full", Gauge, "1 while submits are refused: all of them (full), or those of builds that no known worker can take (unmatched).", reason, nil},
 		{"takt_queue_parked_polls", Gauge, "Polls waiting for a build.", nil, nil},
 		{"takt_queue_waiting_polls", Gauge, "Polls waiting for an assignment transaction.", nil, nil},
 		{"takt_queue_batched_polls", Gauge, "Polls in an assignment transaction.", nil, nil},

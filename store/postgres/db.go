@@ -29,6 +29,7 @@ type DB struct {
 	cause   atomic.Pointer[error] // why there is no pool; nil before the first Drop
 	lost    func(error)           // see OnLost
 	pending pendingHint
+	known   knownFleet
 	head    watermarks
 	classes classes
 }
@@ -44,6 +45,7 @@ func (db *DB) OnLost(f func(error)) { db.lost = f }
 // Use makes pool the current one. The caller still owns it and closes it after Drop.
 func (db *DB) Use(pool *pgxpool.Pool) {
 	db.pending.forget()
+	db.known.forget()
 	db.head.reset()
 	db.pool.Store(pool)
 }

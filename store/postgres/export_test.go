@@ -12,6 +12,9 @@ import (
 // ClaimSQL is claimSQL, for tests of its plans.
 var ClaimSQL = claimSQL
 
+// ForgetWorkers makes submits look at the workers anew.
+func ForgetWorkers(db *DB) { db.known.forget() }
+
 // Waiting returns how many results and heartbeats are in no batch yet.
 func (b *Builds) Waiting() (results, heartbeats int) { return b.endings.Waiting(), b.beats.Waiting() }
 

@@ -2,13 +2,16 @@ package postgres_test
 
 import (
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"takt/migrations"
 	"takt/store"
 	"takt/store/postgres"
 	"takt/store/storetest"
@@ -195,6 +198,62 @@ func TestABuildThatNoWorkerTakesBendsNoTurns(t *testing.T) {
 	require.Equal(t, stuck.ID, jobID(b.worker(labelled("gpu", "1")).poll()), "it kept its place")
 	check()
 	require.Zero(t, b.count(`SELECT count(*) FROM build_classes WHERE NOT served`))
+}
+
+// The same, but the older builds wait for a worker that is only slow.
+func TestASlowClassBendsNoTurns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	check := func() { require.Empty(t, must(b.queue.CheckClasses(t.Context(), 0))(t)) }
+	slow := b.worker(labelled("gpu", "1"))
+	for range 3 {
+		b.build(by("gpu", 0), requires("gpu"))
+	}
+	slow.poll() // it has its one build for hours
+	for range 30 {
+		b.build(by("backlog", 0))
+	}
+	w := b.worker(slots(100))
+	check()
+	got, waits := map[string]int{}, false
+	for range 20 {
+		if !waits {
+			b.build(by("single", 0))
+			waits = true
+		}
+		by := b.find(jobID(w.poll())).Submitter
+		got[by]++
+		waits = waits && by != "single"
+	}
+	require.Equal(t, map[string]int{"backlog": 10, "single": 10}, got)
+
+	// Whoever can take one class can take the other: they share their turns.
+	b.exec(`UPDATE workers SET labels = '{"gpu": "1"}' WHERE id = $1`, w.id)
+	check()
+	require.Zero(t, b.count(`SELECT count(*) FROM build_classes WHERE apart IS NOT NULL`))
+	first := b.count(`SELECT min(position) FROM builds WHERE state = 'pending'`)
+	require.Equal(t, first, b.count(`SELECT queue_position('ios', 0, 'new', '{1}')`))
+}
+
+// Where no class waits apart, positions are those of the function before.
+func TestPositionsAreThoseOfTheFunctionBefore(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	before, err := fs.ReadFile(migrations.Files(), "0034_slow_classes.down.sql")
+	require.NoError(t, err)
+	function, _, _ := strings.Cut(string(before), "ALTER TABLE")
+	b.exec(strings.ReplaceAll(function, "queue_position(", "queue_position_before("))
+	random := rand.New(rand.NewPCG(34, 1))
+	classes := []string{"", "gpu", "pool=a"}
+	for range 60 {
+		b.build(by(string(rune('a'+random.IntN(3))), random.IntN(2)), requires(classes[random.IntN(3)]), on([]store.Platform{store.IOS, store.Android}[random.IntN(2)]))
+		if random.IntN(3) == 0 {
+			b.exec(`UPDATE builds SET state = 'cancelled', completed_at = now() WHERE seq = (SELECT min(seq) FROM builds WHERE state = 'pending')`)
+		}
+		b.exec(`UPDATE build_classes SET served = random() < 0.7, apart = CASE WHEN random() < 0.5 THEN '{}'::int[] END`)
+		require.Zero(t, b.count(`SELECT count(*) FROM unnest('{ios,android}'::text[]) p, unnest('{0,1}'::int[]) n, unnest('{a,new}'::text[]) who, build_classes k
+			WHERE k.platform = p AND queue_position(p, n, who, ARRAY[k.id]) <> queue_position_before(p, n, who, ARRAY[k.id])`))
+	}
 }
 
 func TestParallelSubmitsOfOneKeyGetNoMoreTurns(t *testing.T) {

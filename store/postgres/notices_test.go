@@ -129,6 +129,12 @@ func TestNoticesOfEachEvent(t *testing.T) {
 			seen[step.event] = true
 		}
 	}
+	require.NoError(t, postgres.NewQueue(db.DB, postgres.QueueConfig{}).NoteFull(ctx, store.QueueRoom{Limit: 1, Pending: 2}))
+	events, data := taken()
+	require.Equal(t, map[string][]string{"all": {"queue.full"}}, events, "it has no platform and no labels")
+	require.Equal(t, examples["queue.full"], keysOf(t, data["queue.full"]))
+	delete(examples, "queue.full")
+	seen["queue.full"] = true
 	require.ElementsMatch(t, store.NoticeEvents(), slices.Collect(maps.Keys(seen)))
 	require.Empty(t, examples)
 }

@@ -63,7 +63,8 @@ WHERE n.n > 0`
 
 // sqlDelayed counts the builds that wait for their retry.
 const sqlDelayed = `/* delayed */
-SELECT b.platform, count(*)::int FROM build_inputs i JOIN builds b ON b.seq = i.build WHERE i.due_at IS NOT NULL AND b.state = 'pending' GROUP BY 1`
+SELECT k.id, k.platform, k.require, count(*)::int FROM build_inputs i JOIN builds b ON b.seq = i.build JOIN build_classes k ON k.id = i.home_class
+WHERE i.due_at IS NOT NULL AND b.state = 'pending' GROUP BY k.id`
 
 // sqlInstallation returns the installation's id and the database's time.
 const sqlInstallation = `/* installation */ SELECT value #>> '{}', clock_timestamp() FROM settings WHERE key = 'installation'`
@@ -97,13 +98,9 @@ func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSess
 	batch := &pgx.Batch{}
 	batch.Queue(sqlPending, limit, below, ids).Query(func(rows pgx.Rows) error { return addPending(rows, limit, found) })
 	r.Delayed = map[store.Platform]int{}
-	batch.Queue(sqlDelayed).Query(func(rows pgx.Rows) error {
-		var p store.Platform
-		var n int
-		_, err := pgx.ForEachRow(rows, []any{&p, &n}, func() error {
-			r.Delayed[p] = n
-			return nil
-		})
+	var delayed []store.ClassCount
+	batch.Queue(sqlDelayed).Query(func(rows pgx.Rows) (err error) {
+		delayed, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.ClassCount])
 		return err
 	})
 	batch.Queue(sqlInstallation).QueryRow(func(row pgx.Row) error { return row.Scan(&r.Installation, &r.Now) })
@@ -122,7 +119,17 @@ func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSess
 		r.Pending = append(r.Pending, c.ClassCount)
 	}
 	slices.SortFunc(r.Pending, func(a, b store.ClassCount) int { return cmp.Compare(a.ID, b.ID) })
-	return r, nil
+	for _, c := range delayed {
+		r.Delayed[c.Platform] += c.N
+	}
+	counts := slices.Concat(r.Pending, delayed)
+	if slices.ContainsFunc(counts, func(c store.ClassCount) bool { return len(c.Require) > 0 }) {
+		err = q.db.read("reading the known workers").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+			r.Unmatched, err = q.db.known.unmatched(ctx, c, counts)
+			return err
+		})
+	}
+	return r, err
 }
 
 // sqlElsewhere finds workers that have a free slot and whose polls wait, as far as their rows say:

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"math/big"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,13 +16,20 @@ const (
 	// sqlKnownWorkers lists the combinations of platforms and labels among known workers, and
 	// whether workers with each get builds.
 	sqlKnownWorkers = `/* known_workers */
-SELECT DISTINCT platforms, labels, ` + servedState + ` IN ('idle', 'building') FROM workers w WHERE left_at IS NULL OR left_at < last_seen_at`
+SELECT DISTINCT platforms, labels, ` + servedState + ` IN ('idle', 'building') FROM workers w WHERE ` + knownWorker
+
+	// knownWorker is true from a worker's registration until it unregisters.
+	knownWorker = `(left_at IS NULL OR left_at < last_seen_at)`
 
 	// sqlMarkClasses records that no known worker can take builds of the classes $1, and since
-	// when, and that no worker gets builds of the classes $2. It clears both of all others.
+	// when, that no worker gets builds of the classes $2, and that from each of the classes $3 the one
+	// of $4 waits apart. It clears that of all others.
 	sqlMarkClasses = `/* mark_classes */
-UPDATE build_classes SET unmatched_since = CASE WHEN id = ANY ($1) THEN coalesce(unmatched_since, now()) END, served = id <> ALL ($2)
-WHERE (id = ANY ($1)) <> (unmatched_since IS NOT NULL) OR (id <> ALL ($2)) <> served`
+UPDATE build_classes k SET unmatched_since = CASE WHEN k.id = ANY ($1) THEN coalesce(k.unmatched_since, now()) END, served = k.id <> ALL ($2), apart = a.others
+FROM build_classes o LEFT JOIN (
+	SELECT class, array_agg(other ORDER BY other) AS others FROM unnest($3::int[], $4::int[]) AS a(class, other) GROUP BY 1
+) a ON a.class = o.id
+WHERE o.id = k.id AND ((k.id = ANY ($1)) <> (k.unmatched_since IS NOT NULL) OR (k.id <> ALL ($2)) <> k.served OR k.apart IS DISTINCT FROM a.others)`
 
 	// sqlFailUnmatched fails up to $1 builds that no known worker could take for longer than
 	// $2 while they were pending.
@@ -47,7 +55,7 @@ SELECT id, platform, class, submitted_at FROM b`
 	maxUnmatched = 1000
 )
 
-// CheckClasses records which classes with pending builds have no worker. If limit is not 0,
+// CheckClasses records which classes with pending builds have no worker, and which wait apart. If limit is not 0,
 // it fails up to 1000 builds that no known worker could take for longer than limit, and
 // returns them. A worker is known from its registration until it unregisters or is deleted.
 // While another controller does the same or sweeps, CheckClasses does nothing.
@@ -61,11 +69,11 @@ func (q *Queue) CheckClasses(ctx context.Context, limit time.Duration) (failed [
 		if err != nil {
 			return err
 		}
-		unmatched, unserved, err := withoutWorkers(ctx, tx, waiting)
+		m, err := judgeClasses(ctx, tx, waiting)
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, sqlMarkClasses, unmatched, unserved); err != nil || limit == 0 || len(unmatched) == 0 {
+		if _, err := tx.Exec(ctx, sqlMarkClasses, m.unmatched, m.unserved, m.from, m.apart); err != nil || limit == 0 || len(m.unmatched) == 0 {
 			return err
 		}
 		failed, err = collect(ctx, tx, func(row pgx.CollectableRow) (b store.BuildRef, err error) {
@@ -76,12 +84,16 @@ func (q *Queue) CheckClasses(ctx context.Context, limit time.Duration) (failed [
 	return failed, err
 }
 
-// withoutWorkers returns which of the waiting classes no known worker can take, and which of
-// them no worker gets builds of now.
-func withoutWorkers(ctx context.Context, tx pgx.Tx, waiting []store.Class) (unmatched, unserved []int32, err error) {
-	unmatched, unserved = []int32{}, []int32{}
+// classMarks are what sqlMarkClasses records: the numbers of classes that no known worker can take, and
+// of those of which no worker gets builds now; and for each i that builds of apart[i] may wait while
+// those of from[i] are handed out, because some worker gets builds of the latter only.
+type classMarks struct{ unmatched, unserved, from, apart []int32 }
+
+// judgeClasses judges the classes of pending builds by the workers.
+func judgeClasses(ctx context.Context, tx pgx.Tx, waiting []store.Class) (m classMarks, err error) {
+	m = classMarks{[]int32{}, []int32{}, []int32{}, []int32{}}
 	if len(waiting) == 0 {
-		return unmatched, unserved, nil
+		return m, nil
 	}
 	type kind struct {
 		store.WorkerSession
@@ -90,19 +102,30 @@ func withoutWorkers(ctx context.Context, tx pgx.Tx, waiting []store.Class) (unma
 	workers, err := collect(ctx, tx, func(row pgx.CollectableRow) (w kind, err error) {
 		return w, row.Scan(&w.Platforms, &w.Labels, &w.able)
 	}, sqlKnownWorkers)
+	serve := make([]big.Int, len(waiting)) // a bit for each kind of worker that gets builds of the class
 	for i := range waiting {
-		known, served := false, false
+		known := false
 		for j := range workers {
 			if workers[j].Takes(&waiting[i]) {
-				known, served = true, served || workers[j].able
+				if known = true; workers[j].able {
+					serve[i].SetBit(&serve[i], j, 1)
+				}
 			}
 		}
 		if !known {
-			unmatched = append(unmatched, waiting[i].ID)
+			m.unmatched = append(m.unmatched, waiting[i].ID)
 		}
-		if !served {
-			unserved = append(unserved, waiting[i].ID)
+		if serve[i].Sign() == 0 {
+			m.unserved = append(m.unserved, waiting[i].ID)
 		}
 	}
-	return unmatched, unserved, err
+	only := new(big.Int)
+	for i := range waiting {
+		for j := range waiting { // which is served too, only by fewer
+			if serve[j].Sign() != 0 && waiting[i].Platform == waiting[j].Platform && only.AndNot(&serve[i], &serve[j]).Sign() != 0 {
+				m.from, m.apart = append(m.from, waiting[i].ID), append(m.apart, waiting[j].ID)
+			}
+		}
+	}
+	return m, err
 }

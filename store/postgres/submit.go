@@ -105,13 +105,13 @@ func together[T any](span string, some []T, request func(T) trace.SpanContext, d
 	return err
 }
 
-// insert adds builds in one transaction. It counts the queue unless the limit is far
-// away. A count is exact as far as this controller is concerned: it adds no other build
-// meanwhile. Other controllers that are far from the limit, as they last counted it, may
-// add builds meanwhile, for hintAge at most.
+// insert adds builds in one transaction. It counts the queue unless the limit is far away and known
+// workers take the builds. A count is exact as far as this controller is concerned: it adds no
+// other build meanwhile. Other controllers that are far from the limit, as they last counted it,
+// may add builds meanwhile, for hintAge at most.
 func (b *Builds) insert(ctx context.Context, op operation, all []*addition) error {
 	hint := &b.db.pending
-	if hint.reserve(len(all), b.cfg.QueueLimit) {
+	if b.db.known.takes(all) && hint.reserve(len(all), b.cfg.QueueLimit) {
 		err := b.insertIn(ctx, op, all, false)
 		hint.release(len(all), !isCertain(err))
 		return err
@@ -124,26 +124,21 @@ func (b *Builds) insert(ctx context.Context, op operation, all []*addition) erro
 // insertIn is insert's transaction. Builds for which there is no room get QueueFull.
 func (b *Builds) insertIn(ctx context.Context, op operation, all []*addition, count bool) error {
 	return op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		room := len(all)
+		for _, a := range all {
+			if a.err = nil; a.unnumbered {
+				a.class.ID = 0
+			}
+		}
 		if count {
-			var err error
-			if room, err = b.countRoom(ctx, tx, len(all)); err != nil {
+			if err := b.admit(ctx, tx, all); err != nil {
 				return err
 			}
 		}
-		for i, a := range all {
-			if a.unnumbered {
-				a.class.ID = 0
-			}
-			if a.err = nil; i >= room {
-				a.err = store.ErrQueueFull()
-			}
-		}
 		refused := func(a *addition) bool { return a.err != nil }
-		if err := limitKeys(ctx, tx, all[:room]); err != nil {
+		if err := limitKeys(ctx, tx, all); err != nil {
 			return err
 		}
-		all := slices.DeleteFunc(slices.Clone(all[:room]), refused)
+		all := slices.DeleteFunc(slices.Clone(all), refused)
 		if err := limitClasses(ctx, tx, all); err != nil {
 			return err
 		}
@@ -283,26 +278,6 @@ func retryWaits(ctx context.Context, q querier, of string) error {
 // RetryWaits returns RetryWaiting if a retry of the build would be refused now.
 func (b *Builds) RetryWaits(ctx context.Context, id string) error {
 	return b.db.read("looking for a retry of build "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error { return retryWaits(ctx, c, id) })
-}
-
-const sqlHoldLimit = `/* hold_limit */ SELECT pg_advisory_xact_lock($1)`
-
-// sqlCountPending counts up to $1 pending builds.
-const sqlCountPending = `/* count_pending */ SELECT count(*) FROM (SELECT 1 FROM builds WHERE state = 'pending' LIMIT $1) p`
-
-// countRoom counts under the lock and returns for how many of n builds there is room. The
-// last one is that which makes more than the limit.
-func (b *Builds) countRoom(ctx context.Context, tx pgx.Tx, n int) (room int, err error) {
-	if _, err := tx.Exec(ctx, sqlHoldLimit, int64(limitKey)); err != nil {
-		return 0, err
-	}
-	var pending int
-	if err := tx.QueryRow(ctx, sqlCountPending, b.cfg.QueueLimit+1).Scan(&pending); err != nil {
-		return 0, err
-	}
-	room = min(b.cfg.QueueLimit+1-pending, n)
-	b.db.pending.counted(pending + room) // includes these builds; too many if their insert fails
-	return room, nil
 }
 
 // sqlInsertBuilds adds builds, their files, their labels (NULL for none) and their first

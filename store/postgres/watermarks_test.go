@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"takt/store"
 )
 
 // marksAt returns marks, and their clock.
@@ -174,4 +176,20 @@ func TestPendingHint(t *testing.T) {
 	h.counted(0)
 	h.forget()
 	require.False(t, h.reserve(1, 1000), "builds came back")
+}
+
+func TestSubmitsThatKnownWorkersTakeNeedNoCount(t *testing.T) {
+	t.Parallel()
+	of := func(id int32, require string) *addition {
+		return &addition{class: store.Class{ID: id, Platform: store.IOS, Require: store.StoredRequire(require)}}
+	}
+	var k knownFleet
+	require.True(t, k.takes([]*addition{of(1, ""), of(0, "")}), "those of a platform are never unmatched")
+	require.False(t, k.takes([]*addition{of(7, "gpu")}), "nothing is known")
+	k.fleet, k.at = store.NewFleet([]store.FleetGroup{{Labels: store.Labels{"gpu": "1"}, N: 1}}), time.Now().Add(time.Hour)
+	require.True(t, k.takes([]*addition{of(1, ""), of(7, "gpu")}))
+	require.False(t, k.takes([]*addition{of(7, "gpu"), of(8, "xcode")}))
+	require.False(t, k.takes([]*addition{of(0, "gpu")}), "the first of its class is counted")
+	k.at = time.Now().Add(-hintAge)
+	require.False(t, k.takes([]*addition{of(7, "gpu")}), "too old")
 }

@@ -61,7 +61,7 @@ func boards() []board {
 			{"Latency of storage, p99", "s", "{{operation}} {{kind}}", quantile("0.99", "takt_storage_duration_seconds", "operation, kind")},
 		}},
 		{"queue", "takt: queue and waiting", [][]string{
-			{"Builds that wait", "short", "{{platform}}", gaugeBy("takt_queue_pending_builds", "platform")},
+			{"Builds that wait", "short", "{{platform}}", gaugeBy("takt_queue_pending_builds", "platform"), "no known worker can take them", "max(takt_queue_unmatched_builds)"},
 			{"Submitted", "ops", "{{platform}}", rateBy("takt_builds_submitted_total", "platform")},
 			{
 				"From submit to hand-out", "s", "{{platform}} priority {{priority}} p50", quantile("0.5", "takt_build_wait_seconds", "platform, priority"),

@@ -72,6 +72,7 @@ func (c *controller) openBuilds(p *parts) error {
 		workers.ReadySince = c.tree.ReadySince
 		web.Builds, web.Workers, web.Files, web.Tokens = builds, workers, c.files, tokens
 		web.Forecast = forecast.NewReader(postgres.NewDashboard(p.db))
+		web.Forecast.Limit = cfg.QueueLimit
 		web.Queue, web.Heartbeat = c.tree.Queue, c.tree.Monitor
 	})
 	return nil

@@ -1,0 +1,65 @@
+-- The classes that wait apart from this one: some worker gets builds of this class and none of theirs,
+-- so these are handed out while theirs may wait for long. NULL: none is known. The heartbeat monitor
+-- keeps it while builds of the class are pending.
+ALTER TABLE build_classes ADD COLUMN IF NOT EXISTS apart integer[];
+
+-- queue_position returns the position of the next build of a submitter: of start-time fair
+-- queueing. While nothing is pending it is behind every position that can have been issued, so a
+-- build that is requeued later keeps its place before the builds that come then. Of the other classes
+-- those do not count that no worker serves, or that wait apart: their first builds stay where they
+-- are, and every submitter without pending builds would start before the backlog of the others. Until
+-- the end of the transaction it keeps the submitter's other transactions from reading the same last
+-- position, because they would get one place for many builds. It is volatile: a query that
+-- begins after the lock sees what was committed before.
+CREATE OR REPLACE FUNCTION queue_position(in_platform text, in_priority integer, who text, in_classes integer[]) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    low    bigint := (10 - in_priority)::bigint << 55;
+    high   bigint := (11 - in_priority)::bigint << 55;
+    last   bigint;
+    first  bigint;
+    head   integer;
+    own    integer;
+    mine   integer[];
+    others integer[];
+    counts boolean;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('takt queue ' || in_priority || in_platform || ' ' || who, 0));
+    -- The first of all is most often the first of those that count.
+    SELECT b.position, b.class INTO first, head
+    FROM builds b WHERE b.state = 'pending' AND b.position >= low AND b.position < high ORDER BY b.position, b.seq LIMIT 1;
+    counts := head = ANY (in_classes);
+    IF first IS NOT NULL AND counts IS NOT TRUE THEN
+        FOREACH own IN ARRAY in_classes LOOP -- what waits apart from all of them
+            SELECT coalesce(k.apart, '{}') INTO mine FROM build_classes k WHERE k.id = own;
+            others := CASE WHEN others IS NULL THEN mine ELSE ARRAY(SELECT unnest(others) INTERSECT SELECT unnest(mine)) END;
+            EXIT WHEN others = '{}';
+        END LOOP;
+        SELECT k.platform = in_platform AND k.served AND k.id <> ALL (others) INTO counts FROM build_classes k WHERE k.id = head;
+    END IF;
+    IF first IS NOT NULL AND counts IS NOT TRUE THEN
+        -- The first position of each class of the platform, one look-up for each class.
+        WITH RECURSIVE c AS (
+            (SELECT b.class FROM builds b WHERE b.state = 'pending' AND b.class > 0 ORDER BY b.class LIMIT 1)
+            UNION ALL
+            SELECT (SELECT b.class FROM builds b WHERE b.state = 'pending' AND b.class > 0 AND b.class > c.class ORDER BY b.class LIMIT 1) FROM c WHERE c.class IS NOT NULL
+        )
+        SELECT coalesce(
+            min(f.position) FILTER (WHERE k.id = ANY (in_classes) OR k.served AND k.id <> ALL (others)),
+            min(f.position) FILTER (WHERE k.served), min(f.position)
+        ) INTO first
+        FROM c JOIN build_classes k ON k.id = c.class AND k.platform = in_platform CROSS JOIN LATERAL (
+            SELECT b.position FROM builds b WHERE b.state = 'pending' AND b.class > 0 AND b.class = c.class AND b.position >= low AND b.position < high
+            ORDER BY b.class, b.position LIMIT 1
+        ) f;
+    END IF;
+    IF first IS NULL THEN
+        RETURN low + 65536 * (SELECT last_value + 1 FROM builds_seq_seq);
+    END IF;
+    SELECT position INTO last FROM builds
+    WHERE state = 'pending' AND attempt >= 0 AND coalesce(submitter, '') = who AND platform = in_platform AND position >= low AND position < high
+    ORDER BY position DESC LIMIT 1;
+    IF last IS NULL THEN
+        RETURN first;
+    END IF;
+    RETURN greatest(first, last + queue_cost(who));
+END $$;
