@@ -53,7 +53,7 @@ func (d *Dashboard) frame(ctx context.Context, s *screen, open []string) {
 	s.Now = d.situationNow(ctx)
 	unused := map[string]bool{"throttle": !s.Now.Throttled, "deployments": !s.Now.Deployed}
 	for _, p := range d.pages {
-		if p.Key != "" && slices.Contains(open, p.Path) && (!unused[p.name] || len(d.services) > 0 || s.Now.Now.IsZero()) {
+		if p.Key != "" && slices.Contains(open, p.Path) && (!unused[p.name] || d.chosen || s.Now.Now.IsZero()) {
 			s.Nav = append(s.Nav, p)
 		}
 	}
