@@ -24,9 +24,9 @@ func (s FleetSummary) Presence() string {
 	if s.Online == 1 {
 		text = "1 worker online"
 	}
-	switch {
-	case s.Able == s.Online:
-	case s.Able == 1:
+	switch s.Able {
+	case s.Online:
+	case 1:
 		text += ", 1 gets builds"
 	default:
 		text += ", " + strconv.Itoa(s.Able) + " get builds"
