@@ -7,26 +7,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/http/api"
-	"takt/http/edge"
-	"takt/http/forecast"
-	"takt/store"
+	"takt/http/attention"
 )
 
 // Services that nobody has used or chosen have no link, although they run by default.
 func TestServicesHaveALinkOnceTheyAreUsedOrChosen(t *testing.T) {
 	t.Parallel()
-	links := func(chosen, used bool, read time.Time) []string {
-		d := &Dashboard{services: []string{api.ServiceBuilds, api.ServiceThrottle, api.ServiceDeployments}, chosen: chosen, situation: edge.NewCache[*situation](forecast.Age)}
-		d.deps.History = NewHistory(nil, nil)
-		d.deps.Ready = func() bool { return false } // then it is the last one
-		d.deps.Tree = func(bool) api.TreeNode { return api.TreeNode{Status: "running"} }
-		d.last.Figures = store.Figures{Now: read, Throttled: used, Deployed: used}
-		d.pages = d.allPages()
-		var s screen
-		d.frame(t.Context(), &s, []string{"/overview", "/throttle", "/deployments"})
-		return edge.Each(s.Nav, func(p *page) string { return p.Path })
+	links := func(chosen, used bool, read time.Time) (names []string) {
+		d := &Dashboard{services: []string{api.ServiceBuilds, api.ServiceThrottle, api.ServiceDeployments}, chosen: chosen}
+		now := &attention.Situation{}
+		now.Now, now.Throttled, now.Deployed = read, used, used
+		for _, name := range []string{"overview", "throttle", "deployments"} {
+			if d.links(&page{name: name}, now) {
+				names = append(names, name)
+			}
+		}
+		return names
 	}
-	all := []string{"/overview", "/throttle", "/deployments"}
+	all := []string{"overview", "throttle", "deployments"}
 	require.Equal(t, all[:1], links(false, false, time.Now()))
 	require.Equal(t, all, links(false, true, time.Now()))
 	require.Equal(t, all, links(true, false, time.Now()))
