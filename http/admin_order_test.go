@@ -226,13 +226,19 @@ func TestOrdersAreCarriedOutAndWrittenDown(t *testing.T) {
 	r := ask("POST", "/admin/tree/takt/database/pool/restart?timeout=5s", why)
 	require.Equal(t, 200, r.status, r.body)
 	require.Equal(t, "pool", decode[api.TreeNode](t, r).ID)
+	p.after = func(n *api.TreeNode) { n.Status = "terminated" }
 	r = ask("POST", "/admin/tree/heijunka/a/terminate", why)
 	require.Equal(t, 200, r.status, r.body)
-	p.set("takt/heijunka/a", func(n *api.TreeNode) { n.Status = "terminated" })
+	stopped := decode[api.TreeNode](t, ask("GET", "/admin/tree/heijunka/a", "")).Terminated
+	require.Equal(t, []string{"admin@127.0.0.1", "it is stuck"}, []string{stopped.By, stopped.Reason})
+	require.WithinDuration(t, time.Now(), stopped.At.Time(), waitFor)
 	p.after = func(n *api.TreeNode) { n.Status = "running" }
 	r = ask("POST", "/admin/tree/takt/heijunka/a/start", why)
 	require.Equal(t, 200, r.status, r.body)
 	require.Equal(t, []string{"restart takt/database/pool", "terminate takt/heijunka/a", "start takt/heijunka/a"}, p.orders)
+	p.set("takt/heijunka/a", func(n *api.TreeNode) { n.Status = "terminated" })
+	require.Nil(t, decode[api.TreeNode](t, ask("GET", "/admin/tree/heijunka/a", "")).Terminated, "not by that order")
+	p.set("takt/heijunka/a", func(n *api.TreeNode) { n.Status = "running" })
 
 	r = ask("GET", "/admin/audit", "")
 	require.Equal(t, 200, r.status)

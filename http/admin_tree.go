@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -27,7 +28,39 @@ type tree struct {
 	edge     *edge.Server
 	audit    *audit
 	operator Operator
-	describe func(all bool) api.TreeNode
+	snapshot func(all bool) api.TreeNode
+
+	mu      sync.Mutex
+	stopped map[string]*api.Termination // by path; guarded by mu
+}
+
+func newTree(s *edge.Server, a *audit, operator Operator, snapshot func(all bool) api.TreeNode) *tree {
+	return &tree{edge: s, audit: a, operator: operator, snapshot: snapshot, stopped: map[string]*api.Termination{}}
+}
+
+// describe returns the tree, with who terminated what. Memory knows it while the database, and the
+// audit with it, may be what is terminated.
+func (h *tree) describe(all bool) api.TreeNode {
+	h.mu.Lock() // an older snapshot could show what was terminated meanwhile as running
+	defer h.mu.Unlock()
+	root := h.snapshot(all)
+	for path, by := range h.stopped {
+		switch node := findNode(&root, path); {
+		case node == nil: // its supervisor is stopped, too
+		case node.Status == "terminated":
+			node.Terminated = by
+		case node.Status == "running":
+			delete(h.stopped, path)
+		}
+	}
+	return root
+}
+
+// remember keeps who has terminated a process.
+func (h *tree) remember(path string, e *store.AuditEntry) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopped[path] = &api.Termination{By: e.Actor, At: *api.NewMillis(e.At), Reason: e.Reason}
 }
 
 func (h *tree) routes() []edge.Route {
@@ -94,6 +127,9 @@ func (h *tree) give(ctx context.Context, r api.Request, accepted func(shown api.
 	done := make(chan error, 1)
 	h.audit.background(func(ctx context.Context) {
 		err := h.carryOut(ctx, o, p)
+		if o.action == terminate && (err == nil || store.CodeOf(err) == store.Timeout) { // then it goes on
+			h.remember(p.node.Path, e)
+		}
 		written := h.audit.conclude(ctx, e, err)
 		done <- err
 		if !written {

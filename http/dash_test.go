@@ -272,6 +272,42 @@ func TestDashboardSaysWhatIsStillStarting(t *testing.T) {
 	require.Contains(t, done(), "2 processes need attention: ")
 }
 
+// A process that was terminated says who did it, when and why, those above it are not well, and
+// those that wait for it are not as many problems.
+func TestDashboardSaysWhoTerminatedAProcess(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, adminKey)
+	d.tree.after = func(n *api.TreeNode) { n.Status = "terminated" }
+	require.Equal(t, 303, d.act("/tree/heijunka/a/terminate", "reason=it+leaks").status)
+	d.tree.set("takt/heijunka/b", func(n *api.TreeNode) { n.Status = "suspended" })
+	page := d.get("/tree").body
+	require.Regexp(t, `<b>a</b> <span class="badge terminated">terminated</span> <span class="error"><time [^>]*>just now</time> by tester \(admin\)@127.0.0.1: it leaks</span>\s*<span class="figures"><span title="restarts">`, page, "and it has no uptime")
+	require.Contains(t, page, `<b>heijunka</b> <span class="badge degraded">running</span> <small>1 terminated, 1 suspended below</small>`)
+	require.Contains(t, page, `<b>database</b> <span class="badge running">running</span>`)
+	require.Contains(t, page, "1 process needs attention: takt/heijunka/a is terminated. 1 other process waits for that, suspended.")
+	reader := d.login(apiKey, "reader", nil)
+	d.cookie, _, _ = strings.Cut(reader.header.Get("Set-Cookie"), ";")
+	require.Regexp(t, `just now</time> by an operator</span>`, d.get("/tree").body, "the audit is for operators")
+	d.tree.set("takt/heijunka/a", func(n *api.TreeNode) { n.Status = "restarting" })
+	require.NotContains(t, d.get("/tree").body, "by an operator")
+}
+
+// A build without plots says why: they are in memory.
+func TestDashboardSaysWhyPlotsAreLost(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, apiKey)
+	s, w := d.assigned()
+	require.Contains(t, d.get("/builds/"+s.ID).body, "No machine metrics for this build.")
+	require.Equal(t, 200, d.finish(s.ID, w.ID, "app").status)
+	set := func(sql string) string {
+		_, err := d.pool.Exec(t.Context(), `UPDATE builds SET `+sql)
+		require.NoError(t, err)
+		return d.get("/builds/" + s.ID).body
+	}
+	require.Contains(t, set(`completed_at = now() - interval '61 min'`), "Not kept: machine metrics are kept for an hour.")
+	require.Regexp(t, `Not kept: takt was restarted at <time [^>]*>\d\d:\d\d:\d\d UTC</time>, and`, set(`started_at = started_at - interval '1 hour'`))
+}
+
 func TestDashboardPagesLoadNothingFromElsewhere(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
@@ -334,6 +370,11 @@ func TestDashboardShowsASuspectAndRetriesWhatFailedThere(t *testing.T) {
 		require.Contains(t, page, "Drain", path)
 	}
 	require.Contains(t, d.get("/builds").body, "suspect worker")
+	require.Contains(t, d.get("/overview").body, `<td data-label="Worker"><a href="/fleet/`+w.ID+`">w</a></td><td data-label="Ended">`, "where what ended has run")
+	require.Contains(t, d.get("/fleet?state=suspect&sort=name").body, `<td data-label="Success" class="num">0 %`, "one failure is no reason for alarm")
+	_, err = d.pool.Exec(t.Context(), `UPDATE workers SET failed = 14, completed = 1`)
+	require.NoError(t, err)
+	require.Contains(t, d.get("/fleet?state=suspect&sort=seen").body, `<td data-label="Success" class="num bad">7 % <small>of 15`)
 	require.Contains(t, d.get("/builds/"+s.ID).body, "It failed on a suspect worker")
 	require.NotContains(t, d.get("/builds/"+other.ID).body, "a suspect worker")
 	shown := d.worker(w.ID)
@@ -644,7 +685,8 @@ func TestDashboardOverviewOutlivesTheDatabase(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(d.get("/overview").body, `data-kind="database"`) }, waitFor, tick)
 	r = d.get("/overview")
 	require.Equal(t, 200, r.status)
-	require.Regexp(t, `The database is unavailable\..* This page shows data from <time`, r.body)
+	require.Regexp(t, `The lists and numbers were read <time`, r.body)
+	require.Equal(t, 1, strings.Count(r.body, "is lost.</b>")+strings.Count(r.body, "The database is unavailable"), "once")
 	require.Contains(t, r.body, `href="/fleet/`+w.ID+`"`, "as it was known last")
 	require.Contains(t, r.body, "<title>(1 problem) Overview · takt</title>")
 	require.Contains(t, r.body, "icon-bad.svg")

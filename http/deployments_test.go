@@ -235,7 +235,7 @@ func TestOwnCredentialNeedsTheAdminKeyAndIsAudited(t *testing.T) {
 	var lines []string
 	details := ""
 	for _, e := range entries {
-		if e.Action == "show wrong key" {
+		if e.Action == store.WrongKey {
 			continue
 		}
 		details += string(e.Detail)

@@ -15,6 +15,7 @@ import (
 
 	"takt/http/api"
 	"takt/http/edge"
+	"takt/http/forecast"
 	"takt/store"
 )
 
@@ -32,6 +33,7 @@ const statsAge = 10 * time.Second
 type figures struct {
 	edge   *edge.Server
 	builds Builds
+	now    *forecast.Reader
 	stats  *edge.Cache[*api.Stats] // the Stats are never changed
 }
 
@@ -48,7 +50,14 @@ func (h *figures) routes() []edge.Route {
 
 func (h *figures) statistics(ctx context.Context, _ api.None) (api.Statistics, error) {
 	t, err := h.builds.Totals(ctx)
-	return api.NewStatistics(t), err
+	if err != nil {
+		return api.Statistics{}, err
+	}
+	var now *forecast.Reading
+	if h.now != nil {
+		now, err = h.now.Now(ctx)
+	}
+	return api.NewStatistics(t, now.Recent()), err
 }
 
 func (h *figures) public(ctx context.Context, c echo.Context, _ api.None) (any, error) {

@@ -23,7 +23,7 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	diagnostics := &diagnostics{sh, d.Workers, d.Files, d.Queue, d.Publish}
 	throttle := &throttle{sh, cfg, audit, d.Throttle, d.ThrottleStore, d.OAuth}
 	events := &events{sh, s.ring}
-	figures := &figures{sh, d.Builds, edge.NewCache[*api.Stats](statsAge)}
+	figures := &figures{sh, d.Builds, d.Forecast, edge.NewCache[*api.Stats](statsAge)}
 	health := &health{sh, new(singleflight.Group), d.Builds, d.Queue, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics, cfg}
 	deployments := &deployments{sh, audit, d.Deployments, d.DeploymentStore, s.changed}
 	timeouts := &timeouts{sh, audit, d.Heartbeat}

@@ -52,7 +52,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		},
 	}, cfg.Config)
 	s.audit = &audit{s.Server, s.Keys, deps.Audit, deps.Background, deps.Auditor, deps.Repair}
-	s.tree = &tree{s.Server, s.audit, deps.Operator, deps.Tree}
+	s.tree = newTree(s.Server, s.audit, deps.Operator, deps.Tree)
 	if cfg.runs(api.ServiceBuilds) {
 		s.parked = s.Metrics().Gauge("takt_http_polls_parked").WithLabelValues()
 	} else {
@@ -66,6 +66,9 @@ func New(deps Deps, cfg Config) (*Server, error) {
 func (s *Server) Audited(ctx context.Context, action, target, reason string, detail map[string]any, act func(ctx context.Context) error) error {
 	return s.audit.do(ctx, entry{action, target, reason, detail}, act)
 }
+
+// Tree returns the supervision tree; all lists the children of dynamic supervisors, too.
+func (s *Server) Tree(all bool) api.TreeNode { return s.tree.describe(all) }
 
 // Order carries out the order to the tree that r asks for, as POST /admin/tree/* does. accepted
 // answers before an order that stops this server; others return the node.

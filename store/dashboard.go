@@ -50,10 +50,10 @@ type WorkerFilter struct {
 // the number 0 it counts all workers and all builds.
 type FleetSummary struct {
 	Class Class
-	// Known counts the workers that have not unregistered. Able ones are online and get
-	// builds. Leaving, Draining, Critical, Quarantined and Suspect ones are online and get none, or a
-	// trial now and then. Silent ones do not poll.
-	Known, Able, Leaving, Draining, Critical, Quarantined, Suspect, Silent int
+	// Known counts the workers that have not unregistered, Online those that were seen within two
+	// minutes, as nodesOnline of the public statistics does. Able ones get builds. Leaving, Draining,
+	// Critical, Quarantined and Suspect ones poll and get none, or a trial now and then. Silent ones do not poll.
+	Known, Online, Able, Leaving, Draining, Critical, Quarantined, Suspect, Silent int
 	// Slots and Held are the sums over able workers. Free are the slots without a build of
 	// those that poll.
 	Slots, Held, Free int
@@ -86,6 +86,9 @@ type Figures struct {
 	Throttled, Deployed bool
 	Running             []HeldBuild
 }
+
+// ManyFailed reports whether so many of the builds that ended have failed that somebody should look.
+func ManyFailed(failed, ended int) bool { return failed > 2 && failed*4 >= ended }
 
 // HeldBuild is a build that a worker holds, with what decides who gets its slot next.
 type HeldBuild struct {

@@ -108,6 +108,9 @@ type WorkerUpdate struct {
 	Step Step `json:"-"`
 }
 
+// WrongKey is the action of audit entries about clients that sent a wrong key.
+const WrongKey = "wrong key"
+
 // AuditEntry is one action of an operator.
 type AuditEntry struct {
 	ID int64

@@ -2,6 +2,7 @@ package store
 
 import (
 	"slices"
+	"strconv"
 	"sync"
 )
 
@@ -11,10 +12,26 @@ type FleetGroup struct {
 	Platforms  []Platform
 	Labels     Labels
 	State      string
-	N          int
+	N, Online  int
 	Slots      int
 	Held, Free int
 	Name       string
+}
+
+// Presence says how many workers are online, and how many of them get builds unless all do.
+func (s FleetSummary) Presence() string {
+	text := strconv.Itoa(s.Online) + " workers online"
+	if s.Online == 1 {
+		text = "1 worker online"
+	}
+	switch s.Able {
+	case s.Online:
+	case 1:
+		text += ", 1 gets builds"
+	default:
+		text += ", " + strconv.Itoa(s.Able) + " get builds"
+	}
+	return text
 }
 
 // Takes reports whether the workers can take a class of work.
@@ -72,6 +89,7 @@ func (s *FleetSummary) add(g *FleetGroup) {
 	if g.State != WorkerLeft {
 		s.Known += g.N
 	}
+	s.Online += g.Online
 	switch g.State {
 	case string(Idle), string(Busy):
 		s.Able, s.Slots, s.Held, s.Free = s.Able+g.N, s.Slots+g.Slots, s.Held+g.Held, s.Free+g.Free

@@ -170,6 +170,15 @@ type HeijunkaRegulator struct {
 	Oldest    []HeijunkaHolder `json:"oldest"`
 }
 
+// Admitted says how many requests are admitted, of how many.
+func (r HeijunkaRegulator) Admitted() string {
+	requests := "requests"
+	if r.Load == 1 {
+		requests = "request"
+	}
+	return fmt.Sprintf("%d %s admitted of at most %d (%d for all but workers), critical from %d on", r.Load, requests, r.HardLimit, r.RegularLimit, r.SoftLimit)
+}
+
 // HeijunkaHolder is a request that was admitted and runs.
 type HeijunkaHolder struct {
 	Domain    string `json:"domain"`

@@ -461,6 +461,8 @@ type TreeNode struct {
 	ChildCount int        `json:"child_count,omitempty"`
 	Leaked     int        `json:"leaked,omitempty"`
 	Children   []TreeNode `json:"children,omitempty"`
+	// Terminated is there while it is terminated by an operator.
+	Terminated *Termination `json:"terminated,omitempty" null:"never"`
 }
 
 // MaxSource is how many bytes a build's source may have.

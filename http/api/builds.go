@@ -39,11 +39,25 @@ type Statistics struct {
 	Completed int64 `json:"completed"`
 	Failed    int64 `json:"failed"`
 	Cancelled int64 `json:"cancelled"`
+	// Recent is absent from controllers of earlier releases.
+	Recent *RecentStatistics `json:"recent,omitempty" null:"never"`
+}
+
+// RecentStatistics are the overview's figures, at most two seconds old.
+type RecentStatistics struct {
+	// Ended counts the builds that completed or failed within the last hour, up to 5000; Failed is a part
+	// of it.
+	Ended  int `json:"ended"`
+	Failed int `json:"failed"`
+	// WorkersOnline is nodesOnline of the public statistics. WorkersServed are those that get builds.
+	WorkersOnline int `json:"workers_online"`
+	WorkersServed int `json:"workers_served"`
 }
 
 // NewStatistics converts the totals of all builds.
-func NewStatistics(t store.Totals) Statistics {
+func NewStatistics(t store.Totals, recent *RecentStatistics) Statistics {
 	r := Statistics{
+		Recent:  recent,
 		Pending: int64(t.Pending), Assigned: int64(t.Assigned), Building: int64(t.Building),
 		Completed: t.Completed, Failed: t.Failed, Cancelled: t.Cancelled,
 	}

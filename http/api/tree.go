@@ -1,5 +1,38 @@
 package api
 
+import (
+	"fmt"
+	"strings"
+)
+
+// Termination is who terminated a process, when and why, as the audit has it.
+type Termination struct {
+	By     string `json:"by"`
+	At     Millis `json:"at"`
+	Reason string `json:"reason"`
+}
+
+// Below says how many processes below n do not run, such as "1 terminated, 5 suspended"; "" if
+// all run.
+func (n TreeNode) Below() string {
+	count := map[string]int{}
+	var add func(all []TreeNode)
+	add = func(all []TreeNode) {
+		for i := range all {
+			count[all[i].Status]++
+			add(all[i].Children)
+		}
+	}
+	add(n.Children)
+	var parts []string
+	for _, status := range [...]string{"terminated", "stopping", "restarting", "starting", "suspended"} {
+		if count[status] > 0 {
+			parts = append(parts, fmt.Sprint(count[status], " ", status))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 // ShowTreeIn is the input of ShowTree.
 type ShowTreeIn struct {
 	// Children is all to list the children of dynamic supervisors, too.

@@ -175,6 +175,8 @@ type buildData struct {
 	Log   logData
 	Why   *forecast.Reason
 	Plots []plot
+	// Restarted is when this process began, if that was after the build; what it reported before is lost.
+	Restarted time.Time
 }
 
 // Took returns the duration of the last attempt, up to now while it runs.
@@ -188,6 +190,9 @@ func (b buildData) Took() time.Duration {
 		return b.CompletedAt.Sub(b.StartedAt)
 	}
 }
+
+// Old reports whether the build ended so long ago that its telemetry may have been dropped.
+func (b buildData) Old() bool { return b.State.Final() && time.Since(b.CompletedAt) > machineLife }
 
 // Digest returns a file's SHA-256 in hexadecimal.
 func (buildData) Digest(f *store.File) string { return hex.EncodeToString(f.SHA256[:]) }
@@ -217,6 +222,9 @@ func (d *Dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 			end = time.Now()
 		}
 		data.Plots = d.machinePlots(worker, b.StartedAt.Add(-time.Second), end)
+		if began := d.deps.History.began; b.StartedAt.Before(began) {
+			data.Restarted = began
+		}
 	}
 	return data, nil
 }

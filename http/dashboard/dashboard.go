@@ -40,6 +40,9 @@ type Config struct {
 	// Services are those that have pages; none means all. The dependencies of the others
 	// are never used.
 	Services []string
+	// Chosen is true if an operator has named the services. The pages of those never used have no
+	// link otherwise.
+	Chosen bool
 	// Secrets are the encryption keys, the current one first. The signatures of sessions
 	// depend on them, because a user who knows only the API key must not be able to test
 	// guesses of the admin key on a session. If there are none, sessions end with the
@@ -63,6 +66,7 @@ type Dashboard struct {
 	deps      Deps
 	sessions  *sessions
 	services  []string
+	chosen    bool // by an operator
 	platforms []string
 	pages     []*page
 	front     string            // the page that a login leads to
@@ -81,7 +85,7 @@ type Dashboard struct {
 func New(server *http.Server, deps Deps, cfg Config) *Dashboard {
 	d := &Dashboard{
 		server: server, deps: deps, sessions: newSessions(cfg, server.Config, server.Keys),
-		services: cfg.Services, done: orderTexts(),
+		services: cfg.Services, chosen: cfg.Chosen, done: orderTexts(),
 		live: newLive(), known: newLastKnown(),
 		platforms: platformNames(cfg.Platforms),
 		build:     cfg.Version, started: time.Now(), rates: edge.NewCache[rates](time.Second),

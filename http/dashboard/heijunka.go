@@ -65,5 +65,5 @@ func summary(s store.HeijunkaStatus, refused []float32) string {
 		what = plural(int(math.Round(total)), "request")
 	}
 	level := map[string]string{"normal": "Normal", "alert": "Busy", "critical": "Overloaded"}[s.Regulator.Level]
-	return fmt.Sprintf("%s: %d of %d admitted, %s refused in the last hour.", level, s.Regulator.Load, s.Regulator.SoftLimit, what)
+	return fmt.Sprintf("%s: %s; %s refused in the last hour.", level, s.Regulator.Admitted(), what)
 }

@@ -137,6 +137,7 @@ type History struct {
 	platforms []string                        // those that builds may be for
 	counted   func() (store.QueueCount, bool) // nil without the service builds
 	readPulse func(ctx context.Context, since time.Time) (store.Pulse, error)
+	began     time.Time
 
 	mu       sync.Mutex
 	rings    []*ring // of the periods
@@ -165,7 +166,7 @@ type machinePoint struct {
 // NewHistory returns a History without a past. It starts nothing. Builds may be for platforms;
 // none means ios and android.
 func NewHistory(h http.Heijunka, platforms []store.Platform) *History {
-	history := &History{heijunka: h, platforms: platformNames(platforms), machines: map[string][]machinePoint{}}
+	history := &History{heijunka: h, platforms: platformNames(platforms), machines: map[string][]machinePoint{}, began: time.Now()}
 	for _, p := range periods {
 		history.rings = append(history.rings, newRing(p.step, int(p.length/p.step)))
 	}

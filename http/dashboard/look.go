@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"takt/http/forecast"
+	"takt/store"
 )
 
 // look is what pages look like: their templates, and the files that they load.
@@ -33,7 +34,7 @@ func newLook(files fs.FS) *look {
 		"dash.css": {kind: "text/css; charset=utf-8"}, "dash.js": {kind: "text/javascript; charset=utf-8"}, "icon.svg": {kind: "image/svg+xml"}, "icon-bad.svg": {kind: "image/svg+xml"},
 	}}
 	frame := template.Must(template.New("layout.html").Funcs(template.FuncMap{
-		"ago": ago, "clock": clock, "span": forecast.Span, "rough": forecast.Rough, "size": bytesText, "bytes": func(f float64) string { return bytesText(int64(f)) }, "percent": percent, "num": number3, "num2": func(f float64) string { return number3(math.Round(f*100) / 100) }, "some": some,
+		"ago": ago, "clock": clock, "span": forecast.Span, "rough": forecast.Rough, "size": bytesText, "bytes": func(f float64) string { return bytesText(int64(f)) }, "percent": percent, "badShare": store.ManyFailed, "num": number3, "num2": func(f float64) string { return number3(math.Round(f*100) / 100) }, "some": some,
 		"plain": func(s any) string { return plain(fmt.Sprint(s)) }, "clip": clip, "plural": plural, "since": time.Since, "periods": func() any { return periods }, "usual": usualText,
 		"list":   func(v ...any) []any { return v },
 		"escape": url.PathEscape, "query": url.QueryEscape,

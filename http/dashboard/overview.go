@@ -48,13 +48,18 @@ func (d *Dashboard) situationNow(ctx context.Context) *attention.Situation {
 }
 
 // frame sets what every page of a screen shows: the links to pages, and what needs attention.
-// Services that were never used have no link, unless an operator chose them.
 func (d *Dashboard) frame(ctx context.Context, s *screen, open []string) {
 	s.Now = d.situationNow(ctx)
-	unused := map[string]bool{"throttle": !s.Now.Throttled, "deployments": !s.Now.Deployed}
 	for _, p := range d.pages {
-		if p.Key != "" && slices.Contains(open, p.Path) && (!unused[p.name] || len(d.services) > 0 || s.Now.Now.IsZero()) {
+		if p.Key != "" && slices.Contains(open, p.Path) && d.links(p, s.Now) {
 			s.Nav = append(s.Nav, p)
 		}
 	}
+}
+
+// links reports whether a page that is open to the visitor has a link. Those of services that were
+// never used have none, unless an operator chose them.
+func (d *Dashboard) links(p *page, now *attention.Situation) bool {
+	unused := p.name == "throttle" && !now.Throttled || p.name == "deployments" && !now.Deployed
+	return !unused || d.chosen || now.Now.IsZero()
 }

@@ -16,7 +16,9 @@ import (
 type treeData struct {
 	Root   treeNode
 	Ailing []string
-	Events []treeEvent
+	// Suspended are those that go on by themselves when what Ailing lists does.
+	Suspended int
+	Events    []treeEvent
 }
 
 // treeNode is a node with the rights of the viewer.
@@ -32,6 +34,17 @@ func (n treeNode) Nodes() []treeNode {
 
 // Uptime returns how long the current incarnation has run.
 func (n treeNode) Uptime() time.Duration { return time.Duration(n.UptimeMS) * time.Millisecond }
+
+// Up reports whether there is an incarnation that has an uptime.
+func (n treeNode) Up() bool { return n.Status == "running" || n.Status == "suspended" }
+
+// Mark is the class of the node's badge: a supervisor is not well while what it supervises is not.
+func (n treeNode) Mark() string {
+	if n.Status == "running" && n.Below() != "" {
+		return "degraded"
+	}
+	return n.Status
+}
 
 // Orders returns the actions that are possible now.
 func (n treeNode) Orders() []string {
@@ -58,10 +71,18 @@ type treeEvent struct {
 const treeEvents = 30
 
 func (d *Dashboard) loadTree(_ context.Context, v *view) (any, error) {
-	root := d.deps.Tree(false)
+	root := d.server.Tree(false)
 	data := treeData{Root: treeNode{root, v.Admin}}
+	var suspended []string
 	for _, n := range nodes(&root, ails) {
-		data.Ailing = append(data.Ailing, n.Path+" is "+n.Status)
+		list := &data.Ailing
+		if n.Status == "suspended" {
+			list = &suspended
+		}
+		*list = append(*list, n.Path+" is "+n.Status)
+	}
+	if data.Suspended = len(suspended); data.Ailing == nil {
+		data.Ailing, data.Suspended = suspended, 0
 	}
 	// Requests, and what starts as it should, would hide the other events.
 	data.Events = edge.Each(d.server.LatestEvents("supervisor:event", treeEvents, func(v any) bool {

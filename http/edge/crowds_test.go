@@ -242,7 +242,7 @@ func TestWrongKeys(t *testing.T) {
 		require.Contains(t, f.logs.String(), `"remote":"10.0.0.1"`)
 		require.NotContains(t, f.logs.String(), wrong)
 		require.Len(t, reported, 6, "once for each address, not for each key")
-		require.Equal(t, []string{"unknown@10.0.0.1", "show wrong key", "Invalid admin key"}, []string{reported[0].Actor, reported[0].Action, reported[0].Outcome})
+		require.Equal(t, []string{"unknown client@10.0.0.1", "wrong key", "Invalid admin key"}, []string{reported[0].Actor, reported[0].Action, reported[0].Outcome})
 		require.InDelta(t, 50, f.metric("takt_http_wrong_keys_total"), 0)
 	})
 }

@@ -67,7 +67,7 @@ func (w *wrongKeys) Note(who string, err error, now time.Time) error {
 		}
 		w.log.Warn().Str("remote", printAddr(who)).Err(err).Msg("wrong key; further ones from this address are only counted for a minute")
 		if len(w.by) < maxWrongEntries {
-			w.report(store.AuditEntry{At: now, Actor: "unknown@" + printAddr(who), Action: "show wrong key", Outcome: FailureOf(err).Message})
+			w.report(store.AuditEntry{At: now, Actor: "unknown client@" + printAddr(who), Action: store.WrongKey, Outcome: FailureOf(err).Message})
 		}
 	}
 	w.by[who]++

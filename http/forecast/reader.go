@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"takt/http/api"
 	"takt/http/edge"
 	"takt/store"
 )
@@ -102,6 +103,15 @@ func (r *Reading) Why(b store.PendingBuild) Reason {
 
 // Now returns the state of queue and fleet.
 func (r *Reader) Now(ctx context.Context) (*Reading, error) { return r.now.Get(ctx, r.read) }
+
+// Recent returns the figures of a reading for programs; nil is no reading.
+func (r *Reading) Recent() *api.RecentStatistics {
+	if r == nil {
+		return nil
+	}
+	all := r.Fleet[0]
+	return &api.RecentStatistics{Ended: r.Ended, Failed: r.Failed, WorkersOnline: all.Online, WorkersServed: all.Able}
+}
 
 func (r *Reader) read(ctx context.Context) (*Reading, error) {
 	usual, err := r.usual.Get(ctx, r.store.Durations)

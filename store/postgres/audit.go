@@ -39,10 +39,11 @@ func (a *Audit) Conclude(ctx context.Context, id int64, outcome string) error {
 	return err
 }
 
-// sqlForgetWrongKeys reads only the oldest entries, in the order of the primary key.
+// sqlForgetWrongKeys reads only the oldest entries, in the order of the primary key. Controllers of
+// earlier releases write the second action.
 const sqlForgetWrongKeys = `/* forget_wrong_keys */
 DELETE FROM audit WHERE at < now() - interval '90 days' AND id IN (
-	SELECT id FROM audit WHERE action = 'show wrong key' ORDER BY id LIMIT $1)`
+	SELECT id FROM audit WHERE action IN ('wrong key', 'show wrong key') ORDER BY id LIMIT $1)`
 
 // ForgetWrongKeys removes up to limit entries about wrong keys that are older than 90 days,
 // and returns how many. These can be caused by anyone who reaches the server, so they may

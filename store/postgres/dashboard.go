@@ -71,7 +71,7 @@ const (
 	sqlFleetGroups = `/* fleet_groups */
 SELECT platforms, coalesce(labels::text, ''), ` + servedState + `, count(*)::int, sum(slots), sum(held),
 	coalesce(sum(greatest(slots - held, 0)) FILTER (WHERE ` + workerPolls + `), 0),
-	coalesce(min(d.name), '')
+	coalesce(min(d.name), ''), (count(*) FILTER (WHERE ` + workerOnline + `))::int
 FROM workers w LEFT JOIN worker_details d ON d.worker_id = w.id GROUP BY platforms, labels, 3 ORDER BY 8, labels NULLS FIRST, platforms, 3`
 
 	sqlPendingByClass = `/* pending_by_class */
@@ -116,7 +116,7 @@ func (d *Dashboard) groups(rows pgx.Rows) (*store.Fleet, error) {
 	var all []store.FleetGroup
 	var g store.FleetGroup
 	var text string
-	_, err := pgx.ForEachRow(rows, []any{&g.Platforms, &text, &g.State, &g.N, &g.Slots, &g.Held, &g.Free, &g.Name}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&g.Platforms, &text, &g.State, &g.N, &g.Slots, &g.Held, &g.Free, &g.Name, &g.Online}, func() error {
 		var ok bool
 		if known != nil {
 			g.Labels, ok = (*known)[text]

@@ -47,9 +47,9 @@ func TestFleetIsFilteredAndCounted(t *testing.T) {
 	require.Equal(t, 1, count(store.WorkerFilter{Name: all[0]}))
 	require.Zero(t, count(store.WorkerFilter{Name: "%"}), "no pattern")
 	require.Equal(t, []store.FleetSummary{
-		{Known: 11, Able: 9, Draining: 1, Critical: 1, Slots: 9, Free: 9},
-		{Class: iosClass, Known: 10, Able: 8, Draining: 1, Critical: 1, Slots: 8, Free: 8},
-		{Class: androidClass, Known: 11, Able: 9, Draining: 1, Critical: 1, Slots: 9, Free: 9},
+		{Known: 11, Online: 11, Able: 9, Draining: 1, Critical: 1, Slots: 9, Free: 9},
+		{Class: iosClass, Known: 10, Online: 10, Able: 8, Draining: 1, Critical: 1, Slots: 8, Free: 8},
+		{Class: androidClass, Known: 11, Online: 11, Able: 9, Draining: 1, Critical: 1, Slots: 9, Free: 9},
 	}, summaries(t, b))
 	_, _, states, err := d.Fleet(t.Context(), store.WorkerFilter{}, store.Page{Limit: 1})
 	require.NoError(t, err)
@@ -124,9 +124,9 @@ func TestQueueIsShownInTheOrderOfHandOuts(t *testing.T) {
 	require.Equal(t, []int{2, 2}, []int{pulse.Running, pulse.Started})
 	require.EqualValues(t, 8, pulse.Submitted-before.Submitted)
 	require.Equal(t, []store.FleetSummary{
-		{Known: 1, Able: 1, Slots: 2, Held: 2, Pending: 6},
-		{Class: iosClass, Known: 1, Able: 1, Slots: 2, Held: 2, Pending: 3},
-		{Class: androidClass, Known: 1, Able: 1, Slots: 2, Held: 2, Pending: 3},
+		{Known: 1, Online: 1, Able: 1, Slots: 2, Held: 2, Pending: 6},
+		{Class: iosClass, Known: 1, Online: 1, Able: 1, Slots: 2, Held: 2, Pending: 3},
+		{Class: androidClass, Known: 1, Online: 1, Able: 1, Slots: 2, Held: 2, Pending: 3},
 	}, summaries(t, b))
 	w.finishes(first.ID)
 	require.Equal(t, 1, must(d.Durations(t.Context()))(t)[store.IOS].Count)

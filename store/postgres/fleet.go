@@ -44,6 +44,9 @@ const workerPolls = `CASE WHEN w.polled_at IS NULL THEN w.last_seen_at > now() -
 	WHEN w.poll_wait > 0 THEN w.polled_at > now() - interval '45 s' AND (w.poll_closed_at < w.polled_at) IS NOT FALSE
 	ELSE w.polled_at > now() - make_interval(secs => greatest(45, 10 + 2 * w.poll_every)) END`
 
+// workerOnline reports whether worker w is online, which says nothing about whether it gets builds.
+const workerOnline = `w.status <> 'offline' AND w.last_seen_at > now() - interval '2 min'`
+
 // fleetState is why worker w gets no builds, or its status if it does get builds; a suspect is
 // always shown as such.
 const fleetState = unableState + ` WHEN w.suspect IS NOT NULL THEN 'suspect' ELSE w.status END`

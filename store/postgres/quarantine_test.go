@@ -264,7 +264,7 @@ func TestFaultsAmongTheLastAttemptsQuarantineAWorker(t *testing.T) {
 	must(b.workers.Register(t.Context(), store.Registration{ID: w.id, Name: "w", Slots: 1}))(t)
 	require.Equal(t, why, w.quarantine(), "registering ends no quarantine")
 	w.gets("", w.byID())
-	require.Equal(t, store.FleetSummary{Class: iosClass, Known: 2, Able: 1, Quarantined: 1, Slots: 1, Free: 1, Pending: 1}, summaries(t, b)[1])
+	require.Equal(t, store.FleetSummary{Class: iosClass, Known: 2, Online: 2, Able: 1, Quarantined: 1, Slots: 1, Free: 1, Pending: 1}, summaries(t, b)[1])
 	rows, _, states, err := postgres.NewDashboard(b.DB).Fleet(t.Context(), store.WorkerFilter{State: store.WorkerQuarantined, Sort: "state"}, store.Page{})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"idle": 1, "quarantined": 1}, states)

@@ -66,7 +66,7 @@ SELECT (SELECT count(*) FROM builds WHERE state = 'pending'),
 	coalesce(sum(completed), 0)::bigint, coalesce(sum(failed), 0)::bigint, coalesce(sum(cancelled), 0)::bigint,
 	coalesce(sum(completed) FILTER (WHERE day = (now() AT TIME ZONE 'UTC')::date), 0)::bigint,
 	make_interval(secs => coalesce(sum(build_ms), 0)::float8 / 1000),
-	(SELECT count(*) FROM workers WHERE status <> 'offline' AND last_seen_at > now() - interval '2 min'),
+	(SELECT count(*) FROM workers w WHERE ` + workerOnline + `),
 	coalesce((SELECT total / n FROM cpu WHERE total > 1e-300), 0) -- a tinier one divided by n is an error
 FROM all_days`
 

@@ -74,15 +74,15 @@ func TestPrintTree(t *testing.T) {
 			{ID: "database", Status: "running", Strategy: "rest_for_one", UptimeMS: 61_000, Children: []api.TreeNode{
 				{ID: "pool", Status: "suspended", Detail: "connection refused", Restarts: 2, LastExit: "panic: \x1b[31mboom", LastExitAt: &at, UptimeMS: 499, Mailbox: 1, Type: "worker", Messages: 4, BusyMS: 1},
 			}},
-			{ID: "jobs", Status: "terminated"},
+			{ID: "jobs", Status: "terminated", LastExit: "shutdown", Terminated: &api.Termination{By: "admin@10.0.0.1", At: at, Reason: "it leaks"}},
 			{ID: "request_sup", Status: "running", UptimeMS: 3_600_000, ChildCount: 12, Leaked: 1},
 		},
 	})
 	require.Equal(t, strings.TrimPrefix(`
-takt             running, one_for_one, up 1d 1h
-|-- database     running, rest_for_one, up 1m 1s
+takt             running (1 terminated, 1 suspended below), one_for_one, up 1d 1h
+|-- database     running (1 suspended below), rest_for_one, up 1m 1s
 |   `+"`"+`-- pool     suspended (connection refused), up 0s, 2 restarts, 1 message waits, 4 handled, 250 µs each, last exit panic: `+"\uFFFD"+`[31mboom at 2025-11-24T16:00:00Z
-|-- jobs         terminated
+|-- jobs         terminated by admin@10.0.0.1 at 2025-11-24T16:00:00Z: it leaks
 `+"`"+`-- request_sup  running, up 1h, 12 children, 1 leaked
 `, "\n"), out.String())
 }

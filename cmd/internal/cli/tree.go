@@ -55,6 +55,12 @@ func describe(n api.TreeNode) string {
 	if n.Detail != "" {
 		status += " (" + n.Detail + ")"
 	}
+	if t := n.Terminated; t != nil {
+		status += " by " + t.By + " at " + Time(t.At.Time()) + ": " + t.Reason
+	}
+	if below := n.Below(); below != "" && n.Status == "running" {
+		status += " (" + below + " below)"
+	}
 	parts := []string{status}
 	if n.Strategy != "" {
 		parts = append(parts, n.Strategy)
@@ -79,7 +85,7 @@ func describe(n api.TreeNode) string {
 		count(n.ChildCount, "child", "children")
 	}
 	count(n.Leaked, "leaked", "leaked")
-	if n.LastExit != "" {
+	if n.LastExit != "" && n.Terminated == nil {
 		last := "last exit " + n.LastExit
 		if n.LastExitAt != nil {
 			last += " at " + Time(n.LastExitAt.Time())

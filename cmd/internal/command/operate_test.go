@@ -201,8 +201,8 @@ func TestLoadCommand(t *testing.T) {
 	t.Parallel()
 	d := newTerminal(t)
 	d.answers("GET /admin/heijunka", 200, loadReply)
-	require.Equal(t, `load      850 of 1200 (960 regular), alert; soft limit 1000
-admitted  9, refused 3, 13 end per second
+	require.Equal(t, `load      alert: 850 requests admitted of at most 1200 (960 for all but workers), critical from 1000 on
+so far    9 admitted, 3 refused; 13 end per second
 balance   0.75, 2 places moved
 burst     surge until 2025-11-24T16:00:00Z; demand 0.00, baseline 0.00, 1 surges so far
 

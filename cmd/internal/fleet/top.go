@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gdamore/tcell/v3"
@@ -27,6 +28,8 @@ func Top(env cli.Environment) *cobra.Command {
 		Use: "top", Short: "Watch fleet, queue, load and tree in the terminal, and act on them",
 		Long: `Watch fleet, queue, load and tree in the terminal, and act on them. Needs the admin
 key in TAKT_ADMIN_KEY for load and tree.
+
+Workers that need attention come first. Waiting builds say why they wait.
 
 Keys: Tab or 1 2 3 for fleet, queue and tree; arrows, PgUp and PgDn select; / filters;
 s sorts by the next column, r reverses the order; d drains the selected worker or
@@ -59,6 +62,9 @@ const (
 	topTick  = 2 * time.Second
 	topPause = 500 * time.Millisecond // between two looks, however much happens
 	topSpan  = time.Minute            // over which rates are taken
+	// topReasons is how many builds are asked about at each look, reasonAge how long the answer is shown.
+	topReasons = 10
+	reasonAge  = 10 * time.Second
 	// topBuilds and topWorkers bound what is fetched at each look.
 	topBuilds, topWorkers = 1000, 1000
 )
@@ -70,6 +76,9 @@ type top struct {
 	screen tcell.Screen
 	posted chan func()
 	dirty  chan struct{} // something has happened
+	// wanted are the waiting builds on the screen; written by run. whys is why they wait; refresh only.
+	wanted atomic.Pointer[[]string]
+	whys   map[string]reason
 
 	looks   []look // the newest last, as far back as topSpan
 	trouble string // why there is no newer look
@@ -77,6 +86,12 @@ type top struct {
 	views   []*view
 	at      int // the view that is shown
 	ask     *question
+}
+
+// reason is why a build waits, as the controller said at a time.
+type reason struct {
+	text string
+	at   time.Time
 }
 
 // view is a table.
@@ -92,7 +107,7 @@ type view struct {
 	first    int    // the row at the top of the table
 }
 
-// column is as wide as width; the first one takes what is left.
+// column is as wide as width; those without one share what is left.
 type column struct {
 	name  string
 	width int
@@ -125,10 +140,10 @@ type question struct {
 
 func newTop(c *client.Client, screen tcell.Screen) *top {
 	return &top{
-		client: c, screen: screen, posted: make(chan func()), dirty: make(chan struct{}, 1),
+		client: c, screen: screen, posted: make(chan func()), dirty: make(chan struct{}, 1), whys: map[string]reason{},
 		views: []*view{
-			{name: "fleet", rows: (*top).fleetRows, columns: []column{{"WORKER", 0}, {"STATUS", 18}, {"BUILDS", 7}, {"CPU", 5}, {"DONE", 6}, {"FAILED", 7}, {"SEEN", 8}}},
-			{name: "queue", rows: (*top).buildRows, columns: []column{{"BUILD", 0}, {"PLATFORM", 9}, {"STATE", 10}, {"AGE", 8}, {"WORKER", 20}}, sort: 3, down: true},
+			{name: "fleet", rows: (*top).fleetRows, columns: []column{{"WORKER", 0}, {"STATUS", 18}, {"BUILDS", 7}, {"CPU", 5}, {"DONE", 6}, {"FAILED", 7}, {"SEEN", 8}}, sort: 1},
+			{name: "queue", rows: (*top).buildRows, columns: []column{{"BUILD", 0}, {"PLATFORM", 9}, {"STATE", 10}, {"AGE", 8}, {"WORKER, OR WHY IT WAITS", 0}}, sort: 3, down: true},
 			{name: "tree", rows: (*top).treeRows, columns: []column{{"PART", 0}, {"STATUS", 11}, {"BUSY", 7}, {"MSG/S", 8}, {"MAILBOX", 8}, {"RESTARTS", 10}}, sort: 2, down: true},
 		},
 	}
@@ -201,10 +216,7 @@ func (t *top) follow(ctx context.Context) {
 	topics := []string{"queue:updated", store.TopicBuildUpdated, store.TopicWorkerUpdated, "supervisor:event"}
 	for ctx.Err() == nil {
 		_ = t.client.Events(ctx, topics, func(topic string, data json.RawMessage) error { // refresh tells the trouble
-			select {
-			case t.dirty <- struct{}{}:
-			default:
-			}
+			t.poke()
 			var e struct{ Event, Path, Reason string }
 			if topic == "supervisor:event" && json.Unmarshal(data, &e) == nil && !strings.Contains(e.Path, "/request_sup/") {
 				t.post(ctx, func() { t.say("%s %s %s", e.Path, e.Event, e.Reason) })
@@ -212,6 +224,14 @@ func (t *top) follow(ctx context.Context) {
 			return nil
 		})
 		_ = backoff.Pause(ctx, topTick)
+	}
+}
+
+// poke has refresh look soon.
+func (t *top) poke() {
+	select {
+	case t.dirty <- struct{}{}:
+	default:
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/gdamore/tcell/v3"
 	"github.com/gdamore/tcell/v3/color"
 
+	"takt/cmd/internal/builds"
 	"takt/cmd/internal/cli"
 	"takt/http/api"
 	"takt/http/client"
@@ -22,7 +23,8 @@ type look struct {
 	at       time.Time
 	workers  api.WorkerList
 	builds   []api.BuildItem // waiting and running
-	oldest   string          // when the oldest that waits was submitted; "": none waits
+	whys     map[string]reason
+	oldest   string // when the oldest that waits was submitted; "": none waits
 	totals   api.Statistics
 	load     api.Heijunka
 	parts    []api.TreeNode // of the tree, without their children
@@ -47,6 +49,7 @@ func (t *top) look(ctx context.Context) (l look, err error) {
 		}
 		l.builds = append(l.builds, builds...)
 	}
+	l.whys = t.reasons(ctx)
 	tree, err := t.client.Tree(ctx, client.TreeOptions{})
 	if err == nil {
 		l.load, err = client.Call(ctx, t.client, api.ShowHeijunka, api.None{})
@@ -57,6 +60,27 @@ func (t *top) look(ctx context.Context) (l look, err error) {
 	}
 	l.at = time.Now()
 	return l, nil
+}
+
+// reasons asks why the builds on the screen wait.
+func (t *top) reasons(ctx context.Context) map[string]reason {
+	known, asked := map[string]reason{}, 0
+	if wanted := t.wanted.Load(); wanted != nil {
+		for _, id := range *wanted {
+			why, ok := t.whys[id]
+			if asked < topReasons && time.Since(why.at) > reasonAge {
+				asked++
+				if reply, err := t.client.Why(ctx, id, client.BuildAuth{}); err == nil {
+					why, ok = reason{reply.Reason, time.Now()}, true
+				}
+			}
+			if ok {
+				known[id] = why
+			}
+		}
+	}
+	t.whys = known
+	return known
 }
 
 // flatten appends a node and those below it.
@@ -108,13 +132,14 @@ func ageCell(iso string) cell {
 
 func (t *top) fleetRows() (rows []topRow) {
 	now, _ := t.last()
-	for _, w := range now.workers.Workers {
+	workers := slices.SortedStableFunc(slices.Values(now.workers.Workers), func(a, b api.Worker) int { return strings.Compare(a.Name, b.Name) })
+	for _, w := range workers {
 		cpu := cell{text: workerLoad(w), n: -1}
 		if telemetryIsPresent(w) && w.Telemetry.CPUPercent != nil {
 			cpu.n = *w.Telemetry.CPUPercent
 		}
 		rows = append(rows, topRow{w.ID, []cell{
-			textCell(cmp.Or(w.Name, w.ID)), textCell(workerStatus(w)),
+			textCell(cmp.Or(w.Name, w.ID)), numberCell(float64(attention(w)), store.Line(workerStatus(w))),
 			numberCell(float64(len(w.Builds)), fmt.Sprintf("%d/%d", len(w.Builds), w.MaxConcurrentBuilds)),
 			cpu, countCell(w.Completed), countCell(w.Failed), ageCell(w.LastSeenAt),
 		}})
@@ -125,11 +150,25 @@ func (t *top) fleetRows() (rows []topRow) {
 func (t *top) buildRows() (rows []topRow) {
 	now, _ := t.last()
 	for _, b := range now.builds {
-		rows = append(rows, topRow{b.ID, []cell{
-			textCell(b.ID), textCell(b.Platform), textCell(b.State), ageCell(b.SubmittedAt), textCell(cli.Or(b.WorkerName, cli.Or(b.WorkerID, "-"))),
-		}})
+		last := cli.Or(b.WorkerName, cli.Or(b.WorkerID, "-"))
+		if b.State == string(store.Pending) {
+			last = cmp.Or(now.whys[b.ID].text, "-")
+		}
+		rows = append(rows, topRow{b.ID, []cell{textCell(buildName(b)), textCell(b.Platform), textCell(b.State), ageCell(b.SubmittedAt), textCell(last)}})
 	}
 	return rows
+}
+
+// buildName is what people call a build, by its labels, and enough of its id; or else its id and labels.
+func buildName(b api.BuildItem) string {
+	app, branch, commit := b.Labels["app"], b.Labels["branch"], b.Labels["commit"]
+	if commit != "" {
+		commit = "@" + commit[:min(len(commit), 7)]
+	}
+	if name := strings.TrimSpace(app + " " + branch + commit); name != "" {
+		return name + " " + b.ID[:min(len(b.ID), 8)]
+	}
+	return strings.TrimSpace(b.ID + " " + builds.LabelText(b.Labels))
 }
 
 func (t *top) treeRows() (rows []topRow) {
@@ -159,7 +198,11 @@ func (t *top) draw() {
 	t.put(0, 0, width, bold, "takt top  "+store.Line(t.client.BaseURL()))
 	t.put(max(width-8, 0), 0, 8, plain, time.Now().Format(time.TimeOnly))
 	for i, line := range t.figures(now, before) {
-		t.put(0, 1+i, width, plain, line)
+		style := plain
+		if r := now.totals.Recent; i == 1 && r != nil && store.ManyFailed(r.Failed, r.Ended) {
+			style = plain.Foreground(color.Red)
+		}
+		t.put(0, 1+i, width, style, line)
 	}
 	if t.trouble != "" {
 		t.put(0, 1, width, tcell.StyleDefault.Foreground(color.Red), t.trouble)
@@ -189,7 +232,9 @@ func (t *top) draw() {
 	t.line(6, width, v, heading, bold)
 	room := tableHeight(height)
 	v.first = max(min(v.first, selected, len(rows)-room), selected-room+1, 0)
-	for i, r := range rows[min(v.first, len(rows)):min(v.first+room, len(rows))] {
+	rows = rows[min(v.first, len(rows)):min(v.first+room, len(rows))]
+	t.want(rows)
+	for i, r := range rows {
 		t.line(topHead+i, width, v, r, plain.Reverse(v.first+i == selected))
 	}
 	keys := "Tab view  arrows select  / filter  s sort  r reverse  d drain  R restart  q quit"
@@ -209,6 +254,21 @@ func (t *top) draw() {
 	t.screen.Show()
 }
 
+// want has refresh ask why the builds of rows wait.
+func (t *top) want(rows []topRow) {
+	var wanted []string
+	if now, _ := t.last(); t.views[t.at].name == "queue" {
+		for _, r := range rows {
+			if slices.ContainsFunc(now.builds, func(b api.BuildItem) bool { return b.ID == r.id && b.State == string(store.Pending) }) {
+				wanted = append(wanted, r.id)
+			}
+		}
+	}
+	if was := t.wanted.Swap(&wanted); was != nil && !slices.Equal(*was, wanted) {
+		t.poke()
+	}
+}
+
 // figures returns the four lines above the table.
 func (t *top) figures(now, before look) []string {
 	if now.at.IsZero() {
@@ -221,9 +281,15 @@ func (t *top) figures(now, before look) []string {
 		waits = ", the oldest for " + cli.Age(age)
 	}
 	online := len(slices.DeleteFunc(slices.Clone(now.workers.Workers), func(w api.Worker) bool { return w.Status == "offline" }))
+	fleet := store.FleetSummary{Online: online, Able: online}
+	failed := fmt.Sprintf(", %.1f failed a minute", minute(b.Failed, a.Failed))
+	if r := b.Recent; r != nil { // else the controller is of an earlier release
+		fleet.Online, fleet.Able = r.WorkersOnline, r.WorkersServed
+		failed = fmt.Sprintf(" a minute; %d of %d failed in the last hour", r.Failed, r.Ended)
+	}
 	lines := []string{
-		fmt.Sprintf("queue  %d wait%s; %d run; %d of %d workers are online", b.Pending, waits, b.Assigned+b.Building, online, len(now.workers.Workers)),
-		fmt.Sprintf("rates  %.1f submitted, %.1f completed, %.1f failed a minute", minute(b.Total, a.Total), minute(b.Completed, a.Completed), minute(b.Failed, a.Failed)),
+		fmt.Sprintf("queue  %d wait%s; %d run; %s", b.Pending, waits, b.Assigned+b.Building, fleet.Presence()),
+		fmt.Sprintf("rates  %.1f submitted, %.1f completed%s", minute(b.Total, a.Total), minute(b.Completed, a.Completed), failed),
 	}
 	if now.adminErr != "" {
 		return append(lines, "load   "+now.adminErr, "tree   "+now.adminErr)
@@ -256,7 +322,7 @@ func (t *top) figures(now, before look) []string {
 func coloured(style tcell.Style, state string) tcell.Style {
 	word, _, more := strings.Cut(state, ",")
 	switch {
-	case word == "offline", word == "terminated", strings.Contains(state, ", suspect"):
+	case word == "offline", word == "terminated", strings.Contains(state, ", suspect"), strings.Contains(state, ", critical"):
 		return style.Foreground(color.Red)
 	case more, word != "running" && word != "idle":
 		return style.Foreground(color.Yellow)
@@ -267,16 +333,18 @@ func coloured(style tcell.Style, state string) tcell.Style {
 
 // line draws a row of the table.
 func (t *top) line(y, width int, v *view, r topRow, style tcell.Style) {
-	rest := width
+	rest, share := width, 0
 	for _, c := range v.columns {
-		rest -= c.width
+		if rest -= c.width; c.width == 0 {
+			share++
+		}
 	}
 	t.screen.FillArea(0, y, width, 1, ' ', style)
 	x := 0
 	for i, c := range v.columns {
 		wide := c.width
-		if i == 0 {
-			wide = max(rest, 8)
+		if wide == 0 {
+			wide = max(rest/share, 8)
 		}
 		one := style
 		if (c.name == "STATUS" || c.name == "STATE") && r.id != "" {

@@ -61,7 +61,7 @@ func newWorkersListCommand(env cli.Environment) *cobra.Command {
 		cli.Rows(func(l api.WorkerList) []api.Worker { return l.Workers },
 			[]string{"NAME", "STATE", "BUILDS", "CPU", "DONE", "FAILED", "SEEN", "WORKER", "DIAGNOSTICS"}, func(k api.Worker) []string {
 				return []string{
-					store.Lines(k.Name), cmp.Or(k.State, workerStatus(k)), cmp.Or(strings.Join(k.Builds, ","), "-"), workerLoad(k),
+					store.Lines(k.Name), workerState(k), cmp.Or(strings.Join(k.Builds, ","), "-"), workerLoad(k),
 					strconv.Itoa(k.Completed), strconv.Itoa(k.Failed), cli.Since(k.LastSeenAt), k.ID, workerHealth(k),
 				}
 			}), func(in *client.WorkerFilter, f *cli.Flags) {
@@ -92,6 +92,32 @@ func named[In, Out any](e api.Endpoint[In, Out], worker func(*In) *api.WorkerID)
 	})
 }
 
+// isCritical reports whether a worker's last report says that it should get no builds, and nothing
+// else is said about it.
+func isCritical(w api.Worker) bool {
+	state := cmp.Or(w.State, w.Status)
+	return w.Diagnostics != nil && w.Diagnostics.Status == string(store.Critical) && (state == string(store.Idle) || state == string(store.Busy))
+}
+
+// workerState is the state of a worker in one word, or two.
+func workerState(w api.Worker) string {
+	state := cmp.Or(w.State, workerStatus(w))
+	if isCritical(w) {
+		state = w.Status + ", " + store.WorkerCritical
+	}
+	return state
+}
+
+// attention orders workers as the page Fleet does: those that need attention first. A state of a newer
+// controller comes before all that are known.
+func attention(w api.Worker) int {
+	state := cmp.Or(w.State, w.Status)
+	if isCritical(w) {
+		state = store.WorkerCritical
+	}
+	return slices.Index(store.WorkerStates(), state)
+}
+
 func workerStatus(w api.Worker) string {
 	status := w.Status
 	if w.Draining {
@@ -99,6 +125,9 @@ func workerStatus(w api.Worker) string {
 	}
 	if w.State == store.WorkerSilent || w.State == store.WorkerLeaving {
 		status += ", " + w.State
+	}
+	if isCritical(w) {
+		status += ", " + store.WorkerCritical
 	}
 	if w.Quarantine != nil {
 		status += ", quarantined until " + cli.TimeText(w.Quarantine.Until)

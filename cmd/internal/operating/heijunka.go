@@ -96,8 +96,8 @@ func printHeijunka(w io.Writer, l api.Heijunka) {
 	if !l.Enabled {
 		fmt.Fprintln(w, "off: requests are let through unlevelled")
 	}
-	fmt.Fprintf(w, "load      %d of %d (%d regular), %s; soft limit %d\n", r.Load, r.HardLimit, r.RegularLimit, r.Level, r.SoftLimit)
-	fmt.Fprintf(w, "admitted  %d, refused %d, %.0f end per second\n", r.Accepted, r.RejectedRegular+r.RejectedHard, r.DrainRate)
+	fmt.Fprintf(w, "load      %s: %s\n", r.Level, r.Admitted())
+	fmt.Fprintf(w, "so far    %d admitted, %d refused; %.0f end per second\n", r.Accepted, r.RejectedRegular+r.RejectedHard, r.DrainRate)
 	fmt.Fprintf(w, "balance   %.2f, %d places moved\n", l.Balance.Coefficient, l.Balance.Moves)
 	fmt.Fprintf(w, "burst     %s\n\n", burst(l.Burst))
 	heading := []string{"POOL", "HEALTH", "PLACES", "BUSY", "USED", "WAITING", "LATENCY", "ERRORS", "DONE", "REFUSED", "BOUNDS"}

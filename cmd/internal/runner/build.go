@@ -20,6 +20,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"takt/cmd/internal/cli"
 	"takt/cmd/internal/mask"
 	"takt/http/api"
 	"takt/http/client"
@@ -342,6 +343,6 @@ func (w *Worker) waiting(what string) func(error, time.Duration) {
 				Msg("another process uses this worker id; waiting until it has stopped. If the state directory is a copy, remove the id file from it")
 			return
 		}
-		w.log.Warn().Err(err).Stringer("again_in", wait).Msg(what + " failed")
+		w.log.Warn().Str(zerolog.ErrorFieldName, cli.Message(err)).Stringer("again_in", wait.Round(100*time.Millisecond)).Msg(what + " failed")
 	}
 }

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -9,9 +10,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/controllertest"
+	"takt/http/api"
+	"takt/http/client"
 	"takt/store"
 )
 
@@ -132,4 +136,18 @@ func TestSecondWorkerInOneStateDirectory(t *testing.T) {
 	b.start(t)
 	b.completes(t)
 	require.ErrorContains(t, must(New(b.client, b.worker.log, b.worker.cfg))(t).Run(t.Context()), ": another worker uses it")
+}
+
+// A worker without a controller says in a sentence which address does not answer, as commands do.
+func TestAnAbsentControllerIsNamedInASentence(t *testing.T) {
+	t.Parallel()
+	var logged bytes.Buffer
+	b := newBench(t, copyBuild)
+	b.worker.log = zerolog.New(&logged)
+	away := httptest.NewServer(nil)
+	away.Close()
+	c := must(client.New(client.Config{BaseURL: away.URL, APIKey: controllertest.APIKey}))(t)
+	_, failed := c.Register(t.Context(), api.Register{Name: "bench"})
+	b.worker.waiting("register")(failed, 3_749_330_600)
+	require.JSONEq(t, `{"level":"warn","error":"`+away.URL+` does not answer. Is takt serve running? TAKT_URL or --url sets the address","again_in":"3.7s","message":"register failed"}`, logged.String())
 }

@@ -248,7 +248,7 @@ func (c *controller) assemble(ctx context.Context) error {
 	server.Handle(dashboard.New(server, dashboard.Deps{
 		Deps: web, Store: pages, History: history,
 	}, dashboard.Config{
-		Services: c.cfg.Services, Secrets: c.keys.Secrets(), PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"), PublicURL: c.cfg.PublicURL, Version: cli.Version(),
+		Services: c.cfg.Services, Chosen: c.cfg.Chosen, Secrets: c.keys.Secrets(), PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"), PublicURL: c.cfg.PublicURL, Version: cli.Version(),
 		Platforms: c.cfg.Platforms,
 	}).Routes()...)
 	c.server = server

@@ -70,6 +70,8 @@ type Config struct {
 	OTLP            string
 
 	Unused []string // settings that were given, of services that are left out
+	// Chosen is true if an operator has named the services.
+	Chosen bool
 }
 
 // Default returns the settings of a takt that is told nothing.
@@ -197,6 +199,7 @@ func Load(src Sources) (Config, error) {
 		}
 	}
 	slices.Sort(cfg.Unused)
+	_, cfg.Chosen = given["services"]
 	return cfg, errors.Join(append(faults, cfg.validate()...)...)
 }
 

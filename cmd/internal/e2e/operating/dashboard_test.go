@@ -221,6 +221,41 @@ func TestDashboardOutlivesItsController(t *testing.T) {
 	b.content()
 }
 
+// While the database is away no page is called live. What is old is grey, what is new is not, and the
+// outage is told once.
+func TestDashboardIsNotLiveWithoutItsDatabase(t *testing.T) {
+	t.Parallel()
+	needs.Axe(t)
+	_, c, b := show(t)
+	for _, path := range []string{"/builds", "/overview"} {
+		b.open(path)
+		b.sees("#live-sign", "Live · updated")
+	}
+	order := client.Order{Action: "terminate", Path: "database/postgres", Reason: "a test", Force: true}
+	takttest.Order(t, c, order)
+	shown := func(selector string) bool {
+		return eval[bool](b, fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.getClientRects().length > 0)`, selector))
+	}
+	grey := func(selector string) bool {
+		return eval[bool](b, fmt.Sprintf(`(e => getComputedStyle(e).color === getComputedStyle(document.querySelector("footer")).color)(document.querySelector(%q))`, selector))
+	}
+	b.sees("#live-stale .note", "The lists and numbers were read")
+	b.sees(".problems [data-kind=database]", "No accepted work is lost.")
+	require.Equal(t, 1, strings.Count(b.text("main"), "No accepted work is lost."), "told once")
+	require.False(t, grey(".problems [data-kind=database] b"), "it is news")
+	require.True(t, grey("#live-builds h2"), "it is old")
+	require.False(t, shown("#live-sign"), "it is not live, and lies over nothing")
+	b.accessible(axe(t), "overview without its database")
+	b.open("/builds")
+	b.sees("#live-stale .note", "This page shows data from")
+	require.False(t, shown("#live-sign"))
+	order.Action = "start"
+	takttest.Order(t, c, order)
+	b.sees("#live-sign", "Live · updated")
+	takttest.Eventually(t, "it is live again", func() bool { return shown("#live-sign") })
+	b.content()
+}
+
 func emptyPagesAreFit(t *testing.T, _ *takttest.Env, _ *process.Controller, b *browser) {
 	t.Helper()
 	axe := axe(t)
@@ -566,5 +601,18 @@ func TestDashboardScreenshots(t *testing.T) {
 		}
 		b.scripts(true)
 	}
+	takttest.Order(t, c, client.Order{Action: "terminate", Path: "database/postgres", Reason: "for a picture", Force: true})
+	for _, path := range []string{"/overview", "/builds", "/tree", "/fleet"} { // the last was never read without a filter
+		for _, look := range []struct {
+			scheme string
+			width  int64
+		}{{"light", 1280}, {"dark", 1280}, {"light", 360}, {"dark", 360}} {
+			b.look(look.scheme, look.width)
+			b.open(path)
+			b.sees(".note.bad", "")
+			b.shoot(dir, fmt.Sprintf("away-%s-%s-%d", path[1:], look.scheme, look.width))
+		}
+	}
+	takttest.Order(t, c, client.Order{Action: "start", Path: "database/postgres", Reason: "the picture is taken"})
 	require.NoError(t, os.WriteFile(open, []byte("go\n"), 0o600))
 }

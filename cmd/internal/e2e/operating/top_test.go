@@ -126,19 +126,19 @@ func TestTopShowsAndActs(t *testing.T) {
 	c := env.StartController("takt")
 	settings := []string{"TAKT_URL=" + c.URL, "TAKT_API_KEY=" + c.APIKey, "TAKT_ADMIN_KEY=" + c.AdminKey}
 	w := watch(t, env, settings...)
-	w.sees(`^queue  0 wait; 0 run; 0 of 0 workers are online$`)
+	w.sees(`^queue  0 wait; 0 run; 0 workers online$`)
 
 	// What happens is seen.
 	h := takttest.Register(t, c, 2)
 	takttest.Submit(t, c, []byte("one"))
 	id := takttest.Submit(t, c, []byte("two"))
-	w.sees(`^queue  2 wait, the oldest for \d+s; 0 run; 1 of 1 workers are online$`)
+	w.sees(`^queue  2 wait, the oldest for \d+s; 0 run; 1 worker online$`)
 	w.sees(`^load   normal, \d+ of 1200 admitted, [\d.]+ requests/s`)
 	w.sees(`^tree   \d+ parts; the busiest is takt/`)
-	w.sees(`^rates  [1-9][\d.]* submitted, 0.0 completed, 0.0 failed a minute$`)
+	w.sees(`^rates  [1-9][\d.]* submitted, 0.0 completed a minute; 0 of 0 failed in the last hour$`)
 	w.sees(`^fake +idle +0/2 +- +0 +0 +\d+s$`)
 	w.types("2")
-	w.sees(`^` + id + ` +android +pending +\d+s +-$`)
+	w.sees(`^` + id + ` +android +pending +\d+s +A slot is free: the next`)
 	w.types("/two-is-not-there\r")
 	w.sees(`3 tree   0 with "two-is-not-there"`)
 	w.types("\x1b")
