@@ -23,7 +23,7 @@ type lifecycle struct {
 func (l lifecycle) observe(e pubsub.Event) {
 	switch d := e.Data.(type) {
 	case queue.Assigned:
-		if d.Attempt == 1 { // when a requeued build began to wait is unknown
+		if d.Attempt == 1 { // the metric is about the first assignment
 			metrics.ObserveIn(tracing.BuildID(d.BuildID), l.Waited.WithLabelValues(string(d.Platform), strconv.Itoa(d.Priority)), d.Waited)
 		}
 		l.logStep(d.BuildID, d.WorkerID, store.Step{What: store.StepAssigned, Attempt: d.Attempt, Took: d.Waited}).

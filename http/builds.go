@@ -182,7 +182,7 @@ func (h *builds) cancel(ctx context.Context, in api.CancelBuildIn) (reply api.Ca
 		}
 	}
 	err = h.audit.do(ctx, entry{"cancel", "build/" + id, in.Reason, map[string]any{}}, func(ctx context.Context) error {
-		return h.store.Cancel(ctx, id)
+		return h.store.Cancel(ctx, id, edge.CallerOf(ctx).Name(), in.Reason)
 	})
 	if err != nil {
 		return reply, err

@@ -223,7 +223,9 @@ func (h *holders) logs(ctx context.Context, in logsIn) (api.PostedLogs, error) {
 	default:
 		return reply, edge.Invalid("Invalid body. Expected { level, message } or { logs: [...] }")
 	}
-	return reply, h.touch(ctx, heartbeat)
+	told, err := h.store.RecordHeartbeat(ctx, heartbeat)
+	reply.Cancelled = told.Over
+	return reply, h.publishHeartbeat(ctx, heartbeat, told, err)
 }
 
 // logBatch returns the entries that are log lines and skips the others.

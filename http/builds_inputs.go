@@ -139,7 +139,7 @@ func (h *holders) secretsOf(ctx context.Context, b store.Build, heartbeat store.
 	values, err := h.secrets.HandOut(ctx, heartbeat, slices.Collect(maps.Keys(b.Inputs.Secrets)), edge.CallerOf(ctx).Actor())
 	if store.CodeOf(err) == store.SecretGone {
 		_, failed := h.record(ctx, store.Result{
-			BuildID: b.ID, WorkerID: heartbeat.WorkerID, Attempt: b.Attempt, ErrorMessage: edge.FailureOf(err).Message, Fault: store.FaultBuild,
+			BuildID: b.ID, WorkerID: heartbeat.WorkerID, Attempt: b.Attempt, ErrorMessage: edge.FailureOf(err).Message, Fault: store.FaultBuild, Ended: store.EndedSecretGone,
 		})
 		if failed != nil {
 			err = failed

@@ -85,7 +85,7 @@ func (h *builds) cancelSeveral(ctx context.Context, in api.CancelBuildsIn) (repl
 		ids, reply.More = ids[:in.Limit], true
 	}
 	reply.Builds = h.several(ctx, "cancel", in.SeveralBuilds, ids, func(ctx context.Context, b *api.OneChanged) error {
-		_, err := h.cancel(ctx, api.CancelBuildIn{ID: api.BuildID(b.ID)})
+		_, err := h.cancel(ctx, api.CancelBuildIn{ID: api.BuildID(b.ID), Why: in.Why})
 		return err
 	})
 	return reply, nil

@@ -66,7 +66,7 @@ func (h *builds) why(ctx context.Context, _ echo.Context, in api.BuildAccess) (a
 		if !reads { // and so may not see workers
 			near = why.Counts
 		}
-		reply.RetryAt = api.NewMillis(waits.Due)
+		reply.RetryAt, reply.WaitingSince = api.NewMillis(waits.Due), api.NewMillis(waits.Since)
 		reply.Unmatched, reply.Nearest = why.Kind == "unmatched", append(reply.Nearest, near...)
 		return reply, err
 	}), err
@@ -88,7 +88,7 @@ func (h *builds) timeline(ctx context.Context, _ echo.Context, in api.BuildAcces
 			}
 			reply.Steps = append(reply.Steps, api.TimelineStep{
 				At: api.NewMillis(s.At), Kind: string(s.Kind), Title: s.Title, Text: s.Text,
-				Attempt: s.Attempt, WorkerID: s.Worker, WorkerName: s.Name, Reason: s.Reason,
+				Attempt: s.Attempt, WorkerID: s.Worker, WorkerName: s.Name, Reason: s.Reason, BuildID: s.Build,
 			})
 		}
 		return reply, err

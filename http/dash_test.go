@@ -240,7 +240,7 @@ func TestDashboardLeadsOn(t *testing.T) {
 	require.Contains(t, again.header.Get("Set-Cookie"), "takt-done=waits")
 	found := d.get("/builds?state=pending&q=" + path.Base(first)).body // what the form on the queue's page asks
 	require.Contains(t, found, path.Base(first))
-	require.NotContains(t, found, id)
+	require.NotContains(t, found, `<tr id="b-`+id)
 	require.Regexp(t, `<form class="filter" action="/builds"><input type="hidden" name="state" value="pending">.*name="q"`, d.get("/queue").body)
 
 	require.Contains(t, d.get("/builds/"+id).body, `id="live-sign"`)
@@ -729,6 +729,40 @@ func TestDashboardNavigationCounts(t *testing.T) {
 		`<a href="/builds?state=failed&amp;age=1h">1 of 1 failed in the last hour</a>`, `<a href="/fleet">0 slots: 0 busy, 0 free</a>`, `data-kind="stuck"`,
 	} {
 		require.Contains(t, overview, want)
+	}
+}
+
+// A cancel is no error, and a build leads to what it repeats and to what repeats it.
+func TestDashboardShowsWhoCancelledABuildAndItsRetries(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, apiKey)
+	s, w := d.assigned()
+	require.Equal(t, 303, d.act("/builds/"+s.ID+"/cancel", "reason=superseded+%3Cb%3E").status)
+	require.Equal(t, 200, d.json("POST", "/api/builds/"+s.ID+"/logs", key("X-Worker-Id", w.ID), `{"level":"info","message":"late"}`).status)
+	require.Equal(t, 303, d.act("/builds/"+s.ID+"/retry", "").status)
+	again := d.status(s.ID).Retries[0]
+	const who = "Cancelled by tester (api): superseded &lt;b&gt;"
+	page := d.get("/builds/" + s.ID).body
+	require.Contains(t, page, `<p class="note"><b>`+who+`</b></p>`)
+	require.NotContains(t, page, "Error:")
+	require.NotContains(t, page, store.MessageCancelled)
+	require.Regexp(t, `(?s)<li class="done"><b>Cancelled by tester \(api\)</b>.*<li class="done"><b><a href="/builds/`+again+`">Retried as build `+again+`</a></b>`, page)
+	require.Regexp(t, `(?s)Build cancelled by tester \(api\): superseded &lt;b>.*late`, page, "in the log, above what came after it")
+	require.Contains(t, d.get("/builds/"+s.ID+"/log/raw").body, "Build cancelled by tester (api): superseded <b>\nlate\n")
+	require.Contains(t, d.get("/builds/"+again).body, `<dt>Retry of</dt><dd><a class="id" href="/builds/`+s.ID+`">`+s.ID+`</a>`)
+	for _, path := range []string{"/builds", "/overview"} {
+		page := d.get(path).body
+		require.Contains(t, page, who, path)
+		require.NotContains(t, page, store.MessageCancelled, path)
+	}
+	require.Contains(t, d.get("/builds").body, `<a class="label" href="/builds/`+s.ID+`">retry of `+s.ID[:8]+`…</a>`)
+
+	_, err := d.pool.Exec(t.Context(), `UPDATE builds SET submitted_at = now() - interval '23 min', waiting_since = now() - interval '30 s' WHERE id = $1`, again)
+	require.NoError(t, err)
+	for path, shown := range map[string]string{
+		"/builds/" + again: "<dt>Waiting</dt><dd>30 s</dd>", "/queue": `<td data-label="Waiting">30 s</td>`, "/overview": `<td data-label="Waiting">30 s</td>`,
+	} {
+		require.Contains(t, d.get(path).body, shown, path)
 	}
 }
 

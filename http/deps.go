@@ -37,7 +37,7 @@ type Builds interface {
 	// Submit settles files, as Finish and [Workers.Report] do; see [store.Staged]. If the
 	// error wraps *store.Repeated, the submission was made before.
 	Submit(ctx context.Context, s store.Submission, files ...store.Staged) (store.Build, error)
-	Cancel(ctx context.Context, id string) error
+	Cancel(ctx context.Context, id, by, why string) error
 	// Requeue works on builds that a worker holds.
 	Requeue(ctx context.Context, id string) (store.BuildRef, error)
 	// SetPriority works on pending builds only.

@@ -210,7 +210,7 @@ func TestLogsOfOtherControllersAreFollowed(t *testing.T) {
 			require.Equal(t, fmt.Sprint("line ", i), l.line().Message)
 		}
 	}
-	require.NoError(t, storeBuilds(b).Cancel(t.Context(), build.ID))
+	require.NoError(t, storeBuilds(b).Cancel(t.Context(), build.ID, "", ""))
 	for _, l := range streams {
 		l.line()
 		require.Equal(t, "end", l.next().name)

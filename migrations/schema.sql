@@ -196,6 +196,10 @@ CREATE TABLE builds (
     ended text,
     suspect boolean,
     sign_gap smallint,
+    waiting_since timestamp with time zone,
+    ended_by text,
+    ended_why text,
+    retry_of bigint,
     CONSTRAINT builds_pkey PRIMARY KEY (seq),
     CONSTRAINT builds_holder CHECK (((state <> ALL (ARRAY['assigned'::text, 'building'::text])) OR (worker_id IS NOT NULL))),
     CONSTRAINT builds_platform_check CHECK ((platform <> ''::text)) NOT VALID,
@@ -208,6 +212,7 @@ CREATE INDEX builds_by_submitter_class ON builds USING btree (COALESCE(submitter
 CREATE INDEX builds_ended ON builds USING btree (completed_at) WHERE (completed_at IS NOT NULL);
 CREATE INDEX builds_held ON builds USING btree (worker_id) WHERE (state = ANY (ARRAY['assigned'::text, 'building'::text]));
 CREATE INDEX builds_in_order ON builds USING btree ("position", seq) WHERE (state = 'pending'::text);
+CREATE INDEX builds_retried ON builds USING btree (COALESCE(retry_of, retry_root)) WHERE (retry_root IS NOT NULL);
 CREATE INDEX builds_retries ON builds USING btree (retry_root) WHERE ((state = 'pending'::text) AND (retry_root IS NOT NULL));
 CREATE INDEX builds_unsuccessful ON builds USING btree (seq) WHERE (state = ANY (ARRAY['failed'::text, 'cancelled'::text]));
 CREATE TRIGGER append_log_tail BEFORE UPDATE OF state ON builds FOR EACH ROW WHEN (((old.log_bytes > 50331648) AND (old.state = ANY (ARRAY['assigned'::text, 'building'::text])) AND (new.state <> ALL (ARRAY['assigned'::text, 'building'::text])))) EXECUTE FUNCTION append_log_tail();
@@ -653,6 +658,7 @@ AS $function$
 DECLARE
     labels jsonb;
     facts  jsonb;
+    how    text := split_part(NEW.ended, ':', 1);
 BEGIN
     IF NOT EXISTS (SELECT FROM notice_subscriptions) THEN
         RETURN NULL;
@@ -664,10 +670,12 @@ BEGIN
     PERFORM insert_notices('build.' || CASE NEW.state WHEN 'pending' THEN 'requeued' ELSE NEW.state END, ARRAY[NEW.platform], labels,
         jsonb_strip_nulls(jsonb_build_object('id', NEW.id, 'platform', NEW.platform, 'labels', labels, 'submitter', NEW.submitter,
             'attempt', NEW.attempt, 'worker_id', coalesce(NEW.worker_id, NEW.last_worker_id), 'error', NEW.error_message,
-            'ended', CASE split_part(NEW.ended, ':', 1)
-                WHEN 'exit' THEN jsonb_build_object('exit_code', split_part(NEW.ended, ':', 2)::bigint)
-                WHEN 'signal' THEN jsonb_build_object('signal', split_part(NEW.ended, ':', 2)::bigint)
-                WHEN 'timeout' THEN '{"timed_out": true}' END,
+            'ended', CASE WHEN NEW.state IN ('failed', 'cancelled') OR NEW.state = 'pending' AND how IS NOT NULL THEN jsonb_build_object(
+                'cause', CASE NEW.state WHEN 'cancelled' THEN 'cancelled' WHEN 'failed' THEN CASE WHEN how IN ('exit', 'signal') THEN 'failed' ELSE coalesce(how, 'failed') END END,
+                'by', NEW.ended_by, 'why', NEW.ended_why,
+                'exit_code', CASE how WHEN 'exit' THEN split_part(NEW.ended, ':', 2)::bigint END,
+                'signal', CASE how WHEN 'signal' THEN split_part(NEW.ended, ':', 2)::bigint END,
+                'timed_out', CASE how WHEN 'timeout' THEN true END) END,
             'submitted_at', NEW.submitted_at, 'started_at', NEW.started_at, 'completed_at', NEW.completed_at)) || coalesce(facts, '{}'));
     RETURN NULL;
 END $function$;

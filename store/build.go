@@ -113,6 +113,7 @@ type Build struct {
 	// TokenHash is the SHA-256 of the build access token.
 	TokenHash    TokenHash
 	SubmittedAt  time.Time
+	WaitingSince time.Time // when it became pending last; zero unless it is
 	StartedAt    time.Time // when the current attempt was assigned
 	LastSeenAt   time.Time // last heartbeat of the current attempt
 	CompletedAt  time.Time // when the state became final
@@ -128,8 +129,15 @@ type Build struct {
 	Prefer Require
 	// Inputs are nil if there are none.
 	Inputs *Inputs
-	// Ended is how the command ended, as far as its worker said.
+	// Ended is how the command ended, as far as its worker said, or what ended the build.
 	Ended Ended
+	// EndedBy is who cancelled it, as the audit names them but without an address. EndedWhy is the
+	// reason that they gave.
+	EndedBy, EndedWhy string
+	// RetryOf is the build that this one repeats; "" if it repeats none. Retries are those that
+	// repeat this one, oldest first and at most 100; lists leave them out.
+	RetryOf string
+	Retries []string
 	// Suspect says that it failed on a suspect worker, or made it one.
 	Suspect bool
 	// Source, Certs and Result describe the stored files; nil if absent.
@@ -292,6 +300,8 @@ type HeartbeatReply struct {
 	Attempt int
 	// Cancelled tells the worker to stop. Only heartbeats set it.
 	Cancelled bool
+	// Over is true if the build was cancelled or has failed already.
+	Over bool
 	// Used is the worker's number and the highest counter that its row knows: a token
 	// below it is superseded. Only heartbeats set it.
 	Used WorkerToken

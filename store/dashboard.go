@@ -71,7 +71,7 @@ const (
 type Figures struct {
 	// Now is the database's time.
 	Now time.Time
-	// Oldest is when the build that has waited longest was submitted; zero if none waits.
+	// Oldest is since when the build that has waited longest waits; zero if none does.
 	Oldest time.Time
 	// Ended counts the last builds that completed or failed within an hour. Failed is a part
 	// of it.
@@ -103,12 +103,12 @@ type HeldBuild struct {
 
 // PendingBuild is a build that waits.
 type PendingBuild struct {
-	ID          string
-	Platform    Platform
-	Priority    int
-	Labels      Labels
-	SubmittedAt time.Time
-	Attempt     int
+	ID       string
+	Platform Platform
+	Priority int
+	Labels   Labels
+	Since    time.Time // it waits since then
+	Attempt  int
 	// Position orders the queue, and Seq builds of one position. Place is the rank of the build in it, Number the rank among
 	// those of its class, both from 1.
 	Position      int64

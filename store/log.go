@@ -25,7 +25,12 @@ type LogLine struct {
 	At      time.Time
 	Level   Level
 	Message string
+	// By and Why say who cancelled the build, and why, if the line is about that.
+	By, Why string
 }
+
+// Text returns the message with who and why.
+func (l *LogLine) Text() string { return l.Message + ByWhy(l.By, l.Why) }
 
 // Tail is the new part of a build's log, with the build's state at the same moment.
 type Tail struct {
@@ -74,8 +79,8 @@ const (
 	LineRetried   LineKind = "retried"   // Build
 	LineCompleted LineKind = "completed" // worker, attempt
 	LineFailed    LineKind = "failed"    // worker, attempt; Reason if no worker reported it
-	LineCancelled LineKind = "cancelled"
-	LineProgress  LineKind = "progress" // Percent
+	LineCancelled LineKind = "cancelled" // By, Why
+	LineProgress  LineKind = "progress"  // Percent
 	LineTelemetry LineKind = "telemetry"
 	LineLogLimit  LineKind = "log_limit"
 )
@@ -87,6 +92,9 @@ type LineFacts struct {
 	// the database refuses to assign. Error is what the worker said.
 	Reason string `json:"reason,omitempty"`
 	Error  string `json:"error,omitempty"`
+	// By is who cancelled the build, Why the reason that they gave.
+	By  string `json:"by,omitempty"`
+	Why string `json:"why,omitempty"`
 	// Build is the one that this build retries, or that retries this one.
 	Build string `json:"build,omitempty"`
 	// From and To are priorities.

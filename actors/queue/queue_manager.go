@@ -98,7 +98,7 @@ type Assigned struct {
 	WorkerID string         `json:"worker_id"`
 	Platform store.Platform `json:"platform"`
 	Attempt  int            `json:"attempt"`
-	// Priority and Waited (since the submission) are not published outside this process.
+	// Priority and Waited (since it became pending) are not published outside this process.
 	Priority int           `json:"-"`
 	Waited   time.Duration `json:"-"`
 }
@@ -251,7 +251,7 @@ func (m *manager) serve(c *otp.Ctx, b *batch) {
 			for _, job := range newJobs(r) {
 				q.bus.Publish(pubsub.BuildAssigned, Assigned{
 					BuildID: job.BuildID, WorkerID: r.Session.ID, Platform: job.Platform, Attempt: job.Attempt,
-					Priority: job.Priority, Waited: time.Since(job.SubmittedAt),
+					Priority: job.Priority, Waited: time.Since(job.PendingSince),
 				})
 			}
 		}

@@ -113,7 +113,7 @@ type Reason struct {
 
 // Why is the reason of an order that has no body.
 type Why struct {
-	// Reason goes into the audit.
+	// Reason goes into the audit; that of a cancel is shown with the build, too.
 	Reason string `query:"reason" max:"1000"`
 }
 

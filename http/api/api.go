@@ -91,6 +91,8 @@ type BuildItem struct {
 	Status    string `json:"status" schema:"WireState"`
 	State     string `json:"state" schema:"State"`
 	CreatedAt string `json:"createdAt" schema:"Time"`
+	// WaitingSince is when it was submitted or returned to the queue; omitted unless it is pending.
+	WaitingSince string `json:"waiting_since,omitempty" schema:"Time"`
 	// StartedAt is when the current attempt was assigned; omitted before.
 	StartedAt string `json:"started_at,omitempty" schema:"Time"`
 	// CompletedAt is omitted, never null, while the build runs.
@@ -108,11 +110,13 @@ type BuildItem struct {
 	Submitter string `json:"submitter,omitempty"`
 	// Require is what the worker's labels must satisfy; absent for nothing.
 	Require string `json:"require,omitempty"`
-	// Inputs are absent if there are none, Ended if it is not known how the command ended.
+	// Inputs are absent if there are none, Ended unless it failed or was cancelled, or waits for its retry.
 	Inputs *Inputs `json:"inputs,omitempty" null:"never"`
 	Ended  *Ended  `json:"ended,omitempty" null:"never"`
 	// Suspect is true if it failed on a worker that was suspect, or became so because of it.
 	Suspect bool `json:"suspect,omitempty"`
+	// RetryOf is the build that this one repeats.
+	RetryOf string `json:"retry_of,omitempty" schema:"ID"`
 }
 
 // NewBuildItem converts a build for a list.
@@ -122,7 +126,10 @@ func NewBuildItem(b store.Build) BuildItem {
 		CreatedAt: FormatTime(b.SubmittedAt), SubmittedAt: FormatTime(b.SubmittedAt), UpdatedAt: FormatTime(b.UpdatedAt),
 		WorkerID: optional(b.WorkerID), WorkerName: optional(b.WorkerName), ErrorMessage: optional(b.ErrorMessage),
 		HasResult: b.Result != nil, Labels: b.Labels, Submitter: b.Submitter, Require: b.Require.Public().String(),
-		Inputs: NewInputs(b.Inputs), Ended: NewEnded(b.Ended), Suspect: b.Suspect,
+		Inputs: NewInputs(b.Inputs), Ended: NewEnded(b), Suspect: b.Suspect, RetryOf: b.RetryOf,
+	}
+	if !b.WaitingSince.IsZero() {
+		item.WaitingSince = FormatTime(b.WaitingSince)
 	}
 	if !b.StartedAt.IsZero() {
 		item.StartedAt = FormatTime(b.StartedAt)
@@ -148,6 +155,7 @@ type BuildStatus struct {
 	WorkerID     *string `json:"worker_id"`
 	Attempt      int     `json:"attempt" min:"0"`
 	SubmittedAt  *Millis `json:"submitted_at"`
+	WaitingSince *Millis `json:"waiting_since,omitempty" null:"never"` // as in a list
 	StartedAt    *Millis `json:"started_at"`
 	CompletedAt  *Millis `json:"completed_at"`
 	ErrorMessage *string `json:"error_message"`
@@ -160,11 +168,14 @@ type BuildStatus struct {
 	// nothing.
 	Require string `json:"require,omitempty"`
 	Prefer  string `json:"prefer,omitempty"`
-	// Inputs are absent if there are none, Ended if it is not known how the command ended.
+	// Inputs are absent if there are none, Ended unless it failed or was cancelled, or waits for its retry.
 	Inputs *Inputs `json:"inputs,omitempty" null:"never"`
 	Ended  *Ended  `json:"ended,omitempty" null:"never"`
-	// Suspect is as in a list.
-	Suspect bool `json:"suspect,omitempty"`
+	// Suspect and RetryOf are as in a list. Retries are the builds that repeat this one, oldest first
+	// and at most 100.
+	Suspect bool     `json:"suspect,omitempty"`
+	RetryOf string   `json:"retry_of,omitempty" schema:"ID"`
+	Retries []string `json:"retries,omitempty" schema:"ID"`
 }
 
 // NewBuildStatus converts a build's state.
@@ -174,56 +185,9 @@ func NewBuildStatus(b store.Build) BuildStatus {
 		WorkerID: optional(b.WorkerID), Attempt: b.Attempt, ErrorMessage: optional(b.ErrorMessage),
 		SubmittedAt: NewMillis(b.SubmittedAt), StartedAt: NewMillis(b.StartedAt), CompletedAt: NewMillis(b.CompletedAt),
 		Priority: b.Priority, Labels: b.Labels, Submitter: b.Submitter, Require: b.Require.Public().String(), Prefer: b.Prefer.String(),
-		Inputs: NewInputs(b.Inputs), Ended: NewEnded(b.Ended), Suspect: b.Suspect,
+		Inputs: NewInputs(b.Inputs), Ended: NewEnded(b), Suspect: b.Suspect, RetryOf: b.RetryOf, Retries: b.Retries,
+		WaitingSince: NewMillis(b.WaitingSince),
 	}
-}
-
-// LogEntry is one line of a build's log.
-type LogEntry struct {
-	Timestamp Millis `json:"timestamp"`
-	Level     string `json:"level" enum:"info,warn,error"`
-	Message   string `json:"message"`
-	// Seq is the line's number; ?after= takes it to continue from there.
-	Seq int64 `json:"seq"`
-}
-
-// NewLogEntry converts a line.
-func NewLogEntry(l store.LogLine) LogEntry {
-	return LogEntry{Timestamp: millis(l.At), Level: string(l.Level), Message: l.Message, Seq: l.Seq}
-}
-
-// Logs answers GET /api/builds/:id/logs, oldest first.
-type Logs struct {
-	BuildID string     `json:"build_id" schema:"ID"`
-	Logs    []LogEntry `json:"logs"`
-}
-
-// LogEnd is the data of the last event of a log's stream.
-type LogEnd struct {
-	BuildID string `json:"build_id" schema:"ID"`
-	Status  string `json:"status" enum:"completed,failed"`
-	State   string `json:"state" enum:"completed,failed,cancelled"`
-}
-
-// LogMessage is one line that a worker sends.
-type LogMessage struct {
-	Level   string `json:"level" enum:"info,warn,error"`
-	Message string `json:"message"`
-}
-
-// PostLogs is the body of POST /api/builds/:id/logs: either Logs, or one line
-// in Level and Message.
-type PostLogs struct {
-	Logs    []LogMessage `json:"logs,omitempty"`
-	Level   string       `json:"level,omitempty"`
-	Message string       `json:"message,omitempty"`
-}
-
-// PostedLogs answers POST /api/builds/:id/logs.
-type PostedLogs struct {
-	Success bool `json:"success" const:"true"`
-	// Count is how many lines of a batch were kept.
-	Count *int `json:"count,omitempty"`
 }
 
 // Heartbeat is the body of POST /api/builds/:id/heartbeat. The body may be absent.

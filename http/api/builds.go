@@ -147,6 +147,8 @@ type BuildWhy struct {
 	Start string `json:"start"`
 	// Unmatched is true if no known worker could take the build.
 	Unmatched bool `json:"unmatched"`
+	// WaitingSince is when it was submitted or returned to the queue; absent unless it waits.
+	WaitingSince *Millis `json:"waiting_since,omitempty"`
 	// RetryAt is when it is tried again after an exit code of its retry_on; absent unless it waits for that.
 	RetryAt *Millis `json:"retry_at,omitempty"`
 	// Nearest says, if no worker could take it, what those lack that come nearest: at most three lines.
@@ -179,6 +181,8 @@ type TimelineStep struct {
 	// Reason is why an attempt was lost: silent, restarted, unregistered, deleted, requeued, or the
 	// kind of failure with which its worker gave it back.
 	Reason string `json:"reason,omitempty"`
+	// BuildID is the build that this one repeats, or that repeats this one.
+	BuildID string `json:"build_id,omitempty" schema:"ID"`
 }
 
 // BuildPatch is the body of PATCH /api/builds/:id.

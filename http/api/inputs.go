@@ -112,22 +112,28 @@ func NewHeldInputs(b store.Build, secrets []HeldSecret) HeldInputs {
 	return r
 }
 
-// Ended is how the command of a build ended.
+// Ended is how a build ended; of one that waits for its retry, how its last attempt did.
 type Ended struct {
-	ExitCode *int `json:"exit_code,omitempty" null:"never"`
+	// Cause is what ended the build; absent before. It is failed if its worker said so, lost if its
+	// last attempt was, and given_back if no worker could run it.
+	Cause string `json:"cause,omitempty" enum:"failed,timeout,cancelled,lost,given_back,unmatched,unassignable,secret_gone,file_lost"`
+	// By is who cancelled it, as in the audit but without an address. Why is the reason that they gave.
+	By       string `json:"by,omitempty"`
+	Why      string `json:"why,omitempty"`
+	ExitCode *int   `json:"exit_code,omitempty" null:"never"`
 	// Signal is the number of the signal that ended it.
 	Signal *int `json:"signal,omitempty" null:"never"`
 	// TimedOut is true if it exceeded its time limit.
 	TimedOut bool `json:"timed_out,omitempty"`
 }
 
-// NewEnded converts how a command ended; nil if that is not known.
-func NewEnded(e store.Ended) *Ended {
-	if e == "" {
-		return nil
+// NewEnded converts how a build ended; nil if it was completed, or has not ended.
+func NewEnded(b store.Build) *Ended {
+	exit, signal, timedOut := b.Ended.Parts()
+	if e := (Ended{b.Cause(), b.EndedBy, b.EndedWhy, exit, signal, timedOut}); e != (Ended{}) {
+		return &e
 	}
-	exit, signal, timedOut := e.Parts()
-	return &Ended{exit, signal, timedOut}
+	return nil
 }
 
 // FetchInputs is GET /api/builds/:id/inputs.

@@ -84,7 +84,7 @@ var kinds = map[string]kind{ //nolint:gochecknoglobals // a table
 	"storage":     {bad, "/system", "Repair the disk or its mount.", "takt doctor"},
 	"full":        {bad, "/system", "Free space on it, or keep files for a shorter time (--retain).", "takt doctor"},
 	"s3":          {bad, "/system", "Check the S3 server, its address and its keys.", "takt doctor"},
-	"terminated":  {bad, "/tree", "Start it. The audit says who terminated it, and why.", "takt start %s --reason"},
+	"terminated":  {bad, "/tree", "Start it. Tree shows who terminated it, and why.", "takt start %s --reason"},
 	"tree":        {bad, "/tree", "Tree shows the reason.", "takt tree"},
 	"leaked":      {bad, "/tree", "Restart takt when it suits, and report it with a debug bundle.", "takt debug bundle"},
 	"queue":       {bad, "/queue", "Start workers, or cancel builds that wait.", "takt list --status pending"},
@@ -125,8 +125,6 @@ const (
 	// longWait is how long a build may wait before that needs attention.
 	longWait = 10 * time.Minute
 	fullDisk = 90 // percent
-	// fewFailures is how many builds may fail within an hour, whatever their share.
-	fewFailures = 2
 	maxStuck    = 10 // how many requirements without a worker are shown
 	// certificateLeft is how long a certificate has to be valid.
 	certificateLeft = 14 * 24 * time.Hour
@@ -238,7 +236,7 @@ func (s *Situation) own() (f found) {
 	p := f.add(s.Away, "database", "", "The database does not answer. No accepted work is lost.")
 	if cause != "" {
 		p.Text = "The database does not answer, because " + cause + " was terminated. No accepted work is lost."
-		p.Todo, p.Command = "Start it. The audit says who terminated it, and why.", "takt start "+cause+" --reason"
+		p.Todo, p.Command = "Start it. Tree shows who terminated it, and why.", "takt start "+cause+" --reason"
 	}
 	for _, n := range s.Terminated {
 		f.add(n.Path != cause, "terminated", n.Path, "%s was terminated.", n.Path)
@@ -275,6 +273,11 @@ func (s *Situation) stuck() (f found) {
 			continue
 		}
 		f.add(true, "stuck", q.Class.String(), "%s can't start. %s", forecast.Count(q.Pending, "build", "builds"), forecast.Unable(q)).Since = s.Oldest
+	}
+	room := s.Room()
+	queue := f.add(room.Reason() != "", "queue", "", "%s", room.Refused())
+	if room.Reason() == store.RoomUnmatched {
+		queue.Severity, queue.Todo = warn, "Start a worker that can take them, or cancel them. Queue shows what each of them lacks."
 	}
 	p := f.add(more > 0, "stuck", "", "%s can't start.", forecast.Count(more, "more build", "more builds"))
 	p.Todo, p.Since = "Queue shows what each of them lacks.", s.Oldest
@@ -411,7 +414,7 @@ func (s *Situation) work() (f found) {
 	f.add(fleet.Late > 0, "overrun", "", "%s running for longer than 90 %% of builds do.", forecast.Count(fleet.Late, "build is", "builds are"))
 	f.add(fleet.Able == 0 && fleet.Draining > 0 && !stuck, "draining", "", "No build could start. %s", forecast.Unable(fleet))
 	f.add(!stuck && fleet.Pending > 0 && s.Now.Sub(s.Oldest) > longWait, "waiting", "", "%s waiting.", forecast.Count(fleet.Pending, "build is", "builds are")).Since = s.Oldest
-	f.add(s.Failed > fewFailures && s.Failed*4 >= s.Ended, "failures", "", "%s.", s.Failures())
+	f.add(store.ManyFailed(s.Failed, s.Ended), "failures", "", "%s.", s.Failures())
 	return f
 }
 

@@ -86,6 +86,10 @@ func TestTheMostSevereProblemComesFirst(t *testing.T) {
 		{"stuck", "4 builds can't start. No worker for android gets builds: 2 draining.", "takt workers", func(s *Situation) {
 			s.Fleet[store.AndroidClass] = forecast.Queue{FleetSummary: store.FleetSummary{Class: store.Class{ID: store.AndroidClass, Platform: store.Android}, Known: 2, Draining: 2, Pending: 4}}
 		}},
+		{"queue", "All submits are refused. The queue's limit is 2, and 3 builds wait.", "takt list --status pending", func(s *Situation) {
+			pending(s, 3)
+			s.Limit = 2
+		}},
 		{"certificate", "has expired", "takt doctor", func(s *Situation) { s.Certificate = time.Now().Add(-time.Second) }},
 		{"s3", "S3 does not answer: no file", "takt doctor", func(s *Situation) {
 			s.Files = storage.Health{Mode: storage.ModeS3, S3: &storage.S3State{Err: errors.New("away")}}

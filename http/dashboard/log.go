@@ -118,7 +118,7 @@ type logGroup struct {
 func (l logData) Groups() []logGroup {
 	all := make([]logGroup, 1)
 	for _, x := range l.Lines {
-		text, begins, ends := x.Message, false, false
+		text, begins, ends := x.Text(), false, false
 		if l.Query == "" {
 			text, begins, ends = fold(text)
 		}
@@ -368,7 +368,7 @@ func (t logTail) after(read int64, build string, times bool) []any {
 			at = now
 			items = append(items, mark{Time: at})
 		}
-		text, begins, ends := fold(l.Message)
+		text, begins, ends := fold(l.Text())
 		if begins {
 			items = append(items, mark{Begin: true})
 		}
@@ -428,7 +428,7 @@ func (d *Dashboard) rawLog(c echo.Context) error {
 				if more = to == 0 || int64(l.Number) <= to; !more {
 					break
 				}
-				st.Text = append(append(st.Text, l.Message...), '\n')
+				st.Text = append(append(st.Text, l.Text()...), '\n')
 			}
 			more = more && t.More
 			if err = st.Send(); err == nil && more {

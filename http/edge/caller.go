@@ -70,23 +70,27 @@ func (s *Session) Needs(scope store.Scope) error {
 // Actor returns the caller's name for the audit, such as "admin@127.0.0.1", or behind a trusted
 // proxy "admin@203.0.113.9 via 127.0.0.1". The proxy is named because it vouches for the address.
 func (c Caller) Actor() string {
-	from := "@" + c.Remote
 	if c.Addr != "" && c.Addr != c.Remote {
-		from = "@" + c.Addr + " via " + c.Remote
+		return c.Name() + "@" + c.Addr + " via " + c.Remote
 	}
+	return c.Name() + "@" + c.Remote
+}
+
+// Name is Actor without the address, for those who may not read the audit.
+func (c Caller) Name() string {
 	switch {
 	case c.Session != nil && c.Session.Key != "":
-		return c.Session.Name + " (key " + c.Session.Key + ")" + from
+		return c.Session.Name + " (key " + c.Session.Key + ")"
 	case c.Session != nil:
-		return c.Session.Name + " (" + c.Session.Role + ")" + from
+		return c.Session.Name + " (" + c.Session.Role + ")"
 	case c.Key != nil:
-		return "key " + c.Key.Name + from
+		return "key " + c.Key.Name
 	case c.AdminKey:
-		return "admin" + from
+		return "admin"
 	case c.APIKey:
-		return "api" + from
+		return "api"
 	default: // only a build's token was sent
-		return "build token" + from
+		return "build token"
 	}
 }
 

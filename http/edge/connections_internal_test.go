@@ -265,6 +265,9 @@ func TestTheAuditNamesTheClientBehindAProxy(t *testing.T) {
 	} {
 		require.Equal(t, c.want, Caller{AdminKey: true, Remote: "127.0.0.1", Addr: c.addr}.Actor())
 	}
+	for _, c := range []Caller{{Key: &store.NamedKey{Name: "ci"}}, {APIKey: true}, {Session: &Session{Name: "Ada", Role: RoleAPI}}} {
+		require.Equal(t, c.Name()+"@127.0.0.1", Caller{Key: c.Key, APIKey: c.APIKey, Session: c.Session, Remote: "127.0.0.1"}.Actor())
+	}
 }
 
 // BenchmarkRequest is a request with the API key on a connection that has sent one.

@@ -75,6 +75,32 @@ func TestWhyABuildWaits(t *testing.T) {
 	require.Equal(t, "1 min to 4 min", why(store.PendingBuild{Platform: "ios", Number: 4000}, many, nil).Start, "they are a half of those that run")
 }
 
+// What happened to a build after its end stands below it, and each attempt says how long it waited for.
+func TestTheStoryOfABuildIsInOrder(t *testing.T) {
+	t.Parallel()
+	begin := time.Now()
+	at := func(minutes int) time.Time { return begin.Add(time.Duration(minutes) * time.Minute) }
+	past := []store.Milestone{
+		{At: at(1), Kind: store.LineRetried, Facts: store.LineFacts{Build: "early"}},
+		{At: at(2), Kind: store.LineAssigned, WorkerID: "w", Attempt: 1},
+		{At: at(20), Kind: store.LineRequeued, WorkerID: "w", Attempt: 1, Facts: store.LineFacts{Reason: store.LostSilent}},
+		{At: at(23), Kind: store.LineAssigned, WorkerID: "w", Attempt: 2},
+		{At: at(31), Kind: store.LineRetried, Facts: store.LineFacts{Build: "late"}},
+	}
+	b := store.Build{State: store.Failed, SubmittedAt: begin, CompletedAt: at(30), WorkerID: "w", ErrorMessage: "exit 65", RetryOf: "old"}
+	var titles, texts []string
+	for _, s := range storyOf(b, past, nil) {
+		titles, texts = append(titles, s.Title), append(texts, s.Text)
+	}
+	require.Equal(t, []string{
+		"Submitted as a retry of build old", "Retried as build early", "Assigned", "Attempt 1 lost", "Assigned", "Failed", "Retried as build late",
+	}, titles)
+	require.Equal(t, []string{"after waiting 2 min", "attempt 2, after waiting 3 min"}, []string{texts[2], texts[4]})
+	b.State, b.EndedBy, b.EndedWhy = store.Cancelled, "key ci", "superseded"
+	steps := storyOf(b, past, nil)
+	require.Equal(t, Step{At: at(30), Kind: store.LineCancelled, Mark: "done", Title: "Cancelled by key ci", Text: "superseded"}, steps[5])
+}
+
 // A build that needs a feature is building before its worker has sent anything.
 func TestTheStoryOfABuildThatItsWorkerHasNotBegun(t *testing.T) {
 	t.Parallel()

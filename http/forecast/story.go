@@ -26,6 +26,8 @@ type Step struct {
 	// Attempt is set if the step concerns one, Reason if that attempt was lost.
 	Attempt int
 	Reason  string
+	// Build is the build that this one repeats, or that repeats this one.
+	Build string
 }
 
 // The kinds of steps that are no lines of a log.
@@ -45,7 +47,7 @@ type Past struct {
 // Past reads what Story needs.
 func (r *Reader) Past(ctx context.Context, b store.Build) (p Past, err error) {
 	p.build = b
-	if b.Attempt > 1 || b.LastWorkerID != "" || b.Priority != 0 || b.State.Final() { // otherwise the build itself holds every step
+	if b.Attempt > 1 || b.LastWorkerID != "" || b.Priority != 0 || len(b.Retries) > 0 || b.State.Final() { // otherwise the build itself holds every step
 		if p.events, err = r.store.Milestones(ctx, b.ID); err != nil {
 			return p, err
 		}
@@ -71,14 +73,26 @@ func (r *Reader) Story(ctx context.Context, p Past) (steps []Step, why *Reason, 
 
 func storyOf(b store.Build, past []store.Milestone, why *Reason) []Step {
 	class := b.Class()
-	steps := []Step{{At: b.SubmittedAt, Kind: store.LineSubmitted, Mark: "done", Title: "Submitted", Text: class.String() + ", priority " + strconv.Itoa(b.Priority)}}
-	assigned := false
+	steps := []Step{{At: b.SubmittedAt, Kind: store.LineSubmitted, Mark: "done", Title: "Submitted", Text: class.String() + ", priority " + strconv.Itoa(b.Priority), Build: b.RetryOf}}
+	if b.RetryOf != "" {
+		steps[0].Title = "Submitted as a retry of build " + b.RetryOf
+	}
+	assigned, since, later := false, b.SubmittedAt, []Step(nil)
 	for _, m := range past {
-		assigned = assigned || m.Kind == store.LineAssigned
-		steps = append(steps, stepOf(b, m))
+		s := stepOf(m, since)
+		switch {
+		case m.Kind == store.LineAssigned:
+			assigned = true
+		case m.Kind == store.LineRequeued:
+			since = m.At
+		case m.Kind == store.LineRetried && b.State.Final() && m.At.After(b.CompletedAt):
+			later = append(later, s)
+			continue
+		}
+		steps = append(steps, s)
 	}
 	if !assigned && !b.StartedAt.IsZero() && b.WorkerID != "" {
-		steps = append(steps, stepOf(b, store.Milestone{At: b.StartedAt, Kind: store.LineAssigned, WorkerID: b.WorkerID, WorkerName: b.WorkerName, Attempt: b.Attempt}))
+		steps = append(steps, stepOf(store.Milestone{At: b.StartedAt, Kind: store.LineAssigned, WorkerID: b.WorkerID, WorkerName: b.WorkerName, Attempt: b.Attempt}, since))
 	}
 	state := b.State
 	if state == store.Building && b.LastSeenAt.IsZero() { // a build that needs a feature is never assigned
@@ -100,22 +114,23 @@ func storyOf(b store.Build, past []store.Milestone, why *Reason) []Step {
 		if b.Result != nil {
 			steps = append(steps, Step{At: b.CompletedAt, Kind: stepUploaded, Mark: "done", Title: "Uploaded", Text: humanize.IBytes(uint64(max(b.Result.Size, 0))), Attempt: b.Attempt})
 		}
-		return append(steps, Step{At: b.CompletedAt, Kind: store.LineCompleted, Mark: "done", Title: "Completed", Attempt: b.Attempt})
+		steps = append(steps, Step{At: b.CompletedAt, Kind: store.LineCompleted, Mark: "done", Title: "Completed", Attempt: b.Attempt})
 	case store.Cancelled:
-		return append(steps, Step{At: b.CompletedAt, Kind: store.LineCancelled, Mark: "bad", Title: "Cancelled", Text: b.ErrorMessage})
+		steps = append(steps, Step{At: b.CompletedAt, Kind: store.LineCancelled, Mark: "done", Title: "Cancelled" + store.ByWhy(b.EndedBy, ""), Text: b.EndedWhy})
 	default:
-		return append(steps, Step{At: b.CompletedAt, Kind: store.LineFailed, Mark: "bad", Title: "Failed", Text: b.ErrorMessage, Attempt: b.Attempt})
+		steps = append(steps, Step{At: b.CompletedAt, Kind: store.LineFailed, Mark: "bad", Title: "Failed", Text: b.ErrorMessage, Attempt: b.Attempt})
 	}
+	return append(steps, later...)
 }
 
-// stepOf returns what takt recorded in b's log as a step.
-func stepOf(b store.Build, m store.Milestone) Step {
+// stepOf returns what takt recorded in the log of a build as a step. since is when it began to wait.
+func stepOf(m store.Milestone, since time.Time) Step {
 	s := Step{At: m.At, Kind: m.Kind, Mark: "done", Attempt: m.Attempt}
 	switch m.Kind {
 	case store.LineAssigned:
 		s.Title, s.Worker, s.Name = "Assigned", m.WorkerID, m.WorkerName
-		if s.Text = "attempt " + strconv.Itoa(m.Attempt); m.Attempt <= 1 {
-			s.Text = "after waiting " + Span(m.At.Sub(b.SubmittedAt))
+		if s.Text = "after waiting " + Span(m.At.Sub(since)); m.Attempt > 1 {
+			s.Text = "attempt " + strconv.Itoa(m.Attempt) + ", " + s.Text
 		}
 	case store.LineRequeued:
 		s.Mark, s.Title, s.Reason = "bad", "Attempt "+strconv.Itoa(m.Attempt)+" lost", m.Facts.Reason
@@ -123,7 +138,7 @@ func stepOf(b store.Build, m store.Milestone) Step {
 	case store.LinePriority:
 		s.Title = fmt.Sprintf("Priority changed from %d to %d", m.Facts.From, m.Facts.To)
 	case store.LineRetried:
-		s.Title = "Retried as build " + m.Facts.Build
+		s.Title, s.Build = "Retried as build "+m.Facts.Build, m.Facts.Build
 	default: // not a milestone
 	}
 	return s

@@ -63,7 +63,7 @@ const (
 	sqlLockWorkers = `/* lock_workers */
 SELECT w.* FROM unnest(@numbers::bigint[]) AS p(worker) CROSS JOIN LATERAL (SELECT ` + rowColumns + newest + forUs + `) w`
 
-	claimColumns = `seq, position, id, platform, class, attempt, has_certs, coalesce(has_inputs, false) AS inputs, submitted_at, updated_at, coalesce(worker_id, last_worker_id, ''), handed, ctid AS version`
+	claimColumns = `seq, position, id, platform, class, attempt, has_certs, coalesce(has_inputs, false) AS inputs, submitted_at, coalesce(waiting_since, updated_at) AS since, coalesce(worker_id, last_worker_id, ''), handed, ctid AS version`
 
 	sqlLockRepeats = `/* lock_repeats */
 SELECT ` + claimColumns + `, CASE state WHEN 'assigned' THEN last_seen_at IS NULL OR started_at > now() - interval '2 min'
@@ -349,7 +349,7 @@ func scanWorkers(rows pgx.Rows, labels *labelCache, workers map[uint32]*row) err
 
 // columns returns the targets of claimColumns.
 func (b *lockedBuild) columns() []any {
-	return []any{&b.seq, &b.position, &b.BuildID, &b.Platform, &b.ClassID, &b.Attempt, &b.HasCerts, &b.HasInputs, &b.SubmittedAt, &b.updated, &b.worker, &b.handed, &b.version}
+	return []any{&b.seq, &b.position, &b.BuildID, &b.Platform, &b.ClassID, &b.Attempt, &b.HasCerts, &b.HasInputs, &b.SubmittedAt, &b.since, &b.worker, &b.handed, &b.version}
 }
 
 func scanRepeat(row pgx.CollectableRow) (b lockedBuild, err error) {

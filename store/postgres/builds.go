@@ -66,19 +66,27 @@ func errNoBuild() error { return store.NewError(store.NotFound, "Build not found
 // buildColumns are the columns that scanBuilds reads: a row for each file of a build b, or
 // one row without a file.
 const buildColumns = `b.id, b.seq, b.platform, b.state, b.priority, coalesce(b.worker_id, ''), coalesce(b.last_worker_id, ''),
-	b.attempt, b.token_hash, b.submitted_at, b.started_at, b.last_seen_at, b.completed_at, b.updated_at,
+	b.attempt, b.token_hash, b.submitted_at, CASE b.state WHEN 'pending' THEN ` + waitingSince + ` END, b.started_at, b.last_seen_at, b.completed_at, b.updated_at,
 	coalesce(b.error_message, ''), coalesce(d.name, ''), (SELECT labels FROM build_labels WHERE build = b.seq), coalesce(b.submitter, ''),
 	coalesce(` + homeClass + `, 0), (SELECT require FROM build_classes WHERE id = ` + homeClass + `), (SELECT prefer FROM build_labels WHERE build = b.seq),
-	` + inputsColumn + `, coalesce(b.ended, ''), coalesce(b.suspect, false),
+	` + inputsColumn + `, coalesce(b.ended, ''), coalesce(b.ended_by, ''), coalesce(b.ended_why, ''), coalesce(b.suspect, false),
+	CASE WHEN b.retry_root IS NOT NULL THEN coalesce((SELECT p.id FROM builds p WHERE p.seq = coalesce(b.retry_of, b.retry_root)), '') ELSE '' END,
 	coalesce(f.kind, ''), coalesce(f.name, ''), coalesce(f.size, 0), f.sha256,
-	coalesce(f.location, ''), coalesce(f.object, ''), f.copy_due IS NOT NULL`
+	coalesce(f.location, ''), coalesce(f.object, ''), f.copy_due IS NOT NULL, `
+
+// waitingSince is since when a pending build b waits. It is a fallback for builds that the release
+// before made pending again.
+const waitingSince = `coalesce(b.waiting_since, CASE b.attempt WHEN 0 THEN b.submitted_at ELSE b.updated_at END)`
+
+// buildRetries are the retries of a build b, NULL for none.
+const buildRetries = `nullif(ARRAY(SELECT r.id FROM builds r WHERE r.retry_root IS NOT NULL AND coalesce(r.retry_of, r.retry_root) = b.seq ORDER BY r.seq LIMIT 100), '{}')`
 
 // buildJoins joins the tables that buildColumns reads besides builds b.
 const buildJoins = `
 LEFT JOIN worker_details d ON d.worker_id = b.worker_id
 LEFT JOIN build_files f ON f.build = b.seq`
 
-const sqlFindBuilds = `/* find_builds */ SELECT ` + buildColumns + `
+const sqlFindBuilds = `/* find_builds */ SELECT ` + buildColumns + buildRetries + `
 FROM builds b` + buildJoins + ` WHERE b.seq = ANY (ARRAY(SELECT seq FROM build_ids WHERE id = ANY ($1))) ORDER BY b.seq`
 
 // Find returns a build with its files and the hash of its token. Calls at the same time share
@@ -158,7 +166,7 @@ const (
 	// buildPage is the end of a statement that lists builds.
 	buildPage = ` ORDER BY seq DESC OFFSET @skip::int LIMIT @limit::int) b` + buildJoins + ` ORDER BY b.seq DESC`
 
-	listBuilds = `SELECT ` + buildColumns + ` FROM (SELECT b.* FROM `
+	listBuilds = `SELECT ` + buildColumns + `NULL::text[] FROM (SELECT b.* FROM `
 
 	// The statements differ in the index that they read: builds that are held, that are
 	// pending, and that ended without a result each have a small one.
@@ -263,9 +271,9 @@ func scanBuilds(rows pgx.Rows) ([]store.Build, error) {
 		var file store.File
 		var kind store.FileKind
 		err := rows.Scan(&b.ID, &b.Seq, &b.Platform, &b.State, &b.Priority, &b.WorkerID, &b.LastWorkerID,
-			&b.Attempt, &token, &b.SubmittedAt, &b.StartedAt, &b.LastSeenAt, &b.CompletedAt, &b.UpdatedAt,
-			&b.ErrorMessage, &b.WorkerName, &b.Labels, &b.Submitter, &b.ClassID, &b.Require, &b.Prefer, &b.Inputs, &b.Ended, &b.Suspect, &kind, &file.Name, &file.Size, &digest,
-			&file.Location, &file.Object, &file.CopyPending)
+			&b.Attempt, &token, &b.SubmittedAt, &b.WaitingSince, &b.StartedAt, &b.LastSeenAt, &b.CompletedAt, &b.UpdatedAt,
+			&b.ErrorMessage, &b.WorkerName, &b.Labels, &b.Submitter, &b.ClassID, &b.Require, &b.Prefer, &b.Inputs,
+			&b.Ended, &b.EndedBy, &b.EndedWhy, &b.Suspect, &b.RetryOf, &kind, &file.Name, &file.Size, &digest, &file.Location, &file.Object, &file.CopyPending, &b.Retries)
 		if err != nil {
 			return nil, err
 		}

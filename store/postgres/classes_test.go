@@ -177,7 +177,7 @@ func TestAKeyLeavesClassesToOthers(t *testing.T) {
 	b.build(by("greedy", 0), on(first("second").Platform), requires(first("second").Require.String())) // another key's builds wait with it
 	fill("third", 32)
 
-	require.NoError(t, b.builds.Cancel(t.Context(), ours.ID))
+	require.NoError(t, b.builds.Cancel(t.Context(), ours.ID, "", ""))
 	require.Equal(t, store.KeyClassesFull, store.CodeOf(submit(b.builds, "greedy")), "it still has more than what is free")
 	retry := edited(t, by("greedy", 0), requires(ours.Require.String()))
 	retry.RetryOf = ours.ID

@@ -141,7 +141,7 @@ func (d *Dashboard) groups(rows pgx.Rows) (*store.Fleet, error) {
 
 // sqlFigures reads at most $1 builds that ended within the hour, and $2 running builds.
 const sqlFigures = `/* figures */
-SELECT clock_timestamp(), (SELECT min(submitted_at) FROM builds WHERE state = 'pending'), e.n, e.failed,
+SELECT clock_timestamp(), (SELECT min(` + waitingSince + `) FROM builds b WHERE state = 'pending'), e.n, e.failed,
 	coalesce(d.disk_percent, 0), coalesce(d.worker_id, ''), coalesce(d.name, ''),
 	(SELECT count(*)::int FROM (SELECT FROM build_files WHERE copy_due IS NOT NULL LIMIT 1000) f),
 	EXISTS (SELECT FROM throttle_queues), EXISTS (SELECT FROM deployments),
@@ -169,7 +169,7 @@ const sqlWaitingBuilds = `/* waiting_builds */
 WITH before AS MATERIALIZED (
 	SELECT class, count(*)::int AS n FROM builds WHERE state = 'pending' AND (position, seq) <= (@after, @seq) GROUP BY 1
 )
-SELECT b.id, b.platform, b.priority, (SELECT labels FROM build_labels WHERE build = b.seq), b.submitted_at, b.attempt, b.position,
+SELECT b.id, b.platform, b.priority, (SELECT labels FROM build_labels WHERE build = b.seq), ` + waitingSince + `, b.attempt, b.position,
 	coalesce((SELECT sum(n) FROM before), 0)::int + row_number() OVER (ORDER BY b.position, b.seq)::int,
 	coalesce((SELECT n FROM before WHERE class = b.class), 0) + row_number() OVER (PARTITION BY b.class ORDER BY b.position, b.seq)::int,
 	` + homeClass + `, (SELECT require FROM build_classes WHERE id = ` + homeClass + `), b.seq, NULL::int, ` + waitColumns + `
@@ -188,7 +188,7 @@ func (d *Dashboard) Waiting(ctx context.Context, p store.Page) ([]store.PendingB
 }
 
 const sqlPlaceInQueue = `/* place_in_queue */
-SELECT id, platform, priority, NULL::jsonb, submitted_at, attempt, position,
+SELECT id, platform, priority, NULL::jsonb, ` + waitingSince + `, attempt, position,
 	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND (a.position, a.seq) <= (b.position, b.seq))::int,
 	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.class > 0 AND a.class = b.class AND (a.position, a.seq) <= (b.position, b.seq))::int,
 	` + homeClass + `, (SELECT require FROM build_classes WHERE id = ` + homeClass + `), seq,
@@ -300,9 +300,9 @@ func (d *Dashboard) NamedWorkers(ctx context.Context, text string, limit int) ([
 // are held and those that ended after $1, because both have a small index.
 const sqlPulse = `/* pulse */
 WITH started AS MATERIALIZED (
-	SELECT started_at - submitted_at AS waited FROM builds WHERE state IN ('assigned', 'building') AND started_at > $1
+	SELECT started_at - coalesce(waiting_since, submitted_at) AS waited FROM builds WHERE state IN ('assigned', 'building') AND started_at > $1
 	UNION ALL
-	SELECT started_at - submitted_at FROM builds WHERE completed_at > $1 AND started_at > $1
+	SELECT started_at - coalesce(waiting_since, submitted_at) FROM builds WHERE completed_at > $1 AND started_at > $1
 )
 SELECT now(), (SELECT count(*) FROM builds WHERE state IN ('assigned', 'building'))::int,
 	coalesce((SELECT seq FROM builds ORDER BY seq DESC LIMIT 1), 0),

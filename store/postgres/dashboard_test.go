@@ -146,7 +146,7 @@ func TestBuildsAreFound(t *testing.T) {
 			}
 		}).ID)
 	}
-	require.NoError(t, b.builds.Cancel(t.Context(), all[6]))
+	require.NoError(t, b.builds.Cancel(t.Context(), all[6], "", ""))
 	find := func(f store.BuildFilter) (ids []string) {
 		found := listed(b.builds.List(t.Context(), f, store.Page{}))(t)
 		require.Equal(t, len(found), must(postgres.NewDashboard(b.DB).CountBuilds(t.Context(), f))(t))
@@ -215,7 +215,7 @@ func TestBuildsAreFoundByLabelsAndSubmitter(t *testing.T) {
 	require.Equal(t, []string{pending[3]}, find(store.BuildFilter{Labels: store.Labels{"pr": "8"}}))
 	require.Empty(t, find(store.BuildFilter{Labels: store.Labels{"app": "shop", "pr": "9"}}), "one of two is not enough")
 	require.Equal(t, failed[1:], find(store.BuildFilter{States: []store.BuildState{store.Failed}, Labels: both, Unretried: true}), "the other one was retried")
-	require.NoError(t, b.builds.Cancel(t.Context(), retried[0]))
+	require.NoError(t, b.builds.Cancel(t.Context(), retried[0], "", ""))
 	require.Equal(t, retried, find(store.BuildFilter{States: []store.BuildState{store.Cancelled}, Labels: both, Unretried: true}), "the last of its retries counts")
 }
 
@@ -239,7 +239,7 @@ func TestFiguresOfTheOverview(t *testing.T) {
 	w.finishes(done.ID)
 	w.finishes(old.ID)
 	b.exec(`UPDATE builds SET completed_at = now() - interval '61 min' WHERE id = $1`, old.ID)
-	require.NoError(t, b.builds.Cancel(t.Context(), b.build().ID))
+	require.NoError(t, b.builds.Cancel(t.Context(), b.build().ID, "", ""))
 	must(b.builds.Finish(t.Context(), store.Result{BuildID: failed.ID, WorkerID: w.id}))(t)
 	b.exec(`UPDATE builds SET started_at = now() - interval '90 s' WHERE id = $1`, held.ID)
 	b.exec(`UPDATE builds SET submitted_at = now() - interval '6 min' WHERE state = 'pending' AND position = (SELECT max(position) FROM builds WHERE state = 'pending')`)

@@ -22,7 +22,7 @@ func (b *fixture) methods(ctx context.Context) map[string]error {
 	_, errs["Submit"] = b.builds.Submit(ctx, submission(b.t))
 	_, errs["Find"] = b.builds.Find(ctx, "b")
 	_, _, errs["List"] = b.builds.List(ctx, store.BuildFilter{}, store.Page{})
-	errs["Cancel"] = b.builds.Cancel(ctx, "b")
+	errs["Cancel"] = b.builds.Cancel(ctx, "b", "", "")
 	_, errs["Held"] = b.builds.Held(ctx, s)
 	_, errs["RecordHeartbeat"] = b.builds.RecordHeartbeat(ctx, s)
 	_, errs["Heartbeat"] = b.builds.Heartbeat(ctx, s)

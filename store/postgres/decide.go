@@ -47,7 +47,7 @@ type lockedBuild struct {
 	store.Job
 	seq, position int64
 	version       pgtype.TID // where the row is while it is locked
-	updated       time.Time
+	since         time.Time  // it waits since then, or was changed last; 0.1.0 sets that only
 	// worker is the holder of an assigned build; for a pending build, the last holder of it
 	// or of the build that it retries. handed is the counter of the hand-out to the holder.
 	worker string
@@ -204,7 +204,7 @@ func (d *decision) handOut(i int, w *row, c *claim) {
 	c.builds = c.builds[1:]
 	b.PendingSince = b.SubmittedAt
 	if b.Attempt > 0 {
-		b.PendingSince = b.updated
+		b.PendingSince = b.since
 	}
 	b.Attempt++
 	b.Priority = priorityAt(b.position)

@@ -266,7 +266,7 @@ WITH lost AS (
 		status = CASE WHEN held > n.lost THEN 'building' WHEN status = 'offline' THEN 'offline' ELSE 'idle' END
 	FROM (SELECT worker_id, count(*)::int AS lost FROM lost WHERE state <> 'pending' GROUP BY worker_id) n WHERE workers.id = n.worker_id
 )
-UPDATE builds SET state = 'failed', completed_at = now(), updated_at = now(), error_message = 'A file of the build was not in the backup'
+UPDATE builds SET state = 'failed', ended = 'file_lost', completed_at = now(), updated_at = now(), error_message = 'A file of the build was not in the backup'
 FROM lost WHERE builds.seq = lost.seq`
 
 const (

@@ -239,7 +239,7 @@ func TestASlowClassBendsNoTurns(t *testing.T) {
 func TestPositionsAreThoseOfTheFunctionBefore(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	before, err := fs.ReadFile(migrations.Files(), "0034_slow_classes.down.sql")
+	before, err := fs.ReadFile(migrations.Files(), "0033_slow_classes.down.sql")
 	require.NoError(t, err)
 	function, _, _ := strings.Cut(string(before), "ALTER TABLE")
 	b.exec(strings.ReplaceAll(function, "queue_position(", "queue_position_before("))

@@ -94,9 +94,9 @@ func TestFinishRules(t *testing.T) {
 		"a failure after success":                       {before: ended(success), result: failed, code: store.Conflict},
 		"a success after failure":                       {before: ended(failure), result: holder, code: store.Conflict},
 		"the same success by another worker":            {before: ended(success), result: other, code: store.Conflict},
-		"a success after the build was cancelled":       {before: func(w scenario) { assigned(w); require.NoError(t, w.builds.Cancel(t.Context(), w.build.ID)) }, result: holder, code: store.Conflict},
-		"a failure after the build was cancelled":       {before: func(w scenario) { assigned(w); require.NoError(t, w.builds.Cancel(t.Context(), w.build.ID)) }, result: failed, code: store.Conflict},
-		"a success after a pending build was cancelled": {before: func(w scenario) { require.NoError(t, w.builds.Cancel(t.Context(), w.build.ID)) }, result: holder, code: store.Conflict},
+		"a success after the build was cancelled":       {before: func(w scenario) { assigned(w); require.NoError(t, w.builds.Cancel(t.Context(), w.build.ID, "", "")) }, result: holder, code: store.Conflict},
+		"a failure after the build was cancelled":       {before: func(w scenario) { assigned(w); require.NoError(t, w.builds.Cancel(t.Context(), w.build.ID, "", "")) }, result: failed, code: store.Conflict},
+		"a success after a pending build was cancelled": {before: func(w scenario) { require.NoError(t, w.builds.Cancel(t.Context(), w.build.ID, "", "")) }, result: holder, code: store.Conflict},
 	} {
 		inDatabase(t, name, func(b *fixture) {
 			w := scenario{fixture: b, build: b.build(), worker: b.worker(), other: b.worker()}
@@ -142,7 +142,7 @@ func TestOneEndCounts(t *testing.T) {
 				_, errs[i] = b.builds.Finish(t.Context(), r, staged(func() error { placed[i] = true; return nil }))
 			})
 		}
-		wg.Go(func() { errs[2] = b.builds.Cancel(t.Context(), build.ID) })
+		wg.Go(func() { errs[2] = b.builds.Cancel(t.Context(), build.ID, "", "") })
 		wg.Wait()
 		won := 0
 		for i, state := range []store.BuildState{store.Completed, store.Failed, store.Cancelled} {
@@ -162,7 +162,7 @@ func TestCancel(t *testing.T) {
 	t.Parallel()
 	inDatabase(t, "a pending build leaves the queue", func(b *fixture) {
 		build := b.build()
-		require.NoError(b.t, b.builds.Cancel(b.t.Context(), build.ID))
+		require.NoError(b.t, b.builds.Cancel(b.t.Context(), build.ID, "", ""))
 		got := b.find(build.ID)
 		require.Equal(b.t, store.Cancelled, got.State)
 		require.Equal(b.t, store.MessageCancelled, got.ErrorMessage)
@@ -173,15 +173,15 @@ func TestCancel(t *testing.T) {
 		build, next := b.build(), b.build()
 		w := b.worker()
 		w.gets(build.ID)
-		require.NoError(b.t, b.builds.Cancel(b.t.Context(), build.ID))
+		require.NoError(b.t, b.builds.Cancel(b.t.Context(), build.ID, "", ""))
 		require.Equal(b.t, store.Idle, w.find().Status)
 		w.gets(next.ID)
 	})
 	inDatabase(t, "an ended build stays as it is", func(b *fixture) {
 		build := b.build()
-		require.NoError(b.t, b.builds.Cancel(b.t.Context(), build.ID))
-		require.Equal(b.t, store.InvalidState, store.CodeOf(b.builds.Cancel(b.t.Context(), build.ID)))
-		require.Equal(b.t, store.NotFound, store.CodeOf(b.builds.Cancel(b.t.Context(), store.NewID())))
+		require.NoError(b.t, b.builds.Cancel(b.t.Context(), build.ID, "", ""))
+		require.Equal(b.t, store.InvalidState, store.CodeOf(b.builds.Cancel(b.t.Context(), build.ID, "", "")))
+		require.Equal(b.t, store.NotFound, store.CodeOf(b.builds.Cancel(b.t.Context(), store.NewID(), "", "")))
 	})
 	inDatabase(t, "against claims it ends every build exactly once", func(b *fixture) {
 		for range 50 {
@@ -195,7 +195,7 @@ func TestCancel(t *testing.T) {
 				}
 			})
 			wg.Go(func() {
-				if err := b.builds.Cancel(b.t.Context(), build.ID); err != nil {
+				if err := b.builds.Cancel(b.t.Context(), build.ID, "", ""); err != nil {
 					b.t.Error(err)
 				}
 			})

@@ -263,7 +263,7 @@ func TestOperatorsAndWorkersDoNotBlockEachOther(t *testing.T) {
 			_, err := b.queue.Assign(ctx, polls)
 			return err
 		},
-		func(_, build string) error { return b.builds.Cancel(ctx, build) },
+		func(_, build string) error { return b.builds.Cancel(ctx, build, "", "") },
 		func(string, string) error { _, err := b.builds.Totals(ctx); return err },
 		func(_, build string) error {
 			s := submission(t)

@@ -36,6 +36,7 @@ func (b *Builds) GiveBack(ctx context.Context, r store.Result) (back store.GiveB
 			back.State = store.Failed
 			e.ErrorMessage = store.ErrorText(fmt.Sprintf("No worker could run it, %d attempts failed. The last one (%s): %s",
 				e.st.givenBack+1, r.Fault, r.ErrorMessage))
+			e.Ended = store.EndedGivenBack
 			b.decideEnds(&rows, []*ending{e})
 		} else {
 			back.State, refs = store.Pending, make([]store.BuildRef, 1)

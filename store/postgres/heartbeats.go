@@ -320,7 +320,7 @@ func (b *Builds) RecordHeartbeat(ctx context.Context, s store.Heartbeat) (reply 
 // reply judges a heartbeat that was recorded if it was permitted.
 func (st relation) reply(s store.Heartbeat) (store.HeartbeatReply, error) {
 	err := st.access(s.WorkerID, s.Attempt)
-	return store.HeartbeatReply{Began: err == nil && st.began, Attempt: st.attempt}, err
+	return store.HeartbeatReply{Began: err == nil && st.began, Attempt: st.attempt, Over: st.state == store.Cancelled || st.state == store.Failed}, err
 }
 
 // Heartbeat records a heartbeat as RecordHeartbeat does, for a worker that asks whether to go on.

@@ -105,8 +105,10 @@ func TestHeartbeat(t *testing.T) {
 		cancelled bool
 		code      store.Code
 	}{
-		"of a build that runs":      {},
-		"of a cancelled build":      {before: func(b *fixture, _ *client, build string) { require.NoError(t, b.builds.Cancel(t.Context(), build)) }, cancelled: true},
+		"of a build that runs": {},
+		"of a cancelled build": {before: func(b *fixture, _ *client, build string) {
+			require.NoError(t, b.builds.Cancel(t.Context(), build, "", ""))
+		}, cancelled: true},
 		"of a build that completed": {before: func(_ *fixture, w *client, build string) { w.finishes(build) }},
 		"of a build that was given up": {before: func(b *fixture, _ *client, build string) {
 			b.exec(ageAssignment, build)

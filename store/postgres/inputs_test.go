@@ -240,7 +240,7 @@ func TestOlderControllersCountTheAttemptsThatABuildWasSubmittedWith(t *testing.T
 			}
 		}
 		if c.inputs == nil && c.how == backBefore {
-			require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
+			require.NoError(t, b.builds.Cancel(t.Context(), build.ID, "", ""))
 		}
 	}
 }

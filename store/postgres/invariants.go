@@ -52,7 +52,7 @@ func invariants() []invariant {
 		{
 			"builds", "build_holder", "A build that is assigned or building is held by a worker that is known.",
 			`SELECT b.id FROM ` + workerMissing, lockWorkers,
-			`UPDATE builds SET state = 'pending', worker_id = NULL, started_at = NULL, last_seen_at = NULL, updated_at = now()
+			`UPDATE builds SET state = 'pending', worker_id = NULL, started_at = NULL, last_seen_at = NULL, waiting_since = now(), updated_at = now()
 		WHERE seq IN (SELECT b.seq FROM ` + workerMissing + `)`,
 		},
 		{

@@ -64,7 +64,7 @@ func (q *Queue) assignAlone(ctx context.Context, t *turn, cause error) error {
 }
 
 const sqlFailBuild = `/* fail_build */
-UPDATE builds SET state = 'failed', error_message = $2, completed_at = now(), updated_at = now(), log_lines = log_lines + 1
+UPDATE builds SET state = 'failed', error_message = $2, ended = 'unassignable', completed_at = now(), updated_at = now(), log_lines = log_lines + 1
 WHERE seq = $1 AND state = 'pending'`
 
 // sqlLogRefused inserts a line without a number if sqlFailBuild was refused, because then

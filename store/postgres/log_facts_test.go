@@ -48,7 +48,7 @@ func TestTimelineIsReadFromFacts(t *testing.T) {
 	must(b.workers.Delete(t.Context(), deleted.id))(t)
 	last.gets(build.ID)
 	must(b.workers.UnregisterID(t.Context(), last.id, ""))(t)
-	require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
+	require.NoError(t, b.builds.Cancel(t.Context(), build.ID, "", ""))
 	again := b.build(func(s *store.Submission) { s.RetryOf = build.ID })
 
 	assigned := func(c *client, name string, attempt int) store.Milestone {

@@ -13,11 +13,11 @@ import (
 // returns those of them that begin within the first $4 bytes. If there are none, it returns
 // one row with seq 0, and for an unknown build no row.
 const sqlTail = `/* tail */
-SELECT b.state, coalesce(l.seq, 0), coalesce(l.number, 0), coalesce(l.at, now()), coalesce(l.level, ''), coalesce(l.message, '')
+SELECT b.state, coalesce(l.seq, 0), coalesce(l.number, 0), coalesce(l.at, now()), coalesce(l.level, ''), coalesce(l.message, ''), coalesce(l.facts->>'by', ''), coalesce(l.facts->>'why', '')
 FROM builds b LEFT JOIN LATERAL (
 	SELECT * FROM (
 		SELECT p.*, sum(octet_length(message)) OVER (ORDER BY seq) - octet_length(message) AS before FROM (
-			SELECT seq, number, at, level, message FROM build_logs WHERE build = b.seq AND seq > CASE
+			SELECT seq, number, at, level, message, facts FROM build_logs WHERE build = b.seq AND seq > CASE
 				WHEN $2::bigint >= 0 THEN $2 ELSE coalesce((SELECT seq FROM build_logs WHERE build = b.seq ORDER BY seq DESC OFFSET greatest(-$2, 0) LIMIT 1), 0)
 			END ORDER BY seq LIMIT $3
 		) p
@@ -31,7 +31,7 @@ WHERE b.seq = (SELECT seq FROM build_ids WHERE id = $1) ORDER BY l.seq`
 func (b *Builds) Tail(ctx context.Context, id string, after int64, limit int) (t store.Tail, err error) {
 	var line store.LogLine
 	size := 0
-	err = b.db.read("reading the log of build "+id).each(ctx, []any{&t.State, &line.Seq, &line.Number, &line.At, &line.Level, &line.Message}, func() error {
+	err = b.db.read("reading the log of build "+id).each(ctx, []any{&t.State, &line.Seq, &line.Number, &line.At, &line.Level, &line.Message, &line.By, &line.Why}, func() error {
 		if line.Seq > 0 {
 			t.Lines = append(t.Lines, line)
 			size += len(line.Message)
@@ -66,7 +66,7 @@ func (b *Builds) LogMarks(ctx context.Context, ids []string) (marks map[string]s
 // message: its end if it has carriage returns, because then later text replaces earlier
 // text, or else its beginning.
 const logColumns = ` seq, coalesce(number, 0), at, level, CASE WHEN octet_length(message) <= 4000 THEN message
-	WHEN position(E'\r' IN message) > 0 THEN right(message, 4000) ELSE left(message, 4001) END `
+	WHEN position(E'\r' IN message) > 0 THEN right(message, 4000) ELSE left(message, 4001) END, coalesce(facts->>'by', ''), coalesce(facts->>'why', '') `
 
 // theLog selects the log lines of build $1.
 const theLog = ` FROM build_logs WHERE build = (SELECT seq FROM build_ids WHERE id = $1) `
@@ -130,7 +130,7 @@ func (d *Dashboard) SearchLog(ctx context.Context, id, text string, seq int64, l
 	pattern := "%" + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text) + "%"
 	var line store.LogLine
 	var hit bool
-	err = d.db.read("searching a log").each(ctx, []any{&hit, &line.Seq, &line.Number, &line.At, &line.Level, &line.Message}, func() error {
+	err = d.db.read("searching a log").each(ctx, []any{&hit, &line.Seq, &line.Number, &line.At, &line.Level, &line.Message, &line.By, &line.Why}, func() error {
 		if last = line; hit {
 			found = append(found, line)
 		}

@@ -91,7 +91,7 @@ func TestNoticesOfEachEvent(t *testing.T) {
 		{finish, "build.failed", []string{"all", "failed", "ios", "team"}},
 		{`UPDATE builds SET state = 'failed'`, "", nil},
 		{`UPDATE builds SET state = 'completed'`, "build.completed", []string{"all", "ios", "team"}},
-		{`UPDATE builds SET state = 'cancelled'`, "build.cancelled", []string{"all", "ios", "team"}},
+		{`UPDATE builds SET state = 'cancelled', ended = 'cancelled', ended_by = 'key ci', ended_why = 'old'`, "build.cancelled", []string{"all", "ios", "team"}},
 		{`UPDATE workers SET status = 'building', held = 1`, "", nil},
 		{`UPDATE workers SET quarantine = 'k of n'`, "worker.quarantined", []string{"all", "android", "ios"}},
 		{`UPDATE workers SET suspect = 'all 5 failures ran here'`, "worker.suspect", []string{"all", "android", "ios"}},
@@ -122,7 +122,13 @@ func TestNoticesOfEachEvent(t *testing.T) {
 		}
 		require.NotContains(t, string(data[step.event]), "takt:", "labels for features are not shown")
 		if step.event == "build.failed" {
-			require.Contains(t, string(data[step.event]), `"ended": {"exit_code": 65}`)
+			require.Contains(t, string(data[step.event]), `"ended": {"cause": "failed", "exit_code": 65}`)
+		}
+		if step.event == "build.cancelled" {
+			require.Contains(t, string(data[step.event]), `"ended": {"by": "key ci", "why": "old", "cause": "cancelled"}`)
+		}
+		if step.event == "build.completed" {
+			require.NotContains(t, string(data[step.event]), "ended")
 		}
 		if step.event != "" {
 			require.Contains(t, string(text), "`"+step.event+"`")

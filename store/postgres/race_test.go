@@ -272,7 +272,7 @@ func TestEverythingAtOnce(t *testing.T) {
 					_, err := b.builds.Finish(ctx, success(id, w.id))
 					allow("finish", err, store.NotAssigned, store.NotFound, store.Conflict)
 				case 4:
-					allow("cancel", b.builds.Cancel(ctx, id), store.InvalidState, store.NotFound)
+					allow("cancel", b.builds.Cancel(ctx, id, "", ""), store.InvalidState, store.NotFound)
 					_, err := b.workers.UnregisterID(ctx, w.id, "")
 					allow("unregister", err)
 				case 5:

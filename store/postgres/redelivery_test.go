@@ -100,7 +100,7 @@ func TestABuildThatEndedIsNotHandedOutAgain(t *testing.T) {
 	build := b.build()
 	w := b.worker()
 	w.lost()
-	require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
+	require.NoError(t, b.builds.Cancel(t.Context(), build.ID, "", ""))
 	w.gets("")
 }
 

@@ -13,7 +13,7 @@ import (
 // pendingAgain sets the columns of a held build that becomes pending again without its
 // attempt counting as lost.
 const pendingAgain = ` state = 'pending', worker_id = NULL, last_worker_id = worker_id, started_at = NULL, last_seen_at = NULL,
-		updated_at = now(), log_lines = log_lines + 1`
+		waiting_since = now(), updated_at = now(), log_lines = log_lines + 1`
 
 // refColumns are the columns of a store.BuildRef for an attempt by worker $1, of builds b
 // that the same statement has changed. started_at is the time before that change, because

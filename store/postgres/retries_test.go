@@ -251,7 +251,7 @@ func TestABuildThatWaitsForItsRetryCanBeCancelled(t *testing.T) {
 	found, _, err := b.builds.List(t.Context(), store.BuildFilter{States: []store.BuildState{store.Pending}, Labels: store.Labels{"pr": "7"}}, store.Page{})
 	require.NoError(t, err)
 	require.Len(t, found, 1, "it is found by its label")
-	require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
+	require.NoError(t, b.builds.Cancel(t.Context(), build.ID, "", ""))
 	require.Equal(t, store.Cancelled, b.find(build.ID).State)
 	require.Equal(t, 1, b.count(`SELECT count(*) FROM builds WHERE class = $1`, build.ClassID))
 	require.Zero(t, b.count(`SELECT count(*) FROM build_inputs WHERE due_at IS NOT NULL OR home_class IS NOT NULL`))

@@ -35,7 +35,7 @@ WHERE o.id = k.id AND ((k.id = ANY ($1)) <> (k.unmatched_since IS NOT NULL) OR (
 	// $2 while they were pending.
 	sqlFailUnmatched = `/* fail_unmatched */
 WITH b AS (
-	UPDATE builds SET state = 'failed', completed_at = now(), updated_at = now(), log_lines = log_lines + 1,
+	UPDATE builds SET state = 'failed', ended = 'unmatched', completed_at = now(), updated_at = now(), log_lines = log_lines + 1,
 		error_message = 'No worker can take this build: it needs ' || platform || w.with_labels
 	FROM (
 		SELECT b.seq, CASE WHEN k.require <> '' THEN ' with ' ||

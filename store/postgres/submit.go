@@ -79,6 +79,7 @@ type addition struct {
 	build      store.Build
 	position   int64
 	root       int64  // the first of the builds of which this one is a retry; 0: it is none
+	parent     int64  // the one that it repeats
 	last       string // the last worker of the build that it retries
 	err        error  // QueueFull, KeyQueueFull, KeyClassesFull or Unprocessable, although others of the same transaction were added
 }
@@ -246,7 +247,7 @@ func (b *Builds) KeyRoom(ctx context.Context, key string) error {
 
 const (
 	// sqlHoldRetries serializes retries of the same original build.
-	sqlHoldRetries = `/* hold_retries */ SELECT coalesce(retry_root, seq), coalesce(worker_id, ''), pg_advisory_xact_lock(hashtextextended('takt retry ' || coalesce(retry_root, seq), 0))
+	sqlHoldRetries = `/* hold_retries */ SELECT coalesce(retry_root, seq), seq, coalesce(worker_id, ''), pg_advisory_xact_lock(hashtextextended('takt retry ' || coalesce(retry_root, seq), 0))
 FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
 
 	sqlRetryWaits = `/* retry_waits */ SELECT coalesce(min(id), '') FROM builds WHERE state = 'pending' AND retry_root = (
@@ -260,7 +261,7 @@ func soleRetry(ctx context.Context, tx pgx.Tx, a *addition) error {
 	if a.RetryOf == "" {
 		return nil
 	}
-	err := tx.QueryRow(ctx, sqlHoldRetries, a.RetryOf).Scan(&a.root, &a.last, nil)
+	err := tx.QueryRow(ctx, sqlHoldRetries, a.RetryOf).Scan(&a.root, &a.parent, &a.last, nil)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
@@ -287,11 +288,11 @@ func (b *Builds) RetryWaits(ctx context.Context, id string) error {
 const sqlInsertBuilds = `/* insert_builds */
 WITH s AS MATERIALIZED (
 	SELECT * FROM unnest(@ids::text[], @platforms::text[], @priorities::int[], @tokens::bytea[], @certs::bool[], @labels::jsonb[], @retried::text[], @lines::text[],
-		@classes::int[], @prefers::text[], @events::text[], @submitters::text[], @roots::bigint[], @lasts::text[], @inputs::bool[], queue_positions(@platforms, @priorities, @submitters, @classes))
-		WITH ORDINALITY AS s(id, platform, priority, token, certs, labels, retried, line, class, prefer, event, submitter, root, last, inputs, position, nr)
+		@classes::int[], @prefers::text[], @events::text[], @submitters::text[], @roots::bigint[], @parents::bigint[], @lasts::text[], @inputs::bool[], queue_positions(@platforms, @priorities, @submitters, @classes))
+		WITH ORDINALITY AS s(id, platform, priority, token, certs, labels, retried, line, class, prefer, event, submitter, root, parent, last, inputs, position, nr)
 ), b AS (
-	INSERT INTO builds (id, platform, class, priority, position, token_hash, has_certs, log_lines, submitter, retry_root, last_worker_id, has_inputs)
-	SELECT id, platform, class, priority, position, token, certs, 1, nullif(submitter, ''), nullif(root, 0), nullif(last, ''), inputs FROM s ORDER BY nr
+	INSERT INTO builds (id, platform, class, priority, position, token_hash, has_certs, log_lines, submitter, retry_root, retry_of, last_worker_id, has_inputs)
+	SELECT id, platform, class, priority, position, token, certs, 1, nullif(submitter, ''), nullif(root, 0), nullif(parent, 0), nullif(last, ''), inputs FROM s ORDER BY nr
 	RETURNING seq, id, submitted_at, position
 ), n AS (
 	INSERT INTO build_ids (id, seq) SELECT id, seq FROM b
@@ -331,12 +332,12 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 	n := len(all)
 	ids, platforms, retried, lines, submitters := make([]string, n), make([]string, n), make([]*string, n), make([]string, n), make([]string, n)
 	priorities, tokens, certs, labels := make([]int, n), make([][]byte, n), make([]bool, n), make([]any, n)
-	classes, prefers, events, roots, lasts := make([]int32, n), make([]*string, n), make([]string, n), make([]int64, n), make([]string, n)
+	classes, prefers, events, roots, parents, lasts := make([]int32, n), make([]*string, n), make([]string, n), make([]int64, n), make([]int64, n), make([]string, n)
 	inputs := make([]bool, n)
 	owners, files, byID := make([]string, 0, n), fileColumns{}, make(map[string]*addition, n)
 	for i, a := range all {
 		s := &a.Submission
-		byID[s.ID], submitters[i], roots[i], lasts[i] = a, s.Submitter, a.root, a.last
+		byID[s.ID], submitters[i], roots[i], parents[i], lasts[i] = a, s.Submitter, a.root, a.parent, a.last
 		ids[i], platforms[i], priorities[i], tokens[i], certs[i] = s.ID, string(s.Platform), s.Priority, s.TokenHash[:], s.Certs != nil
 		if classes[i], events[i] = a.class.ID, a.class.Event(); len(s.Prefer) > 0 {
 			prefer := s.Prefer.String()
@@ -358,7 +359,7 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 	}
 	rows, _ := q.Query(ctx, sqlInsertBuilds, pgx.NamedArgs{
 		"ids": ids, "platforms": platforms, "priorities": priorities, "tokens": tokens, "certs": certs, "labels": labels,
-		"retried": retried, "lines": lines, "classes": classes, "prefers": prefers, "events": events, "submitters": submitters, "roots": roots, "lasts": lasts, "inputs": inputs,
+		"retried": retried, "lines": lines, "classes": classes, "prefers": prefers, "events": events, "submitters": submitters, "roots": roots, "parents": parents, "lasts": lasts, "inputs": inputs,
 		"owners": owners, "kinds": files.kinds, "names": files.names, "sizes": files.sizes, "digests": files.digests, "locations": files.locations, "objects": files.objects, "due": files.due,
 	}) // its error is that of the rows
 	var id string
@@ -371,7 +372,8 @@ func insertBuilds(ctx context.Context, q querier, all []*addition) error {
 		a.position = position
 		a.build = store.Build{
 			ID: s.ID, Platform: s.Platform, State: store.Pending, LastWorkerID: a.last, Priority: s.Priority, Labels: s.Labels, Submitter: s.Submitter,
-			ClassID: a.class.ID, Require: a.class.Require, Prefer: s.Prefer, Inputs: s.Inputs, TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs, SubmittedAt: at.UTC(), UpdatedAt: at.UTC(), Sender: sender,
+			ClassID: a.class.ID, Require: a.class.Require, Prefer: s.Prefer, Inputs: s.Inputs, TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs, RetryOf: s.RetryOf,
+			SubmittedAt: at.UTC(), WaitingSince: at.UTC(), UpdatedAt: at.UTC(), Sender: sender,
 		}
 		return nil
 	})

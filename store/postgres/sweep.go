@@ -26,6 +26,8 @@ const lostColumns = `
 		started_at    = CASE WHEN ` + attemptsLeft + ` THEN NULL ELSE started_at END,
 		last_seen_at  = CASE WHEN ` + attemptsLeft + ` THEN NULL ELSE last_seen_at END,
 		completed_at  = CASE WHEN ` + attemptsLeft + ` THEN NULL ELSE now() END,
+		waiting_since = CASE WHEN ` + attemptsLeft + ` THEN now() ELSE waiting_since END,
+		ended         = CASE WHEN ` + attemptsLeft + ` THEN NULL ELSE 'lost' END,
 		error_message = CASE WHEN ` + attemptsLeft + ` THEN NULL ELSE $4 END,
 		updated_at = now(), log_lines = log_lines + 1`
 

@@ -110,7 +110,7 @@ func TestTheEndOfALogComesWhenTheAttemptEnds(t *testing.T) {
 			_, err := b.builds.Finish(t.Context(), success(build, worker))
 			return err
 		},
-		"cancelled": func(build, _ string) error { return b.builds.Cancel(t.Context(), build) },
+		"cancelled": func(build, _ string) error { return b.builds.Cancel(t.Context(), build, "", "") },
 		"given back": func(build, worker string) error {
 			_, err := b.builds.GiveBack(t.Context(), fault(build, worker, store.FaultDisk))
 			return err
@@ -131,7 +131,7 @@ func TestTheEndOfALogComesWhenTheAttemptEnds(t *testing.T) {
 		heads, numbers := b.heads(build.ID)
 		require.Equal(t, "the end", heads[1], "%s: nothing was left out", name)
 		require.Equal(t, []int{3, 4, 5}, numbers, name)
-		_ = b.builds.Cancel(t.Context(), build.ID) // so that the next worker does not get it
+		_ = b.builds.Cancel(t.Context(), build.ID, "", "") // so that the next worker does not get it
 	}
 	build, _, says := chatty(t, b, 0)
 	says("the end")

@@ -122,7 +122,8 @@ func (w *twin) rows(t *rapid.T) string {
 		(SELECT jsonb_pretty(jsonb_agg(to_jsonb(w) - '{number,registered_at,last_seen_at,rests_until}'::text[]
 			|| jsonb_build_object('seen', last_seen_at > now() - interval '30 min', 'rests', CASE WHEN isfinite(rests_until) THEN round(extract(epoch FROM rests_until - now()) / 10)::text ELSE rests_until::text END) ORDER BY id))
 		FROM workers w WHERE starts_with(id, $1)),
-		(SELECT jsonb_pretty(jsonb_agg(to_jsonb(b) - '{seq,position,submitted_at,last_seen_at,sign_gap,completed_at,updated_at}'::text[] || jsonb_build_object('seen', last_seen_at > now() - interval '30 min', 'over', completed_at > now() - interval '30 min',
+		(SELECT jsonb_pretty(jsonb_agg(to_jsonb(b) - '{seq,position,submitted_at,last_seen_at,sign_gap,completed_at,updated_at,waiting_since}'::text[] || jsonb_build_object('seen', last_seen_at > now() - interval '30 min',
+			'over', completed_at > now() - interval '30 min', 'waits', waiting_since > now() - interval '30 min',
 			'logs', (SELECT jsonb_agg(to_jsonb(l) - '{seq,build,at}'::text[] ORDER BY seq) FROM build_logs l WHERE build = b.seq),
 			'tails', (SELECT jsonb_agg(to_jsonb(l) - '{seq,build,at}'::text[] ORDER BY begins) FROM build_log_tails l WHERE build = b.seq),
 			'inputs', (SELECT to_jsonb(i) - '{build,due_at}'::text[] || jsonb_build_object('due', round(extract(epoch FROM due_at - now()) / 10)) FROM build_inputs i WHERE build = b.seq),

@@ -41,7 +41,7 @@ func TestTokenRotation(t *testing.T) {
 				counters = append(counters, next(r))
 				if s.refuse {
 					require.Equal(b.t, store.PollInvalidToken, r.Outcome, "step %d", i+1)
-					require.NoError(b.t, b.builds.Cancel(b.t.Context(), build.ID))
+					require.NoError(b.t, b.builds.Cancel(b.t.Context(), build.ID, "", ""))
 					continue
 				}
 				require.Equal(b.t, build.ID, jobID(r), "step %d", i+1)

@@ -23,69 +23,13 @@ import (
 	"takt/store"
 )
 
-// List returns takt list.
-func List(env cli.Environment) *cobra.Command {
-	return cli.Row(env, &cobra.Command{
-		Use: "list", Short: "List builds, newest first",
-		Long: `List builds, newest first. With a key that only submits: those that it submitted.`,
-	},
-		cli.Repeat(func(c *client.Client, ctx context.Context, f client.Filter) (_ []api.BuildItem, err error) {
-			if f.WorkerID != "" {
-				if f.WorkerID, err = cli.WorkerID(ctx, c, f.WorkerID); err != nil {
-					return nil, err
-				}
-			}
-			return c.List(ctx, f)
-		}),
-		cli.Rows(func(all []api.BuildItem) []api.BuildItem { return all },
-			[]string{"BUILD", "STATE", "PLATFORM", "AGE", "TOOK", "WORKER", "LABELS"}, func(b api.BuildItem) []string {
-				return []string{
-					b.ID, cmp.Or(b.State, b.Status), b.Platform, cli.Since(cmp.Or(b.SubmittedAt, b.CreatedAt)), took(b),
-					cmp.Or(cli.Or(b.WorkerName, ""), cli.Or(b.WorkerID, "-")), LabelText(b.Labels),
-				}
-			}), func(in *client.Filter, f *cli.Flags) {
-			f.StringVar(&in.State, "status", "", "only builds in this state")
-			f.StringVarP(&in.Q, "query", "q", "", "only builds with this text in their id, labels or error")
-			f.StringVarP(&in.Platform, "platform", "p", "", "only builds for this platform")
-			f.StringVar(&in.WorkerID, "worker", "", "only builds of the worker with this id or name")
-			labelFlag(f, &in.Label)
-			f.Limit(&in.Limit, 50)
-			cli.OneOf(f.Command, "status", "pending", "assigned", "building", "completed", "failed", "cancelled")
-		})
-}
-
-// took returns how long a build ran, or has run so far.
-func took(b api.BuildItem) string {
-	started, err := time.Parse(time.RFC3339, b.StartedAt)
-	if err != nil {
-		return "-"
-	}
-	ended, err := time.Parse(time.RFC3339, b.CompletedAt)
-	if err != nil {
-		ended = time.Now()
-	}
-	return cli.Age(ended.Sub(started))
-}
-
-// LabelText shows labels, those that name a build first.
-func LabelText(labels map[string]string) string {
-	names := slices.Sorted(maps.Keys(labels))
-	first := []string{"app", "branch", "commit"}
-	slices.SortStableFunc(names, func(a, b string) int {
-		return cmp.Compare(slices.Index(first, b), slices.Index(first, a))
-	})
-	for i, name := range names {
-		names[i] = name + "=" + labels[name]
-	}
-	return strings.Join(names, " ")
-}
-
 // Cancel returns takt cancel.
 func Cancel(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cancel ID | --label NAME=VALUE", Short: "Cancel a build that has not ended, or all that have some labels",
 		Long: `Cancel a build that has not ended, or with --label all builds that have these labels.
-A key that only submits cancels those that it submitted.`,
+A key that only submits cancels those that it submitted. The reason is shown with the
+build, too.`,
 		Example: "  takt cancel --label pr=1234",
 	}
 	reason := cli.ReasonFlag(cmd)
@@ -251,6 +195,9 @@ func Why(env cli.Environment) *cobra.Command {
 				return
 			}
 			fmt.Fprintln(out, whyText(why))
+			if why.WaitingSince != nil {
+				fmt.Fprintln(out, "It waits for "+cli.Age(time.Since(why.WaitingSince.Time()))+".")
+			}
 			for _, near := range why.Nearest {
 				fmt.Fprintln(out, "  "+near)
 			}
@@ -285,6 +232,8 @@ func printStatus(w io.Writer, b api.BuildStatus) {
 		}
 	}
 	row("submitter", b.Submitter)
+	row("retry of", b.RetryOf)
+	row("retried as", strings.Join(b.Retries, " "))
 	row("worker", cli.Or(b.WorkerID, ""))
 	if b.Attempt > 0 {
 		row("attempt", strconv.Itoa(b.Attempt))
@@ -304,13 +253,14 @@ func printStatus(w io.Writer, b api.BuildStatus) {
 		}
 	}
 	when("submitted", b.SubmittedAt)
+	when("waits since", b.WaitingSince)
 	when("started", b.StartedAt)
 	when("ended", b.CompletedAt)
 	if b.StartedAt != nil && b.CompletedAt != nil {
 		row("took", b.CompletedAt.Time().Sub(b.StartedAt.Time()).Round(time.Millisecond).String())
 	}
 	cli.Table(w, rows)
-	if reason := cli.Or(b.ErrorMessage, ""); reason != "" {
+	if reason := cli.Or(b.ErrorMessage, ""); reason != "" && stateOf(b) != store.Cancelled {
 		fmt.Fprintf(w, "error\n%s\n", store.Lines(reason))
 	}
 }
@@ -355,7 +305,7 @@ func Retry(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "retry ID | --label NAME=VALUE | --suspect WORKER", Short: "Submit a build again, or all that failed and have some labels",
 		Long: `Submit a build again, whatever its state, with the files that the controller still
-has. Prints the new build's id. The new build's token is kept in the state directory, as
+has. Prints the new build's id and address. The new build's token is kept in the state directory, as
 with submit.
 
 The new build has the parameters, secrets and limits of the old one. --env changes
@@ -386,6 +336,9 @@ because of which it became so (takt workers). Other workers run them while it re
 			api.Retried
 			AccessToken string `json:"access_token,omitempty"` // a secret, not shown
 		}{Retried: build})
+		if err == nil {
+			w.Note("submitted again: %s/builds/%s", w.Client.BaseURL(), build.ID)
+		}
 		if err != nil || !wait && !follow {
 			return err
 		}

@@ -252,6 +252,11 @@ func inputRows(row func(name, value string), i *api.Inputs, ended *api.Ended) {
 		}
 	}
 	if ended != nil {
+		row("ended by", ended.By)
+		row("reason", ended.Why)
+		if ended.Cause != "failed" && ended.Cause != "cancelled" {
+			row("cause", ended.Cause)
+		}
 		row("ended with", store.NewEnded(ended.ExitCode, ended.Signal, ended.TimedOut).String())
 	}
 }

@@ -201,7 +201,11 @@ func verdict(status api.BuildStatus) error {
 	case store.Completed:
 		return nil
 	case store.Failed, store.Cancelled:
-		return cli.BuildFailedError{ID: status.ID, State: string(state), Reason: cli.Or(status.ErrorMessage, "")}
+		reason := cli.Or(status.ErrorMessage, "")
+		if e := status.Ended; e != nil && (e.By != "" || e.Why != "") {
+			return cli.BuildFailedError{ID: status.ID, State: string(state) + store.ByWhy(e.By, e.Why)}
+		}
+		return cli.BuildFailedError{ID: status.ID, State: string(state), Reason: reason}
 	default:
 		return errors.New("build " + status.ID + " is " + string(state))
 	}

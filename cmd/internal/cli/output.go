@@ -210,6 +210,7 @@ var sequence = regexp.MustCompile(`(\x1b\[[0-9;:]*m)|\x1b(?:\[[0-?]*[ -/]*[@-~]|
 // can't look like another entry. Colours of the entry are kept where w shows them, and no
 // other escape sequence is.
 func (s LogStyle) Line(w io.Writer, e api.LogEntry) {
+	e.Message += store.ByWhy(e.By, e.Why)
 	colour := Colour(w)
 	var text strings.Builder
 	at, coloured := 0, false

@@ -392,6 +392,25 @@ func TestListCancelTree(t *testing.T) {
 	require.Contains(t, d.ok(t, "tree"), "|-- database")
 }
 
+func TestACancelIsShownWithWhoAndWhy(t *testing.T) {
+	t.Parallel()
+	d := newTerminal(t)
+	id := d.Submit("ios", []byte("zip"), nil)
+	require.Regexp(t, id+` +pending +ios +\d+d \d+h +waits 5m`, d.ok(t, "list"))
+	require.Contains(t, d.ok(t, "why", id), "It waits for 5m")
+	d.ok(t, "cancel", id, "--reason", "superseded by 772")
+	status := d.ok(t, "status", id)
+	require.Contains(t, status, "ended by   api\nreason     superseded by 772\n")
+	require.NotContains(t, status, store.MessageCancelled)
+	d.fails(t, cli.ExitBuildFailed, "build "+id+" cancelled by api: superseded by 772", "status", "--wait", id)
+
+	_, out, errs := d.takt(t.Context(), "retry", id)
+	again := strings.TrimSpace(out)
+	require.Contains(t, errs, "submitted again: "+d.URL+"/builds/"+again+"\n")
+	require.Contains(t, d.ok(t, "status", again), "retry of   "+id+"\n")
+	require.Regexp(t, again+` .*\(retry of `+id+`\)\n`, d.ok(t, "list"))
+}
+
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	d := newTerminal(t)

@@ -84,8 +84,11 @@ func (c *Controller) list(_ http.ResponseWriter, r *http.Request) (int, any) {
 		items = append(items, api.BuildItem{
 			ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: b.Platform,
 			CreatedAt: api.FormatTime(submitted()), SubmittedAt: api.FormatTime(submitted()),
-			UpdatedAt: api.FormatTime(submitted()), HasResult: b.Result != nil, WorkerID: nullable(b.WorkerID),
+			UpdatedAt: api.FormatTime(submitted()), HasResult: b.Result != nil, WorkerID: nullable(b.WorkerID), RetryOf: b.RetryOf,
 		})
+		if b.State == store.Pending {
+			items[len(items)-1].WaitingSince = api.FormatTime(waitingSince())
+		}
 	}
 	if n, err := strconv.Atoi(query.Get("limit")); err == nil && n < len(items) {
 		items = items[:n]
@@ -93,12 +96,19 @@ func (c *Controller) list(_ http.ResponseWriter, r *http.Request) (int, any) {
 	return http.StatusOK, items
 }
 
+// waitingSince is since when pending builds wait.
+func waitingSince() time.Time { return time.Now().Add(-5 * time.Minute) }
+
 func (c *Controller) status(w http.ResponseWriter, _ *http.Request, b Build) {
-	JSON(w, http.StatusOK, api.BuildStatus{
+	status := api.BuildStatus{
 		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: b.Platform, Attempt: b.Attempt,
 		SubmittedAt: api.NewMillis(submitted()), WorkerID: nullable(b.WorkerID), ErrorMessage: nullable(b.ErrorMessage),
-		Priority: b.Priority, Labels: b.Labels, Require: b.Require, Prefer: b.Prefer, Inputs: api.NewInputs(b.Submitted),
-	})
+		Priority: b.Priority, Labels: b.Labels, Require: b.Require, Prefer: b.Prefer, Inputs: api.NewInputs(b.Submitted), RetryOf: b.RetryOf,
+	}
+	if b.State == store.Cancelled && !c.earlier {
+		status.Ended = &api.Ended{Cause: "cancelled", By: "api", Why: b.CancelledFor}
+	}
+	JSON(w, http.StatusOK, status)
 }
 
 // line returns the log entry at index i.
@@ -108,6 +118,9 @@ func line(b Build, i int) api.LogEntry {
 
 func (c *Controller) why(w http.ResponseWriter, _ *http.Request, b Build) {
 	why := api.BuildWhy{ID: b.ID, State: string(b.State)}
+	if b.State == store.Pending {
+		why.WaitingSince = api.NewMillis(waitingSince())
+	}
 	if b.State == store.Pending && b.Require != "" {
 		why.Number, why.Reason, why.Unmatched = 1, "There is no worker for "+b.Platform+" with "+b.Require+".", true
 	} else if b.State == store.Pending {
@@ -181,7 +194,7 @@ func (c *Controller) cancel(_ http.ResponseWriter, r *http.Request) (int, any) {
 	case b.State.Final():
 		return refuse(http.StatusBadRequest, store.InvalidState, "Build already finished")
 	}
-	b.State, b.ErrorMessage = store.Cancelled, store.MessageCancelled
+	b.State, b.ErrorMessage, b.CancelledFor = store.Cancelled, store.MessageCancelled, r.URL.Query().Get("reason")
 	return http.StatusOK, api.Cancelled{Status: "cancelled", Success: true}
 }
 
@@ -194,6 +207,7 @@ func (c *Controller) retry(w http.ResponseWriter, r *http.Request, old Build) {
 	var changes api.RetryBuildChanges
 	_ = json.NewDecoder(r.Body).Decode(&changes) // it may have no body
 	c.Edit(id, func(b *Build) {
+		b.RetryOf = old.ID
 		if b.Submitted = old.Submitted; len(changes.Params) > 0 && !c.earlier {
 			params, _ := old.Submitted.Params.Change(changes.Params) // they are right
 			b.Submitted = &store.Inputs{Params: params}

@@ -32,6 +32,8 @@ type Build struct {
 	Source, Certs       []byte
 	Result              []byte
 	ErrorMessage        string
+	CancelledFor        string // the reason that was given
+	RetryOf             string
 	Fault               store.Fault // as the worker reported it
 	Inputs              *api.HeldInputs
 	Ended               map[string]string // exit_code, signal and timed_out, as the worker reported them

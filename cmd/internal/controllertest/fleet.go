@@ -262,7 +262,7 @@ func (c *Controller) postLogs(_ http.ResponseWriter, r *http.Request) (int, any)
 	}
 	b.Logs = append(b.Logs, in.Logs...)
 	count := len(in.Logs)
-	return http.StatusOK, api.PostedLogs{Success: true, Count: &count}
+	return http.StatusOK, api.PostedLogs{Success: true, Count: &count, Cancelled: b.State == store.Cancelled || b.State == store.Failed}
 }
 
 func (c *Controller) heartbeat(_ http.ResponseWriter, r *http.Request) (int, any) {

@@ -24,7 +24,7 @@ type look struct {
 	workers  api.WorkerList
 	builds   []api.BuildItem // waiting and running
 	whys     map[string]reason
-	oldest   string // when the oldest that waits was submitted; "": none waits
+	oldest   string // since when the one waits that waits longest; "": none waits
 	totals   api.Statistics
 	load     api.Heijunka
 	parts    []api.TreeNode // of the tree, without their children
@@ -44,8 +44,8 @@ func (t *top) look(ctx context.Context) (l look, err error) {
 		if err != nil {
 			return l, err
 		}
-		if n := len(builds); n > 0 && state == store.Pending {
-			l.oldest = builds[n-1].SubmittedAt
+		if state == store.Pending {
+			l.oldest = oldest(builds)
 		}
 		l.builds = append(l.builds, builds...)
 	}
@@ -81,6 +81,16 @@ func (t *top) reasons(ctx context.Context) map[string]reason {
 	}
 	t.whys = known
 	return known
+}
+
+// oldest returns since when the one of pending builds waits that waits longest, "" without one.
+func oldest(builds []api.BuildItem) (since string) {
+	for _, b := range builds {
+		if at := cmp.Or(b.WaitingSince, b.SubmittedAt); since == "" || at < since { // all have one form
+			since = at
+		}
+	}
+	return since
 }
 
 // flatten appends a node and those below it.

@@ -68,7 +68,10 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	defer stop()
 
 	lines := newLogStream(w.cfg.Logs, w.retry, func(ctx context.Context, batch []api.LogMessage) error {
-		_, err := w.api.PostLogs(ctx, a.held, batch)
+		reply, err := w.api.PostLogs(ctx, a.held, batch)
+		if err == nil && reply.Cancelled {
+			a.ask()
+		}
 		return err
 	})
 	var beside sync.WaitGroup
@@ -277,8 +280,9 @@ type assignment struct {
 	// ctx ends with the reason why the build must stop; cancel ends it.
 	ctx    context.Context // the attempt's life, which others end
 	cancel context.CancelCauseFunc
-	phase  atomic.Value // a string, for telemetry
-	owner  *Owner       // the user that its command runs as; nil for the worker's
+	asked  chan struct{} // has an element if a heartbeat is to be sent at once
+	phase  atomic.Value  // a string, for telemetry
+	owner  *Owner        // the user that its command runs as; nil for the worker's
 	// secrets are masked in all that is said of the build. Only its own goroutine uses them.
 	secrets *mask.Set
 	// after is closed when an older attempt of the same build has ended; nil if there
@@ -299,7 +303,7 @@ func (w *Worker) accept(ctx context.Context, job api.Job) *assignment {
 		return nil
 	}
 	a := &assignment{
-		job: job, done: make(chan struct{}),
+		job: job, done: make(chan struct{}), asked: make(chan struct{}, 1),
 		held: client.Held{BuildID: job.ID, WorkerID: w.id, Attempt: job.Attempt, Instance: w.state.instance},
 	}
 	a.phase.Store(phaseDownload)
@@ -315,6 +319,15 @@ func (w *Worker) accept(ctx context.Context, job api.Job) *assignment {
 // lost returns why the build is no longer ours, nil if it is.
 func (a *assignment) lost() (lostError, bool) {
 	return errors.AsType[lostError](context.Cause(a.ctx))
+}
+
+// ask makes the next heartbeat come at once: its reply decides whether the build is still ours, and
+// tells the controller's metrics when we knew.
+func (a *assignment) ask() {
+	select {
+	case a.asked <- struct{}{}:
+	default:
+	}
 }
 
 // release forgets an assignment.

@@ -47,6 +47,21 @@ func TestBuildNotOursAnyMore(t *testing.T) {
 	}
 }
 
+// A command that writes is stopped with the next lines, without waiting for a heartbeat.
+func TestACancelledBuildThatWritesIsStoppedAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, `echo "pids $$"; while :; do echo line; sleep 0.05; done`, func(c *Config) { c.Heartbeat = 1 << 40 })
+	id := b.Submit("ios", source(t), nil)
+	b.start(t)
+	pids := b.pids(t, id)
+	heartbeat := "POST /api/builds/" + id + "/heartbeat"
+	require.Zero(t, b.Requests(heartbeat))
+	b.Edit(id, func(b *controllertest.Build) { b.State = store.Cancelled })
+	awaitDead(t, pids...)
+	require.Equal(t, 1, b.Requests(heartbeat), "which tells the controller that it was told")
+	require.Zero(t, b.Build(id).Uploads)
+}
+
 func TestBuildThatTheControllerForgot(t *testing.T) {
 	t.Parallel()
 	b, id := building(t, slow)

@@ -106,6 +106,7 @@ func (w *Worker) heartbeat(ctx context.Context, a *assignment, log zerolog.Logge
 	for {
 		select {
 		case <-ticker.C:
+		case <-a.asked:
 		case <-ctx.Done():
 			return
 		}
