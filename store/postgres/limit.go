@@ -211,7 +211,7 @@ WITH n AS (
 		value = CASE WHEN s.updated_at < now() - $3::interval THEN to_jsonb(now()) ELSE s.value END
 	RETURNING value = to_jsonb(now()) AS first
 )
-SELECT insert_notices('queue.full', '{}', '{}', $2::jsonb) FROM n WHERE first`
+SELECT insert_notices('queue.full', '{}', '{}', $2::jsonb) FROM n WHERE first AND NOT EXISTS (SELECT FROM acknowledgements WHERE kind = 'queue' AND until > now())`
 
 // NoteFull records that submits are refused. It tells subscribers of it if there was room for five
 // minutes before, however many controllers call it.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -214,4 +215,8 @@ func TestAFullQueueIsToldOfOnce(t *testing.T) {
 	b.exec(`UPDATE settings SET updated_at = now() - interval '6 min' WHERE key LIKE 'queue%'`)
 	note(full)
 	require.Equal(t, []int{2, 1}, []int{told("full"), told("unmatched")})
+	b.exec(`UPDATE settings SET updated_at = now() - interval '6 min' WHERE key LIKE 'queue%'`)
+	require.NoError(t, postgres.NewDashboard(b.DB).Acknowledge(t.Context(), "queue", []string{""}, "ana", "more workers tomorrow", time.Hour))
+	note(full)
+	require.Equal(t, 2, told("full"), "somebody knows")
 }

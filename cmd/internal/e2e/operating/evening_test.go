@@ -205,9 +205,10 @@ func TestAnEvening(t *testing.T) {
 	e.until("terminated", "janitor was terminated", time.Now(), 60*time.Second)
 	script := filepath.Join(env.Dir, "build.sh")
 	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexit 1\n"), 0o700)) //nolint:gosec // a program
-	env.StartWorker(c, "lost-its-command", script)
+	maimed := env.StartWorker(c, "lost-its-command", script)
 	takttest.Eventually(t, "it is there", func() bool { return takttest.Fleet(t, c)["lost-its-command"].State == string(store.Idle) })
 	require.NoError(t, os.Remove(script))
+	require.NoError(t, maimed.Signal(syscall.SIGUSR1)) // it looks at itself
 	e.until("critical", "lost-its-command is critical", time.Now(), 60*time.Second)
 	e.submit(1001, "gpu")
 	e.until("stuck", "There is no worker for ios with gpu.", time.Now(), 60*time.Second)

@@ -261,7 +261,7 @@ func TestTheOverviewSaysFirstWhatIsWrong(t *testing.T) {
 
 	postgres := client.Order{Action: "terminate", Path: "database/postgres", Reason: "a test", Force: true}
 	takttest.Order(t, c, postgres)
-	o.says("database", "The database does not answer. No accepted work is lost.")
+	o.says("database", "The database does not answer, because takt/database/postgres was terminated.")
 	postgres.Action = "start"
 	takttest.Order(t, c, postgres)
 	o.says("stuck", "1 build can't start.")

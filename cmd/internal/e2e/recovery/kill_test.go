@@ -45,7 +45,7 @@ func TestBuildOfAKilledWorkerCompletesElsewhere(t *testing.T) {
 `+at+`Submitted +- +android, priority 0
 `+at+`Assigned +victim +after waiting .*
 `+at+`Attempt 1 lost +- +no sign of life from worker victim
-`+at+`Assigned +heir +attempt 2
+`+at+`Assigned +heir +attempt 2, after waiting .*
 `+at+`Uploaded +- +8 B
 `+at+`Completed`, env.Client(c, "explain", id))
 	require.Equal(t, id+" does not wait: it is completed. takt explain "+id+" shows what happened", env.Client(c, "why", id))
