@@ -373,8 +373,8 @@ type Health struct {
 	Platforms []store.Platform `json:"platforms,omitempty" required:"true"`
 	// State is degraded while builds are refused. Reasons are the codes of the errors that submits
 	// get.
-	State   string       `json:"state" enum:"ok,degraded"`
-	Reasons []store.Code `json:"reasons"`
+	State   string       `json:"state,omitempty" enum:"ok,degraded" required:"true"`
+	Reasons []store.Code `json:"reasons,omitempty"`
 }
 
 // DatabaseHealth is a part of Health.

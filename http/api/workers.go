@@ -71,7 +71,7 @@ type Worker struct {
 	Status string `json:"status" schema:"WorkerStatus"`
 	// State is Status, unless there is more to say: draining and quarantined workers get no
 	// builds, suspect ones one now and then, silent ones have none and do not poll, and left ones have unregistered.
-	State string `json:"state" enum:"idle,building,leaving,draining,silent,quarantined,offline,left,suspect"`
+	State string `json:"state" enum:"idle,building,leaving,draining,silent,quarantined,critical,offline,left,suspect"`
 	// Quarantine is null unless the worker is quarantined.
 	Quarantine *Quarantine `json:"quarantine"`
 	// Suspect is there while the worker is suspect.
@@ -111,9 +111,7 @@ func NewWorker(w store.WorkerDetail) Worker {
 			item.Suspect.Until = FormatTime(w.RestsUntil)
 		}
 	}
-	if item.State = w.State; item.State == store.WorkerCritical { // Diagnostics says so
-		item.State = item.Status
-	}
+	item.State = w.State
 	for _, p := range w.Platforms {
 		item.Platforms = append(item.Platforms, string(p))
 	}

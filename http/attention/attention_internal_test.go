@@ -88,7 +88,7 @@ func TestTheMostSevereProblemComesFirst(t *testing.T) {
 		}},
 		{"queue", "All submits are refused. The queue's limit is 2, and 3 builds wait.", "takt list --status pending", func(s *Situation) {
 			pending(s, 3)
-			s.Limit = 2
+			s.Limit, s.Oldest = 2, s.Now
 		}},
 		{"certificate", "has expired", "takt doctor", func(s *Situation) { s.Certificate = time.Now().Add(-time.Second) }},
 		{"s3", "S3 does not answer: no file", "takt doctor", func(s *Situation) {
