@@ -84,7 +84,7 @@ func setupPages(
 	t.Cleanup(func() { require.NoError(t, files.Close()) })
 	b.pacer, b.deploying = newPacer(t, d.DB), newDeploying(d.DB)
 	deps := takthttp.Deps{
-		Builds:  postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 60, Quarantine: store.QuarantineRule{Faults: 1, Attempts: 10}}),
+		Builds:  postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20, Quarantine: store.QuarantineRule{Faults: 1, Attempts: 10}}),
 		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Publish: b.published.publish, Files: files,
 		Deployments: b.deploying, DeploymentStore: b.deploying, Throttle: b.pacer, ThrottleStore: b.pacer.Throttle, OAuth: installer{},
 		Audit: postgres.NewAudit(d.DB), Background: func(run func(context.Context)) { go run(t.Context()) },

@@ -125,7 +125,7 @@ const (
 	// longWait is how long a build may wait before that needs attention.
 	longWait = 10 * time.Minute
 	fullDisk = 90 // percent
-	maxStuck    = 10 // how many requirements without a worker are shown
+	maxStuck = 10 // how many requirements without a worker are shown
 	// certificateLeft is how long a certificate has to be valid.
 	certificateLeft = 14 * 24 * time.Hour
 )
@@ -262,6 +262,11 @@ func (s *Situation) own() (f found) {
 
 // stuck returns the builds that can't start.
 func (s *Situation) stuck() (f found) {
+	room := s.Room()
+	queue := f.add(room.Reason() != "", "queue", "", "%s", room.Refused())
+	if room.Reason() == store.RoomUnmatched {
+		queue.Severity, queue.Todo = warn, "Start a worker that can take them, or cancel them. Queue shows what each of them lacks."
+	}
 	more, n := 0, 0
 	for _, id := range slices.Sorted(maps.Keys(s.Fleet)) {
 		q := s.Fleet[id]
@@ -273,11 +278,6 @@ func (s *Situation) stuck() (f found) {
 			continue
 		}
 		f.add(true, "stuck", q.Class.String(), "%s can't start. %s", forecast.Count(q.Pending, "build", "builds"), forecast.Unable(q)).Since = s.Oldest
-	}
-	room := s.Room()
-	queue := f.add(room.Reason() != "", "queue", "", "%s", room.Refused())
-	if room.Reason() == store.RoomUnmatched {
-		queue.Severity, queue.Todo = warn, "Start a worker that can take them, or cancel them. Queue shows what each of them lacks."
 	}
 	p := f.add(more > 0, "stuck", "", "%s can't start.", forecast.Count(more, "more build", "more builds"))
 	p.Todo, p.Since = "Queue shows what each of them lacks.", s.Oldest
