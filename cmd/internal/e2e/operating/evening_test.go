@@ -180,6 +180,10 @@ func TestAnEvening(t *testing.T) {
 	leaves := env.StartWorker(c, "leaves", long, "--concurrency", "2")
 	e.submit(2, "")
 	takttest.Eventually(t, "the other builds, too", building(2))
+	takttest.Eventually(t, "it is known how often the first gives a sign of life", func() (known bool) {
+		require.NoError(t, db.QueryRow(t.Context(), `SELECT sign_gap IS NOT NULL FROM builds ORDER BY seq LIMIT 1`).Scan(&known))
+		return known
+	})
 	dies.Kill()
 	died := time.Now()
 	require.NoError(t, leaves.Signal(syscall.SIGTERM))
