@@ -30,7 +30,9 @@ func (h *problems) show(ctx context.Context, _ api.None) (api.Attention, error) 
 	if err != nil {
 		return api.Attention{}, err
 	}
-	return api.Attention{Problems: edge.Each(s.Problems(), newProblem)}, nil
+	caller := edge.CallerOf(ctx)
+	operator := caller.Operator() || caller.Key.May(store.ScopeOperate)
+	return api.Attention{Problems: edge.Each(s.For(operator), newProblem)}, nil
 }
 
 // newProblem converts a problem.

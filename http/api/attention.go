@@ -78,7 +78,8 @@ func (r *Recall) Check() error { return cleanReason(&r.Reason) }
 
 // ShowAttention is GET /api/attention.
 var ShowAttention = declare[None, Attention](operators, APIKey, scopeRead, Ops, "GET /api/attention", Route{
-	ID: "showAttention", Strict: true, Summary: "Show what needs attention",
+	ID: "showAttention", Strict: true, AdminToo: true, Summary: "Show what needs attention",
+	Text: "Only operators see problems of keys and of notices.",
 	Says: "At most two seconds old. It answers while the database is unavailable, too.",
 })
 

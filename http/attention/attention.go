@@ -147,14 +147,20 @@ func (s *Situation) Troubled() (n int) {
 // Stopped returns how many processes don't run, those below terminated ones not counted.
 func (s *Situation) Stopped() int { return len(s.Terminated) + len(s.Down) }
 
-// Open returns how many problems need attention.
-func (s *Situation) Open() (n int) {
-	for _, p := range s.Problems() {
+// Open returns how many problems need attention, for operators or for others who may read.
+func (s *Situation) Open(operator bool) (n int) {
+	for _, p := range s.For(operator) {
 		if p.By == nil {
 			n++
 		}
 	}
 	return n
+}
+
+// For returns the problems for operators, or for others who may read: to these, names of keys and
+// receivers of notices are secret.
+func (s *Situation) For(operator bool) []Problem {
+	return slices.DeleteFunc(s.Problems(), func(p Problem) bool { return !operator && (p.Kind == "keys" || p.Kind == "notices") })
 }
 
 // Problems returns the problems, most severe first, and those that are acknowledged last.

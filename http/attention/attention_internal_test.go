@@ -176,7 +176,7 @@ func TestWhatIsAcknowledgedNeedsNoAttention(t *testing.T) {
 	for _, id := range []string{"w1", "w2", "w3"} {
 		s.Workers = append(s.Workers, store.WorkerDetail{Worker: store.Worker{ID: id, Name: "name of " + id}, State: string(store.Offline)})
 	}
-	require.Equal(t, 4, s.Open())
+	require.Equal(t, 4, s.Open(true))
 	require.Equal(t, 3, s.Troubled())
 	s.Acknowledged = []store.Acknowledgement{
 		{Kind: "full", By: "ana"}, {Kind: "stuck", Subject: "mac", By: "ben"},
@@ -184,7 +184,7 @@ func TestWhatIsAcknowledgedNeedsNoAttention(t *testing.T) {
 		{Kind: "offline", Subject: "w9", By: "ana", State: "idle", Name: "name of w9"}, // it is back
 		{Kind: "silent", Subject: "w2", By: "ana", State: "offline", Name: "name of w2"},
 	}
-	require.Equal(t, 2, s.Open())
+	require.Equal(t, 2, s.Open(true))
 	require.Equal(t, 2, s.Troubled())
 	all := s.Problems()
 	require.Len(t, all, 5)
@@ -196,7 +196,16 @@ func TestWhatIsAcknowledgedNeedsNoAttention(t *testing.T) {
 	}
 	require.Equal(t, "name of w1 is offline.", all[4].Text)
 	s.States[string(store.Offline)] = 1
-	require.Equal(t, 1, s.Open(), "only the one that is known")
+	require.Equal(t, 1, s.Open(true), "only the one that is known")
+}
+
+func TestKeysAndReceiversAreForOperators(t *testing.T) {
+	t.Parallel()
+	s := fleetOf(store.FleetSummary{Known: 1, Able: 1})
+	s.Troubles.Keys, s.Troubles.Notices = []store.ExpiringKey{{Name: "ci"}}, []store.FailingNotices{{ID: "n", Dead: 1}}
+	require.Empty(t, s.For(false))
+	require.Zero(t, s.Open(false))
+	require.Len(t, s.For(true), 2)
 }
 
 func TestFailuresAreCountedUpToABound(t *testing.T) {
@@ -244,7 +253,7 @@ func TestAReaderShowsAnAcknowledgementAtOnce(t *testing.T) {
 		open := func() int {
 			s, err := r.Now(t.Context())
 			require.NoError(t, err)
-			return s.Open()
+			return s.Open(true)
 		}
 		require.Equal(t, 2, open())
 		require.NoError(t, r.Acknowledge(t.Context(), "keys", []string{"old"}, "ana", "it is replaced", time.Hour))

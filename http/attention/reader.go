@@ -94,7 +94,9 @@ func (r *Reader) readDatabase(ctx context.Context, s *Situation) (err error) {
 		return err
 	}
 	if s.Troubles, err = r.troubles.Get(ctx, r.deps.Store.Troubles); err != nil {
-		return err
+		r.mu.Lock()
+		s.Troubles = r.last.Troubles // the rest is still true
+		r.mu.Unlock()
 	}
 	if r.deps.Forecast == nil {
 		return nil

@@ -136,6 +136,9 @@ type screen struct {
 	Now *attention.Situation
 }
 
+// Admin reports whether the visitor has the rights of the admin key.
+func (s *screen) Admin() bool { return s.View != nil && s.View.Admin || s.Who.Admin() }
+
 func (d *Dashboard) newView(c echo.Context, p *page) *view {
 	id := c.Param("id")
 	if id == "" {
