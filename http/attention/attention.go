@@ -79,7 +79,7 @@ type kind struct{ severity, page, todo, command string }
 const bad, warn = "bad", "warn"
 
 // kinds are the kinds of problems.
-var kinds = map[string]kind{ //nolint:gochecknoglobals // a table
+var kinds = map[string]kind{
 	"database":    {bad, "/tree", "Tree shows its status. This page updates once it is back.", "takt tree"},
 	"storage":     {bad, "/system", "Repair the disk or its mount.", "takt doctor"},
 	"full":        {bad, "/system", "Free space on it, or keep files for a shorter time (--retain).", "takt doctor"},
@@ -131,7 +131,7 @@ const (
 )
 
 // troubles are the states of workers that need attention; one that is leaving only while builds wait.
-var troubles = []string{store.WorkerCritical, store.WorkerSuspect, store.WorkerQuarantined, string(store.Offline), store.WorkerSilent} //nolint:gochecknoglobals // a table
+var troubles = []string{store.WorkerCritical, store.WorkerSuspect, store.WorkerQuarantined, string(store.Offline), store.WorkerSilent}
 
 // All returns the whole fleet and queue.
 func (s *Situation) All() forecast.Queue { return s.Fleet[0] }

@@ -179,7 +179,8 @@ func TestWhatIsAcknowledgedNeedsNoAttention(t *testing.T) {
 	require.Equal(t, 4, s.Open(true))
 	require.Equal(t, 3, s.Troubled())
 	s.Acknowledged = []store.Acknowledgement{
-		{Kind: "full", By: "ana"}, {Kind: "stuck", Subject: "mac", By: "ben"},
+		{Kind: "full", By: "ana"},
+		{Kind: "stuck", Subject: "mac", By: "ben"},
 		{Kind: "offline", Subject: "w1", By: "ana", State: "offline", Name: "name of w1"},
 		{Kind: "offline", Subject: "w9", By: "ana", State: "idle", Name: "name of w9"}, // it is back
 		{Kind: "silent", Subject: "w2", By: "ana", State: "offline", Name: "name of w2"},

@@ -177,9 +177,9 @@ func TestLimitsOfTheQueueAreExactAtTwoControllers(t *testing.T) {
 		all.Wait()
 	}
 	fill(2)
-	require.EqualValues(t, []int64{16, share}, []int64{plain.Load(), stuck.Load()})
+	require.Equal(t, []int64{16, share}, []int64{plain.Load(), stuck.Load()})
 	fill(8)
-	require.EqualValues(t, []int64{limit + 1, share}, []int64{plain.Load(), stuck.Load()})
+	require.Equal(t, []int64{limit + 1, share}, []int64{plain.Load(), stuck.Load()})
 	require.Equal(t, limit+1+share, b.count(`SELECT count(*) FROM builds`))
 }
 

@@ -118,7 +118,7 @@ func (e *evening) scrape(ctx context.Context) map[string]float64 {
 	text, err := e.c.Client.Metrics(ctx)
 	require.NoError(e.T, err)
 	values := map[string]float64{}
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		if i := strings.LastIndex(line, " "); i > 0 && line[0] != '#' {
 			values[line[:i]], _ = strconv.ParseFloat(line[i+1:], 64)
 		}
@@ -213,7 +213,7 @@ func TestAnEvening(t *testing.T) {
 	takttest.Order(t, c, client.Order{Path: "orchestration/janitor", Action: "terminate", Reason: "an evening"})
 	e.until("terminated", "janitor was terminated", time.Now(), 60*time.Second)
 	script := filepath.Join(env.Dir, "build.sh")
-	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexit 1\n"), 0o700)) //nolint:gosec // a program
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexit 1\n"), 0o700))
 	maimed := env.StartWorker(c, "lost-its-command", script)
 	takttest.Eventually(t, "it is there", func() bool { return takttest.Fleet(t, c)["lost-its-command"].State == string(store.Idle) })
 	require.NoError(t, os.Remove(script))
