@@ -228,9 +228,18 @@ func TestGitHubStatuses(t *testing.T) {
 		return strings.Contains(list.Deliveries[0].Error, "503")
 	})
 	set = set[:2]
+	forge.Intercept(func(w http.ResponseWriter, r *http.Request) bool { // the newer may be sent at once
+		body, err := io.ReadAll(r.Body)
+		if err != nil || bytes.Contains(body, []byte(old)) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		return false
+	})
 	build := submitted("pending")
-	forge.Intercept(nil)
 	told()
+	forge.Intercept(nil)
 	takttest.Cancel(t, c, old)
 	env.StartWorker(c, "w", `echo > "$TAKT_OUTPUT"`)
 	set = append(set, githubtest.Status{State: "success", TargetURL: "https://ci.example.com/builds/" + build, Context: "takt/android"})
