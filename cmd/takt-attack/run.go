@@ -83,6 +83,12 @@ func (m *measured) begin(ctx context.Context, all *sync.WaitGroup, site process.
 	if a.worker {
 		m.work(ctx, all, site, c)
 	}
+	if a.name == "why" { // builds that nobody can take have a share of the queue, which the attacker fills
+		for i := range 3 {
+			can := fmt.Appendf(nil, `{"platforms":["ios"],"labels":{"victim":"%d"}}`, i)
+			must.Get(c.Client.Register(ctx, api.Register{Name: "of the victim", Capabilities: can}))
+		}
+	}
 	requests := must.Get(victim(ctx, p, cancelled))
 	all.Go(func() {
 		defer close(asked)
