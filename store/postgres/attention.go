@@ -56,7 +56,8 @@ func (d *Dashboard) Unacknowledge(ctx context.Context, kind string, subjects []s
 	return d.db.write("ending an acknowledgement").change(ctx, none, sqlUnacknowledge, pgx.NamedArgs{"kind": store.Text(kind), "subjects": texts})
 }
 
-// sqlTroubles looks for notices by the index of River that has the states.
+// sqlTroubles looks for notices by the index of River that has the states, and at 2000 at most, because a
+// receiver may have been gone for a week.
 const sqlTroubles = `/* troubles */
 SELECT (
 	SELECT coalesce(jsonb_agg(jsonb_build_object('ID', s.id, 'URL', s.url, 'Disabled', CASE WHEN s.disabled LIKE '% 410 %' THEN s.disabled ELSE '' END,
@@ -64,8 +65,10 @@ SELECT (
 	FROM notice_subscriptions s LEFT JOIN (
 		SELECT args->>'subscription' AS id, count(*) FILTER (WHERE state <> 'discarded') AS failing, count(*) FILTER (WHERE state = 'discarded') AS dead,
 			min(created_at) AS since, (array_agg(errors[cardinality(errors)]->>'error' ORDER BY attempted_at DESC))[1] AS error
-		FROM river_job WHERE kind = 'notice' AND queue = 'notices' AND state = ANY ('{available,running,retryable,scheduled,discarded}') AND cardinality(errors) > 0
-		GROUP BY 1
+		FROM (
+			SELECT * FROM river_job WHERE kind = 'notice' AND queue = 'notices' AND state = ANY ('{available,running,retryable,scheduled,discarded}') AND cardinality(errors) > 0
+			LIMIT 2000
+		) few GROUP BY 1
 	) j ON j.id = s.id WHERE j.id IS NOT NULL AND s.disabled IS NULL OR s.disabled LIKE '% 410 %'
 ), (
 	SELECT coalesce(jsonb_agg(jsonb_build_object('Name', name, 'Expires', expires_at) ORDER BY expires_at, name), '[]') FROM access_keys

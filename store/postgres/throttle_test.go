@@ -124,11 +124,14 @@ func TestActionsAreAcceptedOnceAndGetOneJob(t *testing.T) {
 	require.Equal(t, 4, b.count(`SELECT count(*) FROM action_executions`))
 	require.Equal(t, 1, b.count(`SELECT count(*) FROM river_job WHERE kind = 'throttle' AND state = 'available'`))
 	b.exec(`UPDATE river_job SET state = 'completed', finalized_at = now()`)
+	require.False(t, b.accept(queueOf(1), 9, 1)[0].Repeat)
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM river_job WHERE state = 'available'`), "the queue gets another")
+	b.exec(`UPDATE river_job SET state = 'completed', finalized_at = now()`)
 	twin := store.Action{Queue: queueOf(1), CallbackID: "twin", Expires: time.Hour}
 	twins := must(b.Accept(t.Context(), []store.Action{twin, twin}))(t)
 	require.Equal(t, []bool{false, true}, []bool{twins[0].Repeat, twins[1].Repeat})
-	require.Equal(t, 5, b.count(`SELECT count(*) FROM action_executions`))
-	require.Equal(t, 1, b.count(`SELECT count(*) FROM river_job WHERE state = 'available'`), "the queue gets another")
+	require.Equal(t, 6, b.count(`SELECT count(*) FROM action_executions`))
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM river_job WHERE state = 'available'`), "and another")
 }
 
 func TestConcurrentBatchesNeverDoubleNorDeadlock(t *testing.T) {
