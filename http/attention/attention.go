@@ -84,7 +84,7 @@ var kinds = map[string]kind{
 	"storage":     {bad, "/system", "Repair the disk or its mount.", "takt doctor"},
 	"full":        {bad, "/system", "Free space on it, or keep files for a shorter time (--retain).", "takt doctor"},
 	"s3":          {bad, "/system", "Check the S3 server, its address and its keys.", "takt doctor"},
-	"terminated":  {bad, "/tree", "Start it. Tree shows who terminated it, and why.", "takt start %s --reason"},
+	"terminated":  {bad, "/tree", "Start it. Tree shows who terminated it, and why.", "takt start %s --reason ..."},
 	"tree":        {bad, "/tree", "Tree shows the reason.", "takt tree"},
 	"leaked":      {bad, "/tree", "Restart takt when it suits, and report it with a debug bundle.", "takt debug bundle"},
 	"queue":       {bad, "/queue", "Start workers, or cancel builds that wait.", "takt list --status pending"},
@@ -93,8 +93,8 @@ var kinds = map[string]kind{
 	"certificate": {bad, "/system", "Renew it. takt reads it anew when it changes.", "takt doctor"},
 
 	store.WorkerCritical:    {bad, "/fleet?state=critical", "Repair what it reports. It gets builds again by itself.", "takt workers show %s"},
-	store.WorkerSuspect:     {bad, "/fleet?state=suspect", "Drain it, look at the machine, and retry on others what failed there (its page has both).", "takt workers drain %s --reason"},
-	store.WorkerQuarantined: {bad, "/fleet?state=quarantined", "Look at its last builds. Resume it, or wait for its trial build.", "takt workers resume %s --reason"},
+	store.WorkerSuspect:     {bad, "/fleet?state=suspect", "Drain it, look at the machine, and retry on others what failed there (its page has both).", "takt workers drain %s --reason ..."},
+	store.WorkerQuarantined: {bad, "/fleet?state=quarantined", "Look at its last builds. Resume it, or wait for its trial build.", "takt workers resume %s --reason ..."},
 	string(store.Offline):   {bad, "/fleet?state=offline", "Check the machine. Delete the worker if it is gone for good.", "takt workers delete %s"},
 	store.WorkerSilent:      {warn, "/fleet?state=silent", "Check the machine and its network.", "takt workers show %s"},
 	store.WorkerLeaving:     {warn, "/fleet?state=leaving", "Start it again once its builds have ended.", "takt workers show %s"},
@@ -242,7 +242,7 @@ func (s *Situation) own() (f found) {
 	p := f.add(s.Away, "database", "", "The database does not answer. No accepted work is lost.")
 	if cause != "" {
 		p.Text = "The database does not answer, because " + cause + " was terminated. No accepted work is lost."
-		p.Todo, p.Command = "Start it. Tree shows who terminated it, and why.", "takt start "+cause+" --reason"
+		p.Todo, p.Command = "Start it. Tree shows who terminated it, and why.", "takt start "+cause+" --reason ..."
 	}
 	for _, n := range s.Terminated {
 		f.add(n.Path != cause, "terminated", n.Path, "%s was terminated.", n.Path)

@@ -79,8 +79,8 @@ func TestTheMostSevereProblemComesFirst(t *testing.T) {
 			workers(store.WorkerSilent, 1, store.WorkerDetail{Worker: store.Worker{LastSeenAt: time.Date(2026, 1, 2, 3, 3, 5, 0, time.FixedZone("", 3600))}, Builds: []string{"a", "b"}})(s)
 		}},
 		{"offline", "mini-03 and 1 other worker are offline.", "takt workers delete w3", workers(string(store.Offline), 2, store.WorkerDetail{})},
-		{"quarantined", "mini-03 is quarantined: 3 of 10 failed.", "takt workers resume w3 --reason", workers(store.WorkerQuarantined, 1, store.WorkerDetail{Worker: store.Worker{Quarantine: "3 of 10 failed."}})},
-		{"suspect", "mini-03 is suspect: all 14 failures ran here.", "takt workers drain w3 --reason", workers(store.WorkerSuspect, 1, store.WorkerDetail{Worker: store.Worker{Suspect: "all 14 failures ran here"}})},
+		{"quarantined", "mini-03 is quarantined: 3 of 10 failed.", "takt workers resume w3 --reason ...", workers(store.WorkerQuarantined, 1, store.WorkerDetail{Worker: store.Worker{Quarantine: "3 of 10 failed."}})},
+		{"suspect", "mini-03 is suspect: all 14 failures ran here.", "takt workers drain w3 --reason ...", workers(store.WorkerSuspect, 1, store.WorkerDetail{Worker: store.Worker{Suspect: "all 14 failures ran here"}})},
 		{"critical", "mini-03 is critical: disk full.", "takt workers show w3", workers(store.WorkerCritical, 1, store.WorkerDetail{Finding: "disk full"})},
 		{"clock", "apart", "takt doctor", func(s *Situation) { s.Ahead = -time.Minute }},
 		{"stuck", "4 builds can't start. No worker for android gets builds: 2 draining.", "takt workers", func(s *Situation) {
@@ -96,7 +96,7 @@ func TestTheMostSevereProblemComesFirst(t *testing.T) {
 		}},
 		{"full", "nearly full", "takt doctor", func(s *Situation) { s.Full = errors.New("full") }},
 		{"tree", "2 processes are not running: takt/a, takt/b.", "takt tree", func(s *Situation) { s.Down = []string{"takt/a", "takt/b"} }},
-		{"terminated", "takt/c was terminated.", "takt start takt/c --reason", func(s *Situation) { s.Terminated = []api.TreeNode{{Path: "takt/c"}} }},
+		{"terminated", "takt/c was terminated.", "takt start takt/c --reason ...", func(s *Situation) { s.Terminated = []api.TreeNode{{Path: "takt/c"}} }},
 	} {
 		s := fleetOf(well)
 		c.add(&s)
@@ -151,7 +151,7 @@ func TestADeadDatabaseIsOneProblem(t *testing.T) {
 	two := s.Problems()
 	require.Len(t, two, 2)
 	require.Equal(t, "The database does not answer, because takt/database/postgres was terminated. No accepted work is lost.", two[0].Text)
-	require.Equal(t, "takt start takt/database/postgres --reason", two[0].Command)
+	require.Equal(t, "takt start takt/database/postgres --reason ...", two[0].Command)
 	require.Equal(t, []string{"takt/throttle"}, two[1].Subjects)
 	require.Equal(t, 4, s.Stopped())
 

@@ -287,7 +287,7 @@ func TestOperatorStopsAndStarts(t *testing.T) {
 	require.Equal(t, store.Conflict, store.CodeOf(err))
 	said, err := env.TryClient(c, "doctor")
 	require.Error(t, err)
-	require.Contains(t, said+err.Error(), "(takt start takt/orchestration/heartbeat_monitor --reason)")
+	require.Contains(t, said+err.Error(), "(takt start takt/orchestration/heartbeat_monitor --reason ...)")
 	require.Contains(t, env.Client(c, "start", "orchestration/heartbeat_monitor", "--reason", "the experiment is over"), "running")
 
 	w := takttest.Register(t, c, 1)
